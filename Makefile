@@ -30,7 +30,7 @@ sanitize: setup  ## tests of memory and threads under the address and the thread
 demo: build      ## train a small Llama on real text on two ranks; TASK=vision: a ViT on icons
 	@tools/demo.sh build/$(PRESET)/bin/trireme $(DEMO_STEPS) $(TASK)
 
-check: setup     ## layers, mirror, file length, links, clang-format
+check: setup     ## layers, mirror, file length, links, commit messages, clang-format
 	@tools/check.sh
 
 tidy:            ## clang-tidy on every source of the library

@@ -2,7 +2,7 @@
 
 Measures the peak resident memory of runs of two steps. For a pipeline, shows how it grows with the
 number of microbatches under each schedule. For the others, shows what one more sequence in a forward
-adds, next to the bytes of the tensors that a layer keeps (docs/tensor-parallel.md). Writes a dated note
+adds, next to the bytes of the tensors that a layer keeps (docs/guide/tensor-parallel.md). Writes a dated note
 to benchmarks/results/.
 """
 

@@ -27,7 +27,7 @@ COLLECTIVES = "all_reduce,all_gather,reduce_scatter,send_recv"
 
 
 def tokens_per_second(program, args, start, options):
-    settings = SimpleNamespace(trireme=str(program), steps=args.steps, warmup=3)
+    settings = SimpleNamespace(**{**vars(args), "trireme": str(program), "warmup": 3})
     return runners.run_trireme(settings, start, 2, args.batch, 1, options)["tokens_per_second"]
 
 
@@ -67,11 +67,13 @@ def main():
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--no-comm", action="store_true", help="only training")
     only.add_argument("--no-train", action="store_true", help="only bench comm")
+    parser.set_defaults(layers=6, width=256, microbatch=0)  # the model of train_vs_pytorch
     args = parser.parse_args()
+    args.trireme = args.before
     if wrong := [name for name in args.layouts if name not in LAYOUTS]:
         parser.error(f"no layout {wrong[0]}; there are {', '.join(LAYOUTS)}")
     with tempfile.TemporaryDirectory(prefix="trireme-bench-data-") as folder:
-        rounds = list(rounds_of(args, runners.make_start(args.before, Path(folder) / "start", 2 * args.batch)))
+        rounds = list(rounds_of(args, runners.make_start(args, Path(folder) / "start", 2 * args.batch)))
     print("| what | before | after | after / before | spread |\n|---|---|---|---|---|")
     for what in rounds[0]:
         pairs = [pair[what] for pair in rounds]

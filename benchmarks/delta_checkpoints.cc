@@ -23,12 +23,12 @@
 #include <unistd.h>
 
 #include "benchmarks/group_seconds.h"
-#include "trireme/base/median.h"
+#include "trireme/base/numbers.h"
 #include "trireme/base/random/random.h"
 #include "trireme/checkpoint/write/saver.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace {
 

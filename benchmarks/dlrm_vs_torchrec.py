@@ -41,7 +41,7 @@ def draw_ids(rows, count, seed):
 
 
 def write_folder(folder, rows, count):
-    """A prepared folder, see docs/recommend-data.md."""
+    """A prepared folder, see docs/design/feature-files.md."""
     random = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 2, (count, 1), generator=random).float().numpy().astype("<f4")
     numbers = torch.rand(count, DENSE, generator=random).numpy().astype("<f4")

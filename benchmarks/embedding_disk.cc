@@ -26,9 +26,9 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/clock.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/base/random/random.h"
-#include "trireme/base/seconds.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
 
 namespace {

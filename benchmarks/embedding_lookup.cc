@@ -29,8 +29,8 @@
 
 #include "benchmarks/group_seconds.h"
 #include "tests/harness/counting_communicator.h"
-#include "trireme/base/machine/machine_memory.h"
-#include "trireme/base/median.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/numbers.h"
 #include "trireme/base/random/random.h"
 #include "trireme/comm/shared/shm_group.h"
 #include "trireme/parallel/embedding/embedding_tables.h"

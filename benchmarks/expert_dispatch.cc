@@ -24,7 +24,7 @@
 
 #include "benchmarks/group_seconds.h"
 #include "tests/harness/counting_communicator.h"
-#include "trireme/base/median.h"
+#include "trireme/base/numbers.h"
 #include "trireme/comm/c10d/gloo_group.h"
 #include "trireme/comm/shared/shm_group.h"
 #include "trireme/parallel/expert/row_exchange.h"

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "trireme/base/seconds.h"
+#include "trireme/base/clock.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme::benchmarks {

@@ -21,7 +21,7 @@
 #include "trireme/dataset/image/decode.h"
 #include "trireme/dataset/image/image_folder.h"
 #include "trireme/dataset/image/image_tar.h"
-#include "trireme/dataset/image/resize.h"
+#include "trireme/dataset/image/pixels.h"
 
 namespace {
 

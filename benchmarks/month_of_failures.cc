@@ -1,4 +1,4 @@
-// What failures cost a job of a month, by launch/journal/goodput.h: with hourly files and a restart
+// What failures cost a job of a month, by plan/cost/goodput.h: with hourly files and a restart
 // of everything, with files at the best interval, and with `trireme run`, which goes on from
 // memory.
 //   month_of_failures_benchmark [--devices 1024] [--device-mtbf-hours 29500] [--step 5]
@@ -6,8 +6,9 @@
 //       [--memory-recovery 3.8] [--from-files 0.01]
 // --state: GB of all ranks' states; 6,500 are 405e9 parameters of 16 bytes. They are read and
 // written with --file-rate GB/s by the job, and copied with --memory-rate GB/s by each device.
-// --file-recovery, --memory-recovery: seconds from a failure to the next step without that, as
-// docs/run.md has measured them: torchrun, and the worst loss of a host under `trireme run`.
+// --file-recovery, --memory-recovery: seconds from a failure to the next step without that. The
+// defaults were measured (benchmarks/results): torchrun, and the worst loss of a host under
+// `trireme run`.
 // --from-files: the share of failures that memory does not survive, such as the loss of a host and
 // of its peer at once; those go on from the hourly files.
 // 29,500 hours is one failure in 1.8 hours on 16,384 devices.
@@ -19,11 +20,11 @@
 #include <map>
 #include <string>
 
-#include "trireme/launch/journal/goodput.h"
+#include "trireme/plan/cost/goodput.h"
 
 namespace {
 
-using trireme::launch::FailureModel;
+using trireme::plan::FailureModel;
 
 constexpr double kHour = 3600;
 constexpr double kMonth = 30 * 24 * kHour;
@@ -55,11 +56,11 @@ void print_month(const std::map<std::string, double>& options) {
               static_cast<long long>(files.num_devices), mtbf / kHour, kMonth / mtbf);
   std::printf("| | checkpoint every | goodput | lost in a month | of the loss avoided |\n");
   std::printf("|---|---|---|---|---|\n");
-  const double hourly = trireme::launch::goodput_of(files);
+  const double hourly = trireme::plan::goodput_of(files);
   print_row("hourly files", files.interval_seconds, hourly, 1 - hourly);
   FailureModel best = files;
-  best.interval_seconds = trireme::launch::best_interval_seconds(files);
-  print_row("files at the best interval", best.interval_seconds, trireme::launch::goodput_of(best),
+  best.interval_seconds = trireme::plan::best_interval_seconds(files);
+  print_row("files at the best interval", best.interval_seconds, trireme::plan::goodput_of(best),
             1 - hourly);
   // The two kinds of failures are independent, and their losses are small: goodputs multiply. Files
   // are written behind the training from a copy in memory, which costs no more than the copy.
@@ -72,13 +73,13 @@ void print_month(const std::map<std::string, double>& options) {
   memory.recovery_seconds = options.at("--memory-recovery") + copy_seconds;
   const double step = options.at("--step");
   memory.interval_seconds =
-      step * std::max(1.0, std::round(trireme::launch::best_interval_seconds(memory) / step));
+      step * std::max(1.0, std::round(trireme::plan::best_interval_seconds(memory) / step));
   FailureModel rest = files;
   rest.device_mtbf_seconds /= share;
   rest.save_seconds = 0;
-  const double from_files = share > 0 ? trireme::launch::goodput_of(rest) : 1;
-  print_row("from memory", memory.interval_seconds,
-            trireme::launch::goodput_of(memory) * from_files, 1 - hourly);
+  const double from_files = share > 0 ? trireme::plan::goodput_of(rest) : 1;
+  print_row("from memory", memory.interval_seconds, trireme::plan::goodput_of(memory) * from_files,
+            1 - hourly);
 }
 
 }  // namespace

@@ -16,8 +16,8 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "trireme/base/median.h"
-#include "trireme/tasks/recommend/layers/fused_linear.h"
+#include "trireme/base/numbers.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 #include "trireme/tasks/recommend/layers/pair_products.h"
 
 namespace {

@@ -28,8 +28,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "trireme/base/median.h"
-#include "trireme/base/random/entropy.h"
+#include "trireme/base/numbers.h"
+#include "trireme/base/random/random.h"
 #include "trireme/comm/shared/shm_group.h"
 #include "trireme/parallel/server/director.h"
 #include "trireme/parallel/server/parameter_server.h"

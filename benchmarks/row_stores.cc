@@ -29,10 +29,10 @@
 #endif
 
 #include "tests/harness/temporary_folder.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
-#include "trireme/base/seconds.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
-#include "trireme/comm/recorder/step_recording.h"
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/launch/watchdog/watch.h"
 
 namespace {

@@ -1,6 +1,7 @@
 // Measures the model-state memory of each ZeRO stage beside the formulas of its paper: bf16 weights
-// and gradients, fp32 masters and AdamW moments, ranks as threads. Prints a table. Exits with 1 if
-// the states of any row are more than 5 % off.
+// and gradients, fp32 masters and AdamW moments, ranks as threads; with one microbatch per step,
+// and with four. Prints a table. Exits with 1 if the states of any row are more than 5 % off. The
+// gradients of a row are the most that are held between two microbatches.
 //
 // States are summed over the tensors that hold them. The last column shows what libtorch's CPU
 // allocator has handed out to the rank and not got back after three steps.
@@ -38,7 +39,15 @@ struct Measurement {
   double states() const { return parameters + gradients + optimizer; }
 };
 
-Measurement measure_rank(comm::Communicator& group, int zero) {
+// A row of the table.
+struct Case {
+  int ranks = 1;
+  int zero = 0;
+  int64_t microbatches = 1;
+  bool rank_first() const { return zero >= 2; }  // as parallel.gradient_order = "auto"
+};
+
+Measurement measure_rank(comm::Communicator& group, const Case& row) {
   const model::ModelConfig config{.family = "llama",
                                   .layers = 6,
                                   .width = 256,
@@ -51,39 +60,41 @@ Measurement measure_rank(comm::Communicator& group, int zero) {
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   auto model = model::make_model(config, 1, at::kBFloat16);
   parallel::DistributedDataParallel ddp(model->module(), group,
-                                        {.zero = zero,
+                                        {.zero = row.zero,
                                          .units = model->units(),
-                                         .bucket_bytes = 256 << 10});  // small beside the model
+                                         .bucket_bytes = 256 << 10,  // small beside the model
+                                         .rank_first = row.rank_first(),
+                                         .add_in_fp32 = row.rank_first() && row.microbatches > 1});
   model->run_units_with([&](size_t unit, const at::Tensor& x, const auto& forward) {
     return ddp.run(unit, x, forward);
   });
   train::Optimizer optimizer(ddp.shards(), {});
   const at::Tensor tokens = at::arange(32).remainder(4096).view({1, 32});
   for (int step = 0; step < 3; ++step) {
-    ddp.begin_step(32);
-    ddp.backward(model->loss(tokens, tokens).sum);
+    ddp.begin_step(32 * row.microbatches, row.microbatches);
+    for (int64_t j = 0; j < row.microbatches; ++j) ddp.backward(model->loss(tokens, tokens).sum);
     optimizer.step(1e-3);
     ddp.end_step();
   }
   const auto count = static_cast<double>(model::num_parameters(config));
   const auto per_parameter = [&](int64_t bytes) { return static_cast<double>(bytes) / count; };
-  const parallel::DataParallelMemory memory = ddp.memory();
+  const parallel::DataParallelMemory memory = ddp.memory(row.microbatches);
   return {.parameters = per_parameter(memory.parameters),
-          .gradients = per_parameter(memory.gradients),
+          .gradients = per_parameter(std::max(memory.gradients, memory.accumulating)),
           .optimizer = per_parameter(optimizer.state_bytes()),
           .buffers = per_parameter(memory.peak_gathered + memory.peak_in_transit),
           .allocated = per_parameter(counter->bytes())};
 }
 
 // The measurement of the rank that holds the most.
-Measurement measure(int num_ranks, int zero) {
-  const auto groups = comm::make_thread_group(num_ranks);
+Measurement measure(const Case& row) {
+  const auto groups = comm::make_thread_group(row.ranks);
   std::mutex mutex;
   Measurement most;
   std::vector<std::thread> ranks;
   for (const auto& group : groups) {
     ranks.emplace_back([&, rank = group.get()] {
-      const Measurement mine = measure_rank(*rank, zero);
+      const Measurement mine = measure_rank(*rank, row);
       const std::lock_guard lock(mutex);
       if (mine.states() > most.states()) most = mine;
     });
@@ -92,9 +103,12 @@ Measurement measure(int num_ranks, int zero) {
   return most;
 }
 
-double formula(int zero, double n) {
-  const double bytes[] = {16, 4 + 12 / n, 2 + 14 / n, 16 / n};
-  return bytes[zero];
+// With several microbatches each rank adds its part of the gradients in fp32, at stages 2 and 3.
+double formula(const Case& row) {
+  const double n = row.ranks;
+  const double one[] = {16, 4 + 12 / n, 2 + 14 / n, 16 / n};
+  const double several[] = {16, 4 + 12 / n, 2 + 16 / n, 18 / n};
+  return (row.microbatches == 1 ? one : several)[row.zero];
 }
 
 }  // namespace
@@ -105,19 +119,24 @@ int main() {
   bool fits = true;
   std::printf("bytes per parameter on the rank that holds the most\n");
   std::printf(
-      "| ranks | zero | weights | gradients | optimizer | states | formula | off | buffers | "
-      "allocated |\n");
-  std::printf("|---|---|---|---|---|---|---|---|---|---|\n");
+      "| ranks | zero | microbatches | weights | gradients | optimizer | states | formula | off | "
+      "buffers | allocated |\n");
+  std::printf("|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const int ranks : {1, 2, 4}) {
     for (const int zero : {0, 1, 2, 3}) {
-      const Measurement m = measure(ranks, zero);
-      const double expected = formula(zero, ranks);
-      const double off = m.states() / expected - 1;
-      fits &= std::abs(off) <= kTolerance;
-      std::printf("| %d | %d | %.2f | %.2f | %.2f | %.2f | %.2f | %+.1f %% | %.2f | %.2f |\n",
-                  ranks, zero, m.parameters, m.gradients, m.optimizer, m.states(), expected,
-                  100 * off, m.buffers, m.allocated);
-      std::fflush(stdout);
+      for (const int64_t microbatches : {1, 4}) {
+        if (zero < 2 && microbatches > 1) continue;  // as with one
+        const Case row{ranks, zero, microbatches};
+        const Measurement m = measure(row);
+        const double expected = formula(row);
+        const double off = m.states() / expected - 1;
+        fits &= std::abs(off) <= kTolerance;
+        std::printf(
+            "| %d | %d | %d | %.2f | %.2f | %.2f | %.2f | %.2f | %+.1f %% | %.2f | %.2f |\n", ranks,
+            zero, static_cast<int>(microbatches), m.parameters, m.gradients, m.optimizer,
+            m.states(), expected, 100 * off, m.buffers, m.allocated);
+        std::fflush(stdout);
+      }
     }
   }
   return fits ? 0 : 1;

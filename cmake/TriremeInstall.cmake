@@ -9,9 +9,12 @@ get_property(layers GLOBAL PROPERTY TRIREME_LAYER_TARGETS)
 target_link_libraries(trireme_all INTERFACE ${layers})
 install(TARGETS trireme_all EXPORT trireme_targets)
 
-# The installed program finds libtorch where the build found it.
+# Whoever builds the program, as `make build` does, can install.
 if(TARGET trireme_program)
-  set_target_properties(trireme_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  add_dependencies(trireme_program ${layers})
+  if(TARGET mpi_peer)
+    add_dependencies(trireme_program mpi_peer)
+  endif()
 endif()
 
 set(TRIREME_PACKAGE_FOLDER "${CMAKE_INSTALL_LIBDIR}/cmake/trireme")

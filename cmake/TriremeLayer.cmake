@@ -1,9 +1,10 @@
 # trireme_add_layer(comm PUBLIC a.h PRIVATE b.h SOURCES a.cc DEPS base [LINK third_party]): one folder's target.
-# PUBLIC headers are installed and include no private one (tools/check_layers.py); docs/headers.md lists them.
+# PUBLIC headers are those of docs/reference/headers.md (tools/check_layers.py): users include them, and they stay. Headers
+# that they include are installed too, see trireme_install_headers().
 # OPENMP: the layer calls at::parallel_for. PRECOMPILED aten or nn: its sources see tensors or modules (TriremePrecompile.cmake).
 # Makes the library trireme_<name> (alias trireme::<name>); DEPS are the layers it may include.
 function(trireme_add_layer name)
-  cmake_parse_arguments(ARG "OPENMP" "PRECOMPILED" "PUBLIC;PRIVATE;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPENMP" "PRECOMPILED" "ROOMS;PUBLIC;PRIVATE;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
   add_library(trireme_${name} STATIC ${ARG_SOURCES} ${ARG_PUBLIC} ${ARG_PRIVATE})
   add_library(trireme::${name} ALIAS trireme_${name})
   set_target_properties(trireme_${name} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME trireme_${name})
@@ -24,13 +25,20 @@ function(trireme_add_layer name)
     trireme_use_precompiled_header(trireme_${name} ${ARG_PRECOMPILED})
   endif()
   trireme_join_sources(trireme_${name})
-  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
-  foreach(header IN LISTS ARG_PUBLIC)
-    cmake_path(GET header PARENT_PATH room)
-    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder}/${room})
-  endforeach()
+  list(TRANSFORM ARG_PUBLIC PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  set_property(GLOBAL APPEND PROPERTY TRIREME_PUBLIC_HEADERS ${ARG_PUBLIC})
   install(TARGETS trireme_${name} EXPORT trireme_targets)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LAYER_TARGETS trireme::${name})
+endfunction()
+
+# After all layers: installs the public headers, and what they include, directly or not. What that is, cmake --install finds
+# out, so that no build depends on it.
+function(trireme_install_headers)
+  get_property(headers GLOBAL PROPERTY TRIREME_PUBLIC_HEADERS)
+  install(CODE "set(headers \"${headers}\")
+set(source \"${PROJECT_SOURCE_DIR}\")
+set(destination \"${CMAKE_INSTALL_INCLUDEDIR}\")")
+  install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake")
 endfunction()
 
 # trireme_add_test(comm SOURCES a_test.cc DEPS comm): one program for a layer's tests, one ctest entry per test.

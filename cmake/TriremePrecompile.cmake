@@ -1,18 +1,19 @@
 # Precompiled headers. Each is compiled once per build tree and shared by every target that asks for it:
-#   trireme_precompiled_header(aten HEADERS <ATen/ATen.h>)    declares one
+#   trireme_precompiled_header(aten HEADERS <ATen/ATen.h>)    declares one; OPTIONS: of all that use it
 #   trireme_use_precompiled_header(target aten)               uses it
 # A source stays self-contained: `cmake -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON` builds without any.
 #
 # GCC takes a precompiled header only under the flags that made it. So all targets share one set
 # (trireme_flags): -fopenmp and -fPIC everywhere, programs included. A mismatch is an error.
 function(trireme_precompiled_header name)
-  cmake_parse_arguments(ARG "" "" "HEADERS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "HEADERS;LINK;OPTIONS" ${ARGN})
   set(source "${PROJECT_BINARY_DIR}/precompiled/${name}.cc")
   if(NOT EXISTS "${source}")
     file(WRITE "${source}" "// The unit that CMake attaches the precompiled header to.\n")
   endif()
   add_library(trireme_precompiled_${name} OBJECT "${source}")
   target_link_libraries(trireme_precompiled_${name} PRIVATE torch trireme_flags ${ARG_LINK})
+  target_compile_options(trireme_precompiled_${name} PRIVATE ${ARG_OPTIONS})
   target_precompile_headers(trireme_precompiled_${name} PRIVATE ${ARG_HEADERS})
 endfunction()
 
@@ -25,8 +26,15 @@ trireme_precompiled_header(aten HEADERS <ATen/ATen.h>)
 trireme_precompiled_header(nn HEADERS <ATen/ATen.h> <torch/nn/module.h>)
 if(TRIREME_BUILD_TESTS)
   find_package(GTest REQUIRED)
-  trireme_precompiled_header(test_aten HEADERS <ATen/ATen.h> <gtest/gtest.h> LINK GTest::gtest)
-  trireme_precompiled_header(test_nn HEADERS <ATen/ATen.h> <torch/nn/module.h> <gtest/gtest.h> LINK GTest::gtest)
+  # -O1 compiles fast and is as fast as a test need be. Of the header too: GCC 13 refuses one made under -O3.
+  set(TRIREME_TEST_OPTIONS "")
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set(TRIREME_TEST_OPTIONS -O1)
+  endif()
+  trireme_precompiled_header(test_aten HEADERS <ATen/ATen.h> <gtest/gtest.h> LINK GTest::gtest
+    OPTIONS ${TRIREME_TEST_OPTIONS})
+  trireme_precompiled_header(test_nn HEADERS <ATen/ATen.h> <torch/nn/module.h> <gtest/gtest.h> LINK GTest::gtest
+    OPTIONS ${TRIREME_TEST_OPTIONS})
 endif()
 
 # trireme_join_sources(target): neighbours in a folder are compiled together, TRIREME_UNITY of them at a time.
@@ -77,12 +85,10 @@ function(trireme_join_sources_now target)
   set_target_properties(${target} PROPERTIES SOURCES "${all_sources}")
 endfunction()
 
-# For a test program that sees tensors. -O1 compiles fast and is as fast as a test need be.
+# For a test program that sees tensors.
 function(trireme_precompiled_test target name)
   trireme_use_precompiled_header(${target} test_${name})
-  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-    target_compile_options(${target} PRIVATE -O1)
-  endif()
+  target_compile_options(${target} PRIVATE ${TRIREME_TEST_OPTIONS})
   # GoogleTest's macros, once precompiled, no longer count as a system header's; and GCC 12 warns of the bounds
   # of std::string + std::string (as in TriremeToolchain.cmake).
   target_compile_options(${target} PRIVATE -Wno-dangling-else -Wno-array-bounds)

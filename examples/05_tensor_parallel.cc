@@ -11,8 +11,7 @@
 #include <torch/torch.h>
 
 #include "trireme/comm/shared/thread_group.h"
-#include "trireme/parallel/tensor/column_linear.h"
-#include "trireme/parallel/tensor/row_linear.h"
+#include "trireme/parallel/tensor/split_layers.h"
 
 namespace {
 

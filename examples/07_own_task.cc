@@ -26,14 +26,15 @@ namespace nn = torch::nn;
 
 struct DigitsModel {
   TRIREME_KEYS_BEGIN(DigitsModel)
-  TRIREME_KEY(int64_t, width, 128, kMustStay, "of the hidden layers", Range{1, 65536})
-  TRIREME_KEY(int64_t, layers, 2, kMustStay, "hidden layers", Range{1, 1000})
+  TRIREME_KEY(int64_t, width, 128, kMustStay, "width of the hidden layers", Range{1, 65536})
+  TRIREME_KEY(int64_t, layers, 2, kMustStay, "number of hidden layers", Range{1, 1000})
   TRIREME_KEYS_END()
 };
 
 struct DigitsData {
   TRIREME_KEYS_BEGIN(DigitsData)
-  TRIREME_KEY(std::string, path, "digits", kMustStay, "PATH.csv and PATH.validation.csv")
+  TRIREME_KEY(std::string, path, "digits", kMustStay,
+              "prefix of the data files PATH.csv and PATH.validation.csv")
   TRIREME_KEYS_END()
 };
 
@@ -55,7 +56,9 @@ class Digits : public train::ChainTask {
   }
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override { return validation_.get(); }
-  std::string data_name() const override { return data_.path; }
+  train::TaskTraits traits() const override {
+    return {.data_name = data_.path, .metrics = {{.name = "accuracy"}}};
+  }
 
   // Each link is a unit of ZeRO-3 and of recompute, and a layer of pipelines.
   train::Chain make_chain() const override {
@@ -76,7 +79,6 @@ class Digits : public train::ChainTask {
         logits_BC, batch["y"], nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
   }
 
-  std::vector<train::Metric> metrics() const override { return {{.name = "accuracy"}}; }
   at::Tensor metric_states(const at::Tensor& logits_BC,
                            const train::StageInput& batch) const override {
     return train::accuracy_state(logits_BC, batch["y"]);

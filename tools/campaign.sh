@@ -18,9 +18,15 @@ declare -A command=(
   [structures]="bin/hostile_readers_test --seconds 60"
   [peers]="bin/comm_test --gtest_filter=PeerMemory.*:MessageRings.*"
   [users]="bin/shared_host_test --gtest_filter=OtherUser.*"
+  [pauses]="python cli/pauses_test.py Campaign"
+  [pipes]="python cli/pipes_test.py"
+  [limits]="python cli/limits_test.py"
+  [slow-starts]="python cli/slow_starts_test.py"
   [jobs]="bin/rendezvous_test --gtest_filter=TwoJobs.*:StoreServer.*"
 )
-readonly order=(kills signals saves power damage disks saves-and-disks structures peers users jobs)
+readonly order=(
+  kills signals saves power damage disks saves-and-disks structures peers users pauses pipes limits slow-starts jobs
+)
 
 usage() {
   sed -n '2,4s/^# //p' "$0"
@@ -52,7 +58,7 @@ run_case() { # run_case NAME SEED: one round, its output added to the case's log
     program=$tree/$program
     [[ $1 != structures ]] || program+=" --seed $2"
   fi
-  TRIREME_PROGRAM=$tree/bin/trireme TRIREME_SYNC_LOG=$tree/lib/libsync_log.so TRIREME_TEST_SEED=$2 $program
+  TRIREME_PROGRAM=$tree/bin/trireme TRIREME_SYNC_LOG=$tree/lib/libsync_log.so TRIREME_SLOW_HOST=$tree/lib/libslow_host.so TRIREME_TEST_SEED=$2 $program
 }
 
 for name in "${cases[@]}"; do
@@ -63,7 +69,8 @@ for name in "${cases[@]}"; do
     run_case "$name" "$seed" >>"$logs/$name.log" 2>&1 || { failed=$((failed + 1)); echo "campaign: $name FAILED with seed $seed ($logs/$name.log)"; }
     rounds=$((rounds + 1))
   done
-  tried=$(awk '/^campaign: /{count = $2; $1 = $2 = ""; sum[$0] += count} END {for (what in sum) printf "%s%d%s", (n++ ? ", " : ""), sum[what], substr(what, 2)}' "$logs/$name.log")
+  # unittest may have begun the line.
+  tried=$(grep -o 'campaign: [0-9]* .*' "$logs/$name.log" | awk '{count = $2; $1 = $2 = ""; sum[$0] += count} END {for (what in sum) printf "%s%d%s", (n++ ? ", " : ""), sum[what], substr(what, 2)}' || true)
   echo "campaign: $name: $rounds rounds, $failed failed; ${tried:-see the log}"
   failures=$((failures + failed))
 done

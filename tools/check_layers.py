@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Checks that layers include only what they may, and that the library stays silent.
 
-An #include "trireme/..." goes only to the layers of ALLOWED; the DEPS of the folder's
-trireme_add_layer name the same layers; the folders ("rooms") of a layer include each other without
-a cycle, as in ROOMS; PUBLIC headers include only PUBLIC ones, and what PRIVATE ones declare is in
-`inline namespace internal`; no header includes <torch/torch.h>; only trireme/cli prints or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch and the
-command queue may hand `environ` on to what they start).
+CMake declares the house: TRIREME_LAYERS has the layers, each after those it includes; a layer's
+trireme_add_layer names in DEPS the layers that it includes, and in ROOMS its folders, each with
+those that it includes ("." is the layer's own folder). An #include "trireme/..." follows them, and
+none of them is named without need or in a circle; the PUBLIC headers are those that the page of headers lists, and examples, docs and
+tests of the installed library include no other; no namespace is inline, which hides
+its functions from editors and search; no header includes <torch/torch.h>; only trireme/cli prints or
+exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch and the
+event commands may hand `environ` on to what they start).
 """
 
 import re
@@ -13,119 +16,13 @@ import sys
 
 from source_files import Report, repository_files, root_argument, without_comments
 
-PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context", "expert", "embedding", "server")]
-GROUND = ["base", "comm", "mesh"]
-# The architecture: what each folder of trireme/ may include besides itself.
-ALLOWED = {
-    "base": [],
-    "comm": ["base"],
-    "mesh": ["base", "comm"],
-    **{name: GROUND for name in PARALLEL},
-    "model": [*GROUND, *PARALLEL],
-    "dataset": ["base", "mesh"],
-    "checkpoint": GROUND,
-    "plan": ["base", "parallel/pipeline", "model"],
-    "train": [*GROUND, *PARALLEL, "model", "plan", "dataset", "checkpoint"],
-    "tasks": [*GROUND, *PARALLEL, "model", "plan", "dataset", "checkpoint", "train"],
-    "launch": ["base", "comm"],
-    "cli": [*GROUND, *PARALLEL, "model", "plan", "dataset", "checkpoint", "train", "tasks", "launch"],
-}
+# What the parallelisms may include: they meet only in a model's plan, never each other.
+GROUND = {"base", "comm", "mesh"}
 
 # What a layer may include of another of which it may not know all: the training loop knows no model.
-ONLY = {("plan", "model"): ["model/family/config.h", "model/family/family.h", "model/family/parts.h",
+ONLY = {("plan", "model"): ["model/family/model_config.h", "model/family/family.h", "model/family/parts.h",
                             "model/layers/recompute.h"],
         ("train", "model"): ["model/family/parts.h", "model/layers/batch_norm.h", "model/layers/recompute.h"]}
-
-# The rooms of a layer that has outgrown one folder, each with those it may include besides itself. "model/*": every
-# room of model that has no entry of its own; such rooms do not include each other.
-ROOMS = {
-    "base": [],
-    "base/file": ["base"],
-    "base/io": ["base", "base/file"],
-    "base/machine": ["base", "base/file"],
-    "base/random": ["base", "base/machine"],
-    "comm": [],
-    "comm/recorder": ["comm"],
-    "comm/shared": ["comm", "comm/recorder"],
-    "comm/message": ["comm", "comm/recorder"],
-    "comm/c10d": ["comm", "comm/recorder", "comm/message"],
-    "comm/hierarchical": ["comm", "comm/recorder", "comm/message"],
-    "comm/store": ["comm"],
-    "comm/rendezvous": ["comm", "comm/recorder", "comm/store", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
-    "checkpoint/chunk": [],
-    "checkpoint": ["checkpoint/chunk"],
-    "checkpoint/read": ["checkpoint", "checkpoint/chunk"],
-    "checkpoint/transfer": ["checkpoint", "checkpoint/chunk"],
-    "checkpoint/write": ["checkpoint", "checkpoint/chunk", "checkpoint/transfer"],
-    "checkpoint/foreign": ["checkpoint"],
-    "checkpoint/offline": ["checkpoint", "checkpoint/chunk", "checkpoint/foreign", "checkpoint/write"],
-    "plan/device": [],
-    "plan/cost": ["plan/device"],
-    "plan/step": ["plan/cost", "plan/device"],
-    "plan/tables": ["plan/device"],
-    "plan/search": ["plan/cost", "plan/device", "plan/step"],
-    "parallel/data": [],
-    "parallel/data/compression": ["parallel/data"],
-    "parallel/embedding/disk": ["parallel/embedding/rows"],
-    "parallel/embedding/open": ["parallel/embedding/disk"],
-    "parallel/embedding/rows": [],
-    "parallel/embedding/sums": ["parallel/embedding/rows"],
-    "parallel/embedding": ["parallel/embedding/disk", "parallel/embedding/open", "parallel/embedding/rows",
-                           "parallel/embedding/sums"],
-    "parallel/pipeline/schedule": [],
-    "parallel/server/link": [],
-    "parallel/server/log": [],
-    "parallel/server/state": ["parallel/server/link"],
-    "parallel/server": ["parallel/server/link", "parallel/server/log", "parallel/server/state"],
-    "parallel/pipeline/run": ["parallel/pipeline/schedule"],
-    "model/family": [],
-    "model/gpu": [],
-    "model/layers": ["model/family", "model/gpu"],
-    "model/experts": ["model/family", "model/layers"],
-    "model/*": ["model/family", "model/layers", "model/experts"],
-    "model": ["model/family", "model/layers", "model/experts", "model/*"],
-    "train/offload": [],
-    "train/profile": [],
-    "train/metrics": [],
-    "train/numerics": [],
-    "train/optimizer": ["train/offload", "train/numerics"],
-    "train/task": [],
-    "train/callbacks": ["train/metrics", "train/numerics", "train/task"],
-    "train/config": ["train/callbacks", "train/metrics", "train/offload", "train/numerics", "train/optimizer", "train/task"],
-    "train/parallel": ["train/config", "train/numerics", "train/optimizer", "train/profile", "train/task"],
-    "train/run": ["train/config", "train/metrics", "train/numerics", "train/parallel", "train/task"],
-    "train/server": ["train/config", "train/optimizer", "train/task"],
-    "train/state": ["train/callbacks", "train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer",
-                    "train/parallel", "train/run", "train/task"],
-    "train": ["train/callbacks", "train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer", "train/parallel",
-              "train/profile", "train/run", "train/server", "train/state", "train/task"],
-    "tasks/language": [],
-    "tasks/vision": [],
-    "tasks/recommend/layers": [],
-    "tasks/recommend/metrics": [],
-    "tasks/recommend/tables": [],
-    "tasks/recommend": ["tasks/recommend/layers", "tasks/recommend/metrics", "tasks/recommend/tables"],
-    "tasks": ["tasks/language", "tasks/vision", "tasks/recommend"],
-    "launch/inject": ["launch/process"],
-    "launch/jobs": ["launch/process"],
-    "launch/journal": [],
-    "launch/link": [],
-    "launch/process": [],
-    "launch": ["launch/process"],
-    "launch/watchdog": ["launch", "launch/process"],
-    "launch/membership": ["launch/process", "launch/journal", "launch/watchdog"],
-    "launch/agent": ["launch/inject", "launch/jobs", "launch/journal", "launch/link", "launch/membership", "launch/process", "launch/watchdog"],
-    "cli": [],
-    "cli/checkpoint": ["cli"],
-    "cli/bench": ["cli", "cli/plan"],
-    "cli/data": ["cli"],
-    "cli/language": ["cli"],
-    "cli/launch": ["cli"],
-    "cli/plan": ["cli"],
-    "cli/vision": ["cli"],
-    "cli/train": ["cli", "cli/plan"],
-    "cli/main": ["cli", "cli/bench", "cli/data", "cli/language", "cli/plan", "cli/vision"],
-}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)
 TORCH_H = re.compile(r'^\s*#\s*include\s+["<]torch/torch\.h[">]', re.MULTILINE)
@@ -139,7 +36,11 @@ PRINTING = re.compile(
 EXITING = re.compile(r"(?<![\w:])(?:std)?::(?:exit|abort|terminate|quick_exit)\s*\(")
 
 
-KEYWORDS = ("PUBLIC", "PRIVATE", "SOURCES", "DEPS", "LINK", "PRIVATE_LINK")
+KEYWORDS = ("ROOMS", "PUBLIC", "PRIVATE", "SOURCES", "DEPS", "LINK", "PRIVATE_LINK")
+HEADERS_PAGE = "docs/reference/headers.md"
+# What is outside and includes only PUBLIC headers.
+USERS = ("examples", "python", "docs")
+INSTALLED = ("tests", "install")
 LAYERS = re.compile(r"set\(TRIREME_LAYERS([^)]*)\)")
 
 
@@ -153,47 +54,62 @@ def layer_of(path_in_trireme):
     return "/".join(parts[:2] if parts[0] == "parallel" else parts[:1])
 
 
-def entry_of(room):
-    """The entry of ROOMS for `room`; None when it has none."""
-    pattern = f"{room.rpartition('/')[0]}/*"
-    return room if room in ROOMS else pattern if pattern in ROOMS else None
+class House:
+    """The layers, what each may include, and their rooms, as CMake declares them."""
+
+    def __init__(self, root):
+        path = root / "CMakeLists.txt"
+        found = LAYERS.search(path.read_text()) if path.is_file() else None
+        self.order = found.group(1).split() if found else []
+        self.line = line_of(path.read_text(), found.start()) if found else 1
+        self.declared, self.rooms, targets = {}, {}, {}
+        for path, line, name, words in declared_layers(root):
+            layer = "/".join(path.parts[1:-1])
+            targets[name] = layer
+            self.declared[layer] = (path, line, words.get("DEPS", []))
+            rooms = [entry.split(":") for entry in words.get("ROOMS", [])]
+            if rooms:
+                under = {room: layer if room == "." else f"{layer}/{room}" for room, *_ in rooms}
+                self.rooms[layer] = {under[room]: [under.get(name, f"{layer}/{name}") for name in " ".join(others).split()]
+                                     for room, *others in rooms}
+        self.deps = {layer: [targets.get(dep, dep) for dep in deps]
+                     for layer, (_, _, deps) in self.declared.items()}
 
 
-def check_rooms(report, path, code, graph):
+def check_rooms(report, house, path, code, graph):
     room = "/".join(path.parts[1:-1])
     for match in INCLUDE.finditer(code):
         target = match.group(1).rpartition("/")[0]
         if target != room:
             graph.setdefault(room, {}).setdefault(target, (path, line_of(code, match.start(1))))
-    if layer_of(room) not in {layer_of(known) for known in ROOMS}:
+    rooms = house.rooms.get(layer_of(room))
+    if rooms is None and room == layer_of(room):
         return
-    allowed = ROOMS.get(entry_of(room))
-    if allowed is None:
+    if rooms is None or room not in rooms:
         report.error(path, 1, f"trireme/{room}/ is not a known room of {layer_of(room)}",
-                     "move the file, or add the room to tools/check_layers.py")
+                     f"move the file, or add the room to ROOMS in trireme/{layer_of(room)}/CMakeLists.txt")
         return
     for match in INCLUDE.finditer(code):
         target = match.group(1).rpartition("/")[0]
-        entry = entry_of(target) if layer_of(target) == layer_of(room) else None
-        if entry and target != room and entry not in allowed:
+        if target in rooms and target != room and target not in rooms[room]:
             report.error(path, line_of(code, match.start(1)),
                          f"{room} may not include {target} (trireme/{match.group(1)})",
-                         f"{room} may include: {' '.join(allowed) or 'nothing'}")
+                         f"{room} may include: {' '.join(rooms[room]) or 'nothing'}")
 
 
-def check_includes(report, path, code, used):
+def check_includes(report, house, path, code, used):
     layer = layer_of("/".join(path.parts[1:]))
-    if layer not in ALLOWED:
+    if layer not in house.declared:
         report.error(path, 1, f"trireme/{layer}/ is not a known layer",
-                     "move the file, or add the layer to ARCHITECTURE.md and tools/check_layers.py")
+                     "move the file, or give the layer a trireme_add_layer and a line in ARCHITECTURE.md")
         return
     for match in INCLUDE.finditer(code):
         target = layer_of(match.group(1))
         line = line_of(code, match.start(1))
         used.setdefault(layer, {}).setdefault(target, (path, line))
-        if target != layer and target not in ALLOWED[layer]:
+        if target != layer and target not in house.deps[layer]:
             report.error(path, line, f"{layer} may not include {target} (trireme/{match.group(1)})",
-                         f"{layer} may include: {' '.join(ALLOWED[layer]) or 'nothing'}")
+                         f"{layer} may include: {' '.join(house.deps[layer]) or 'nothing'}")
         only = ONLY.get((layer, target))
         if only is not None and match.group(1) not in only:
             report.error(path, line, f"{layer} may not include trireme/{match.group(1)}",
@@ -236,7 +152,7 @@ def check_silence(report, path, text):
     rules = [(PRINTING, "the library never prints", "throw, return the text, or print in trireme/cli"),
              (EXITING, "the library never exits or aborts", "throw one of trireme/base/error.h")]
     if not str(path).startswith("trireme/comm/rendezvous"):
-        starts_processes = path.parts[1] == "launch" or path.stem == "command_queue"
+        starts_processes = path.parts[1] == "launch" or path.stem == "event_commands"
         rules.append((ENVIRONMENT_IN_LAUNCH if starts_processes else ENVIRONMENT,
                       "the environment is read here",
                       "read it in trireme/cli or trireme/comm/rendezvous and pass the value"))
@@ -245,22 +161,17 @@ def check_silence(report, path, text):
             report.error(path, line_of(code, match.start()), f"{what}: {match.group().strip()}", fix)
 
 
-def check_layer_list(report, root):
-    """TRIREME_LAYERS, from which the build, its tests and its package are made, against the table."""
-    path = root / "CMakeLists.txt"
-    found = LAYERS.search(path.read_text()) if path.is_file() else None
-    if found is None:
-        return
-    layers, line = found.group(1).split(), line_of(path.read_text(), found.start())
-    for layer in sorted(set(ALLOWED) - set(layers)):
-        report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has no {layer}", "add it, or remove it from tools/check_layers.py")
-    for layer in layers:
-        if layer not in ALLOWED:
-            report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has {layer}, which is not a known layer",
-                         "add it to ARCHITECTURE.md and tools/check_layers.py")
-        for user in layers[:layers.index(layer)]:
-            if layer in ALLOWED.get(user, []):
-                report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has {user} before {layer}, which it includes", "exchange them")
+def check_layer_list(report, house):
+    """TRIREME_LAYERS, from which the build, its tests and its package are made, against DEPS."""
+    for layer in sorted(set(house.declared) - set(house.order)):
+        report.error("CMakeLists.txt", house.line, f"TRIREME_LAYERS has no {layer}", "add it after what it includes")
+    for place, layer in enumerate(house.order):
+        if layer not in house.declared:
+            report.error("CMakeLists.txt", house.line, f"TRIREME_LAYERS has {layer}, which has no trireme_add_layer",
+                         "add one, or remove it")
+        for user in house.order[:place]:
+            if layer in house.deps.get(user, []):
+                report.error("CMakeLists.txt", house.line, f"TRIREME_LAYERS has {user} before {layer}, which it includes", "exchange them")
 
 
 def declared_layers(root):
@@ -271,80 +182,82 @@ def declared_layers(root):
         text = re.sub(r"#[^\n]*", lambda m: " " * len(m.group()), (root / path).read_text())
         for match in LAYER.finditer(text):
             words, keyword = {}, None
-            for word in match.group(2).split():
+            for word in re.findall(r'"[^"]*"|\S+', match.group(2)):
                 if word in KEYWORDS:
                     keyword = word
                 else:
-                    words.setdefault(keyword, []).append(word)
+                    words.setdefault(keyword, []).append(word.strip('"'))
             yield path, line_of(text, match.start()), match.group(1), words
 
 
-def check_deps(report, root, used):
-    """The DEPS in CMake against the table and against what is included."""
-    declared, folders = {}, {}
-    for path, line, name, words in declared_layers(root):
-        layer = "/".join(path.parts[1:-1])
-        folders[name] = layer
-        declared[layer] = (path, line, words.get("DEPS", []))
-    for layer, (path, line, deps) in declared.items():
-        targets = {folders.get(dep, dep) for dep in deps}
-        for target in sorted(targets - set(ALLOWED.get(layer, []))):
-            report.error(path, line, f"DEPS of {layer} name {target}, which it may not include",
-                         f"it may include: {' '.join(ALLOWED.get(layer, [])) or 'nothing'}")
-        for target, (user, user_line) in used.get(layer, {}).items():
-            if target != layer and target not in targets:
-                report.error(user, user_line, f"{layer} includes {target} but DEPS do not name it",
-                             f"add it to DEPS in {path}")
-        for target in sorted(targets - set(used.get(layer, {}))):
+def check_deps(report, house, used, graph):
+    """DEPS and ROOMS against what is included, and DEPS against the rule of the parallelisms."""
+    for layer, (path, line, _) in house.declared.items():
+        deps = set(house.deps[layer])
+        beyond = sorted(deps - GROUND) if layer.startswith("parallel/") else []
+        if beyond:
+            report.error(path, line, f"DEPS of {layer} name {' '.join(beyond)}",
+                         f"a parallelism may include: {' '.join(sorted(GROUND))}")
+        for target in sorted(deps - set(used.get(layer, {}))):
             report.error(path, line, f"DEPS of {layer} name {target}, which no file includes",
                          "remove it from DEPS")
+    for layer, rooms in house.rooms.items():
+        path, line, _ = house.declared[layer]
+        for room, others in rooms.items():
+            for other in others:
+                if other not in graph.get(room, {}):
+                    report.error(path, line, f"ROOMS of {layer}: {room} names {other}, which no file includes",
+                                 "remove it there")
 
 
-# Not one that only forward-declares.
-NAMESPACE = re.compile(r"^namespace trireme\b[^{]*\{(?!(?:\s*(?:class|struct)\s+\w+;)+\s*\})", re.MULTILINE)
+NAMESPACE = re.compile(r"^(?:inline namespace|namespace trireme[\w:]*::inline)\b[^{]*", re.MULTILINE)
 
 
 def headers_of(root, keyword):
-    """The PUBLIC headers of every layer, which are installed, or the PRIVATE ones, as repository paths."""
+    """The PUBLIC headers of every layer, or the PRIVATE ones, as repository paths."""
     return {str(path.parent / header)
             for path, _, _, words in declared_layers(root) for header in words.get(keyword, [])}
 
 
-def check_private(report, root):
-    """The compiler's messages and the symbols of a program say which names may change at any time."""
-    for name in sorted(headers_of(root, "PRIVATE")):
-        code = without_comments((root / name).read_text()) if (root / name).is_file() else ""
+def check_namespaces(report, root):
+    for path in repository_files(root, ".h", ".cc"):
+        if path.parts[0] != "trireme":
+            continue
+        code = without_comments((root / path).read_text())
         for match in NAMESPACE.finditer(code):
-            if "inline internal" not in match.group():
-                report.error(name, line_of(code, match.start()), f"a private header declares in {match.group()[:-1].strip()}",
-                             "open `inline internal` in the layer's namespace, or make the header PUBLIC")
+            report.error(path, line_of(code, match.start()), f"inline: {match.group().strip()}",
+                         "CMake says which headers are private; `internal`, not inline, is for what one header hides")
 
 
 def check_public(report, root):
-    """A user who includes an installed header must find all that it includes."""
+    """What users include is on the page of headers, and the page lists nothing else."""
     public = headers_of(root, "PUBLIC")
-    for name in sorted(public):
-        path = root / name
-        if not path.is_file():
+    page = HEADERS_PAGE
+    if not (root / page).is_file():
+        return
+    listed = {}
+    for number, line in enumerate((root / page).read_text().splitlines(), 1):
+        for name in re.findall(r"\]\((?:\.\./)+(trireme/[^)]+\.h)\)", line):
+            listed.setdefault(name, number)
+    for name, number in listed.items():
+        if name not in public:
+            report.error(page, number, f"{name} is not a public header",
+                         "make it PUBLIC in its CMakeLists.txt, or list another")
+    for name in sorted(public - set(listed)):
+        report.error(name, 1, f"a public header that {page} does not list", "make it PRIVATE, or list it there")
+    for path in repository_files(root, ".h", ".cc", ".md"):
+        if path.parts[0] not in USERS and path.parts[:2] != INSTALLED:
             continue
-        code = without_comments(path.read_text())
-        for match in INCLUDE.finditer(code):
+        text = (root / path).read_text()
+        for match in INCLUDE.finditer(text):
             if f"trireme/{match.group(1)}" not in public:
-                report.error(name, line_of(code, match.start(1)),
-                             f"a public header includes trireme/{match.group(1)}, which is private",
-                             "forward-declare what it needs, or make that header PUBLIC")
-    page = root / "docs" / "headers.md"
-    if page.is_file():
-        for number, line in enumerate(page.read_text().splitlines(), 1):
-            for name in re.findall(r"\]\(\.\./(trireme/[^)]+\.h)\)", line):
-                if name not in public:
-                    report.error("docs/headers.md", number, f"{name} is not a public header",
-                                 "make it PUBLIC in its CMakeLists.txt, or list another")
+                report.error(path, line_of(text, match.start(1)), f"includes trireme/{match.group(1)}, which is private",
+                             f"include a header of {page}, or make this one PUBLIC")
 
 
 def main():
     root = root_argument(__doc__)
-    report, used, graph = Report(), {}, {}
+    report, house, used, graph = Report(), House(root), {}, {}
     files = repository_files(root, ".h", ".cc")
     for path in files:
         text = (root / path).read_text()
@@ -355,15 +268,15 @@ def main():
                              "<torch/torch.h> in a header costs each includer 20 s",
                              "include the narrow header, <ATen/core/Tensor.h> where it suffices")
         if path.parts[0] == "trireme":
-            check_includes(report, path, code, used)
-            check_rooms(report, path, code, graph)
+            check_includes(report, house, path, code, used)
+            check_rooms(report, house, path, code, graph)
             if path.parts[1] != "cli":
                 check_silence(report, path, text)
     check_cycles(report, graph)
     check_public(report, root)
-    check_private(report, root)
-    check_layer_list(report, root)
-    check_deps(report, root, used)
+    check_namespaces(report, root)
+    check_layer_list(report, house)
+    check_deps(report, house, used, graph)
     return report.finish("layers", f"{len(files)} files")
 
 

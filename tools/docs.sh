@@ -9,15 +9,15 @@ headers=$(python3 - <<'PY'
 import sys
 from pathlib import Path
 sys.path.insert(0, "tools")
-from check_layers import public_headers
-print(" ".join(sorted(public_headers(Path(".")))))
+from check_layers import headers_of
+print(" ".join(sorted(headers_of(Path("."), "PUBLIC"))))
 PY
 )
 cat >build/docs/Doxyfile <<CONFIG
 PROJECT_NAME = Trireme
 PROJECT_BRIEF = "Distributed training in C++ on libtorch"
-INPUT = $headers docs/headers.md
-USE_MDFILE_AS_MAINPAGE = docs/headers.md
+INPUT = $headers docs/reference/headers.md
+USE_MDFILE_AS_MAINPAGE = docs/reference/headers.md
 OUTPUT_DIRECTORY = build/docs
 FILTER_PATTERNS = *.h=tools/doxygen_filter.py
 GENERATE_LATEX = NO

@@ -11,8 +11,14 @@ from svg_plot import COLOURS, Curve, draw
 
 
 def read(folder):
-    lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    """The lines that count: of each step those of its highest epoch, none of an earlier one after that one's last."""
+    lines = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    newest = max((line.get("epoch", 0), line["step"]) for line in lines)
+    of_step = {}
+    for line in lines:
+        of_step[line["step"]] = max(of_step.get(line["step"], 0), line.get("epoch", 0))
+    return [line for line in lines if line.get("epoch", 0) == of_step[line["step"]]
+            and (line["step"] <= newest[1] or line.get("epoch", 0) == newest[0])]
 
 
 def main():

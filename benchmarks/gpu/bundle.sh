@@ -24,10 +24,10 @@ cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Li
   -DPython3_EXECUTABLE="$python" -DTorch_DIR="$PWD/benchmarks/gpu/torch" -DTRIREME_CUDA_WHEEL="$cache/wheel" \
   -DTRIREME_CUDA_HEADERS="$cache/headers" -DTRIREME_BUILD_PYTHON=OFF -DTRIREME_BUILD_EXAMPLES=OFF \
   -DTRIREME_BUILD_BENCHMARKS=OFF -DTRIREME_WITH_{MPI,SENTENCEPIECE,TOKENIZER_JSON,IMAGES,HWLOC,ZSTD,URING,XXHASH}=OFF
-cmake --build "$tree" --target trireme_program nccl_test gpu_kernels_test --parallel "$(nproc)"
+cmake --build "$tree" --target trireme_program nccl_test cuda_ipc_test gpu_kernels_test ipc_speed --parallel "$(nproc)"
 
 mkdir -p "$folder"/{bin,lib,benchmarks/gpu,benchmarks/train_vs_pytorch,tests/cli}
-for program in trireme nccl_test gpu_kernels_test; do strip -o "$folder/bin/$program" "$tree/bin/$program"; done
+for program in trireme nccl_test cuda_ipc_test gpu_kernels_test ipc_speed; do strip -o "$folder/bin/$program" "$tree/bin/$program"; done
 cp -L "$(g++ -print-file-name=libtomlplusplus.so.3)" "$folder/lib/"
 cp benchmarks/gpu/*.py "$folder/benchmarks/gpu/"
 cp benchmarks/train_vs_pytorch/llama.py "$folder/benchmarks/train_vs_pytorch/"

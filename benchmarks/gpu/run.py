@@ -13,6 +13,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -74,10 +75,10 @@ def run(command, timeout, **options):
 def tests(args):
     """Each of the test programs' test cases at once: on a GPU they wait for their host."""
     program = args.programs[0][1]
-    cases = ["test_one_gpu_trains_as_the_cpu", "test_a_run_moves_between_cpu_and_gpu",
-             "test_two_gpus_train_as_the_cpu", "test_more_ranks_than_gpus_are_refused_or_use_the_cpu"]
+    text = (ROOT / "tests/cli/gpu_test.py").read_text()
+    cases = re.findall(r"^    def (test_\w+)", text, flags=re.MULTILINE)
     commands = {f"Gpu.{case}": [sys.executable, ROOT / "tests/cli/gpu_test.py", "-v", f"Gpu.{case}"] for case in cases}
-    commands |= {name: [program.with_name(name)] for name in ("nccl_test", "gpu_kernels_test")}
+    commands |= {name: [program.with_name(name)] for name in ("nccl_test", "cuda_ipc_test", "gpu_kernels_test")}
     running = {}
     for name, command in commands.items():
         log = (args.output / f"{name}.log").open("w+")

@@ -7,14 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
 #include "trireme/plan/search/search.h"
-#include "trireme/plan/step/step.h"
+#include "trireme/plan/step/step_prediction.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/tasks.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/run_layout.h"
 
 namespace trireme::benchmarks {
 namespace {

@@ -1,4 +1,4 @@
-"""Writes docs/planner-guide.md: which layout `trireme plan` takes for models from 125 M to 1 T parameters.
+"""Writes docs/reference/planner-guide.md: which layout `trireme plan` takes for models from 125 M to 1 T parameters.
 
     benchmarks/plan/guide.py          # 2 minutes
 """
@@ -62,16 +62,16 @@ def main():
                     if name == device:
                         lines.append(row(trireme, Path(folder), model, device, nodes))
                         print(lines[-1], file=sys.stderr)
-    (ROOT / "docs/planner-guide.md").write_text(f"""# Which layout for a model of this size
+    (ROOT / "docs/reference/planner-guide.md").write_text(f"""# Which layout for a model of this size
 
 Written by `benchmarks/plan/guide.py` from `trireme plan`: Llama-like models in bf16 on nodes of eight devices. The numbers
-are predictions ([how good they are](planner-validation.md)); `trireme plan` says the same for your model and cluster.
+are predictions ([how good they are](planner-validation.md)). `trireme plan` answers for your model and cluster.
 
-The field's rules of thumb, and what the planner says of them:
+The field's rules of thumb, and what the planner makes of them:
 
 - *Tensor parallelism stays within a node* (Narayanan et al. 2021, section 5.4): it never leaves one here.
-- *Data parallelism with ZeRO first* (the practice of FSDP users): up to 8 billion parameters it wins, with context ranks
-  for sequences of 8,192 tokens, until a device has less than some thousand tokens a step; then tensor and pipeline.
+- *Data parallelism with ZeRO first* (the practice of FSDP users): it wins up to 8 billion parameters, with context ranks for
+  sequences of 8,192 tokens. When a device has fewer than a few thousand tokens per step, tensor and pipeline win.
 - *Recompute only when memory needs it* (Korthikanti et al. 2022): it appears where nothing else fits.
 {chr(10).join(lines)}
 """)

@@ -1,4 +1,5 @@
-// Compares the cost model with published measurements (docs/planner.md), and calibrates devices.
+// Compares the cost model with published measurements (docs/reference/planner-validation.md), and
+// calibrates devices.
 //
 //   plan_published_benchmark FOLDER                 every table's errors
 //   plan_published_benchmark FOLDER --rows          each row, as CSV: for plan_published.py
@@ -14,8 +15,8 @@
 
 #include "benchmarks/plan/choices.h"
 #include "benchmarks/plan/published.h"
-#include "trireme/base/median.h"
-#include "trireme/plan/step/step.h"
+#include "trireme/base/numbers.h"
+#include "trireme/plan/step/step_prediction.h"
 
 namespace trireme::benchmarks {
 namespace {

@@ -9,7 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
-#include "trireme/plan/cost/state_bytes.h"
+#include "trireme/plan/cost/workload.h"
 
 namespace trireme::benchmarks {
 namespace {
@@ -106,12 +106,13 @@ void set_axes(Workload& work, int64_t tensor, int64_t pipeline, int64_t data) {
 void set_batch(Workload& work, int64_t global, int64_t micro) {
   work.global_batch = global;
   work.micro_batch = micro;
-  work.sizes.held_gradients = plan::held_gradients(work.num_microbatches(), false);
+  plan::hold_gradients(work);
 }
 
 void set_zero(Workload& work, int64_t stage) {
   work.zero = stage;
   work.axes.shard = stage > 0 ? work.axes.data : 1;
+  plan::hold_gradients(work);
 }
 
 void set_chunks(Workload& work, int64_t chunks) {

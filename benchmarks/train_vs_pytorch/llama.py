@@ -2,13 +2,16 @@
 
 import json
 import mmap
+import os
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-LAYERS, WIDTH, FFN, HEADS, VOCAB, T = 6, 256, 640, 4, 8192, 256
-HEAD_WIDTH = WIDTH // HEADS
+# As run.py --layers and --width, which reach the peers as variables.
+LAYERS, WIDTH = (int(os.environ.get(name, default)) for name, default in (("LLAMA_LAYERS", 6), ("LLAMA_WIDTH", 256)))
+HEAD_WIDTH = 64
+FFN, HEADS, VOCAB, T = WIDTH * 5 // 2, WIDTH // HEAD_WIDTH, 8192, 256
 
 
 def rotary(T, head_width, base=10000.0):

@@ -3,7 +3,8 @@
 A step takes tokens and targets, updates the weights and returns a loss whose mean over the ranks is
 that of all their sequences. All peers train the same model as optimize.py says. The process group
 exists before these functions run if there are several ranks. `batch`: sequences per rank; the peers
-of ON_SAME_SEQUENCES are given those of all ranks.
+of ON_SAME_SEQUENCES are given those of all ranks. `microbatch`: sequences per forward, for those of
+ACCUMULATING; the others run all of theirs at once.
 """
 
 from torch import nn
@@ -12,47 +13,48 @@ from torch.distributed.tensor import Replicate, Shard
 
 from context_peer import ring
 from moe_peer import MOE_PEERS
-from optimize import CLIP, adamw, whole_step
+from optimize import CLIP, adamw, microbatches, whole_step
 from pipeline_peer import pipelining
 from tensor_peer import dtensor
 
 
-def ddp(model, ranks, batch):
-    step_model = model
-    if ranks > 1:
-        step_model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return whole_step(model, step_model)
+def ddp(model, ranks, batch, microbatch):
+    if ranks == 1:
+        return whole_step(model, model, microbatch)
+    step_model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return whole_step(model, step_model, microbatch, step_model.no_sync)
 
 
-def ddp_compiled(model, ranks, batch):
+def ddp_compiled(model, ranks, batch, microbatch):
     # The inner module is compiled, then wrapped: PyTorch's "Where to apply torch.compile".
     model.compile()
-    return ddp(model, ranks, batch)
+    return ddp(model, ranks, batch, microbatch)
 
 
-def fsdp2_zero2(model, ranks, batch):
-    """Parameters stay whole from forward to the end of backward; gradients and states are sharded."""
+def fsdp2_zero2(model, ranks, batch, microbatch):
+    """Parameters stay whole from forward to the end of backward; gradients and states are sharded, in each
+    microbatch."""
     for module in (*model.blocks, model):
         fully_shard(module, reshard_after_forward=False)
-    return whole_step(model, model)
+    return whole_step(model, model, microbatch)
 
 
-def fsdp2_zero3(model, ranks, batch):
+def fsdp2_zero3(model, ranks, batch, microbatch):
     """Blocks are sharded again after forward. What the root owns (embedding, output) is not, which is
     PyTorch's default for a root: backward needs the output first of all."""
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=True)
     fully_shard(model)
-    return whole_step(model, model)
+    return whole_step(model, model, microbatch)
 
 
 def deepspeed(stage):
-    def build(model, ranks, batch):
+    def build(model, ranks, batch, microbatch):
         import deepspeed  # Lives in an environment of its own; tools/setup_bench.sh makes it.
 
         config = {
-            "train_micro_batch_size_per_gpu": batch,
-            "gradient_accumulation_steps": 1,
+            "train_micro_batch_size_per_gpu": microbatch,
+            "gradient_accumulation_steps": batch // microbatch,
             "gradient_clipping": CLIP,
             "steps_per_print": 1 << 30,
             # Buckets of 16 MB instead of 2 GB, for a model of 35 MB: as fast, and less memory.
@@ -64,10 +66,13 @@ def deepspeed(stage):
         engine, *_ = deepspeed.initialize(model=model, optimizer=adamw(model.parameters()), config=config)
 
         def step(tokens, targets):
-            loss = engine(tokens, targets)
-            engine.backward(loss)
-            engine.step()
-            return loss.item()
+            total = 0
+            for part, part_targets, share in microbatches(tokens, targets, microbatch):
+                loss = engine(part, part_targets)
+                engine.backward(loss)
+                engine.step()
+                total += loss.item() * share
+            return total
 
         return step
 
@@ -79,6 +84,8 @@ ON_SAME_SEQUENCES = {
     **{f"pipelining-{sequences}": pipelining(sequences) for sequences in (1, 2, 4, 8)},
     "ring-allgather": ring("allgather"), "ring-alltoall": ring("alltoall"),
 }
-PEERS = {"ddp": ddp, "ddp-compiled": ddp_compiled, "fsdp2-zero2": fsdp2_zero2,
-         "fsdp2-zero3": fsdp2_zero3, "deepspeed-zero2": deepspeed(2), "deepspeed-zero3": deepspeed(3),
-         **ON_SAME_SEQUENCES, **MOE_PEERS}
+ACCUMULATING = {
+    "ddp": ddp, "ddp-compiled": ddp_compiled, "fsdp2-zero2": fsdp2_zero2, "fsdp2-zero3": fsdp2_zero3,
+    "deepspeed-zero2": deepspeed(2), "deepspeed-zero3": deepspeed(3),
+}
+PEERS = {**ACCUMULATING, **ON_SAME_SEQUENCES, **MOE_PEERS}

@@ -14,7 +14,7 @@ import torch
 
 from llama import Llama, T, load, load_dense, read_safetensors
 from moe_peer import MOE_PEERS, Mixtral, load_deepspeed_experts, load_experts, load_mixtral
-from peers import ON_SAME_SEQUENCES, PEERS
+from peers import ACCUMULATING, ON_SAME_SEQUENCES, PEERS
 
 
 def peak_rss_bytes():
@@ -42,6 +42,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", choices=PEERS, default="ddp")
     parser.add_argument("--batch", type=int, default=8, help="sequences per rank")
+    parser.add_argument("--microbatch", type=int, default=8, help="sequences per forward, of a peer that accumulates")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=5, help="first steps left out of the median")
     parser.add_argument("--threads", type=int, required=True)
@@ -54,7 +55,8 @@ def main():
     if ranks > 1:
         torch.distributed.init_process_group("gloo")
     model = make_model(args.peer, args.weights, rank, ranks)
-    train_step = PEERS[args.peer](model, ranks, args.batch)
+    own = (args.microbatch,) if args.peer in ACCUMULATING else ()
+    train_step = PEERS[args.peer](model, ranks, args.batch, *own)
     bin_path = args.data + ".bin"
     tokens = torch.from_file(bin_path, dtype=torch.uint16, size=os.path.getsize(bin_path) // 2)
     # Ranks that work on the same sequences read those of all ranks.

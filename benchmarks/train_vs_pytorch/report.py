@@ -90,7 +90,8 @@ def note(args, results, deepspeed_version):
     return f"""# trireme beside PyTorch and DeepSpeed, {datetime.date.today().isoformat()}
 
 Machine: {machine()}; torch {importlib.metadata.version("torch")}, DeepSpeed {deepspeed_version}.
-Llama: 6 layers, width 256, 4 heads, ffn 640, vocabulary 8192, T 256, fp32; AdamW, gradient norm at most 1;
+Llama: {args.layers} layers, width {args.width}, {args.width // 64} heads, ffn {args.width * 5 // 2}, vocabulary 8192, T 256, fp32; AdamW, gradient norm at most 1;
+{f"{args.microbatch} sequences per microbatch;" if args.microbatch else "one microbatch per step;"}
 {args.cores} cores shared by the ranks. Peers use torch's fused AdamW and Gloo; all are eager but ddp-compiled, whose
 compile cache {cache}. Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup}
 left out), alternating in one run. Ratio: trireme / peer, with the target where there is one; in rows of several

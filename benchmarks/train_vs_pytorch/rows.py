@@ -8,6 +8,7 @@ sequences; under tensor, pipeline and context parallelism all ranks work on all 
 from dataclasses import dataclass, field, replace
 
 NAMES = ("ddp", "zero2", "zero3", "tensor", "pipeline", "context", "expert")
+ACCUMULATING = NAMES[:3]  # their peers can split a step into microbatches
 MEMORY_TARGET = 0.7
 
 

@@ -97,7 +97,7 @@ def entries(row, batch, ranks, medians):
 
 def compare(args, folder, ranks, batch, rows):
     """Medians over the rounds, by peer and by trireme's layout."""
-    start = make_start(args.trireme, folder, batch * ranks, args.steps, rows[0].model)
+    start = make_start(args, folder, batch * ranks, rows[0].model)
     results, failed = measure(args, start, ranks, batch, rows)
     losses = check_losses(results, failed, rows)
     medians = {name: {metric: statistics.median(result[metric] for result in results[name])
@@ -131,6 +131,10 @@ def parse_arguments():
     parser.add_argument("--warmup", type=int, default=5, help="first steps left out of each median")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 1], help="sequences per rank")
+    parser.add_argument("--microbatch", type=int, default=0, help="sequences per forward, in rows ddp, zero2 and"
+                        " zero3 (default: all of a rank's)")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=256, help="a multiple of 64, the width of a head")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--deepspeed-python", default=str(ROOT / "build/bench-venv/bin/python"),
                         help="interpreter that imports deepspeed (default: the one of tools/setup_bench.sh)")
@@ -142,6 +146,12 @@ def parse_arguments():
     args = parser.parse_args()
     if not 0 <= args.warmup < args.steps:
         parser.error(f"--warmup {args.warmup} must lie below --steps {args.steps}")
+    if args.microbatch and not set(args.rows) <= set(table.ACCUMULATING):
+        parser.error(f"--microbatch is for the rows {','.join(table.ACCUMULATING)}")
+    if args.microbatch and any(batch % args.microbatch for batch in args.batch):
+        parser.error(f"--microbatch {args.microbatch} must divide each --batch")
+    if args.width % 64:
+        parser.error(f"--width {args.width} is no multiple of 64")
     return args
 
 

@@ -48,6 +48,7 @@ def peer_python(args, peer):
 def peer_environment(args, peer, ranks, threads, folder):
     """torchrun's variables, and what the peer reads besides."""
     return {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+            "LLAMA_LAYERS": str(args.layers), "LLAMA_WIDTH": str(args.width),
             "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "START_TIME": str(time.time()),
             "OMP_NUM_THREADS": str(threads),
             # Compiled anew in every run unless the caller keeps what was compiled.
@@ -92,7 +93,7 @@ def run_peer(args, start, ranks, batch, threads, peer):
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
         command = [peer_python(args, peer), str(HERE / "pytorch_train.py"), f"--peer={peer}",
-                   f"--batch={batch}", f"--steps={args.steps}", f"--warmup={args.warmup}",
+                   f"--batch={batch}", f"--microbatch={microbatch_of(args, batch)}", f"--steps={args.steps}", f"--warmup={args.warmup}",
                    f"--threads={threads}", f"--data={start.data}", f"--weights={start.weights}",
                    f"--compared-step={start.compared_step}"]
         logs = [folder / f"{rank}.log" for rank in range(ranks)]
@@ -111,16 +112,21 @@ def run_peer(args, start, ranks, batch, threads, peer):
         return json.loads((folder / "0.out").read_text().splitlines()[-1])
 
 
-def config_text(steps, data, ranks, batch, output):
+def microbatch_of(args, batch):
+    """Sequences per forward."""
+    return batch if args.microbatch == 0 else args.microbatch
+
+
+def config_text(args, steps, data, ranks, batch, output):
     # Peers decay every parameter, so norms are decayed here too.
     return f"""
 [model]
 family = "llama"
-layers = 6
-width = 256
-heads = 4
-kv_heads = 4
-ffn_width = 640
+layers = {args.layers}
+width = {args.width}
+heads = {args.width // 64}
+kv_heads = {args.width // 64}
+ffn_width = {args.width * 5 // 2}
 sequence_length = 256
 vocab_size = 8192
 [data]
@@ -128,7 +134,7 @@ path = {json.dumps(str(data))}
 [train]
 steps = {steps}
 global_batch = {batch * ranks}
-micro_batch = {batch}
+micro_batch = {microbatch_of(args, batch)}
 gradient_clip = 1.0
 [optimizer]
 learning_rate = 1e-4
@@ -155,18 +161,18 @@ class Start:
     compared_step: int = -1
 
 
-def make_start(trireme, folder, sequences, steps, model=()):
+def make_start(args, folder, sequences, model=()):
     """Random bytes for a step of `sequences` sequences, and the weights that trireme draws."""
     folder.mkdir()
     text, data = folder / "text", folder / "tokens"
     text.write_bytes(os.urandom(sequences * 256))  # and the end of the document
-    checked([trireme, "data", "prepare", "--input", text, "--tokenizer", "bytes", "--validation-fraction", "0",
+    checked([args.trireme, "data", "prepare", "--input", text, "--tokenizer", "bytes", "--validation-fraction", "0",
              "--output", data])
-    (folder / "start.toml").write_text(config_text(1, data, 1, 1, str(folder / "run")))
-    checked([trireme, "train", folder / "start.toml", "--optimizer.learning_rate=0", "--checkpoint.interval=1",
-             *model])
+    (folder / "start.toml").write_text(config_text(args, 1, data, 1, 1, str(folder / "run")))
+    checked([args.trireme, "train", folder / "start.toml", "--optimizer.learning_rate=0", "--checkpoint.interval=1",
+             "--train.micro_batch=1", *model])
     return Start(data, folder / "run/checkpoints/step-000001/rank-000-of-001.safetensors", tuple(model),
-                 min(SPARSE_STEP, steps - 1) if model else -1)
+                 min(SPARSE_STEP, args.steps - 1) if model else -1)
 
 
 def checked(command):
@@ -184,7 +190,7 @@ class Job:
         self.metrics = folder / "run" / "metrics.jsonl"
         self.log = folder / "log"
         folder.mkdir()
-        (folder / "bench.toml").write_text(config_text(args.steps, start.data, ranks, batch, str(folder / "run")))
+        (folder / "bench.toml").write_text(config_text(args, args.steps, start.data, ranks, batch, str(folder / "run")))
         self.command = [args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(ranks),
                         "--threads", str(threads), *start.model, *options]
         self.start = time.time()

@@ -14,7 +14,7 @@
 
 #include "trireme/comm/c10d/c10d_backend.h"
 #include "trireme/comm/c10d/c10d_communicator.h"
-#include "trireme/comm/c10d/c10d_errors.h"
+#include "trireme/comm/c10d/gloo_behaviour.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/rendezvous/store_group.h"
 

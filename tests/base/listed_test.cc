@@ -1,4 +1,4 @@
-#include "trireme/base/listed.h"
+#include "trireme/base/words.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/base/median.h"
+#include "trireme/base/numbers.h"
 
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "trireme/base/nearest_name.h"
+#include "trireme/base/words.h"
 
 #include <gtest/gtest.h>
 
@@ -25,6 +25,18 @@ TEST(NearestName, TakesTheFirstOfEquals) {
 
 TEST(NearestName, ComparesTheBeginningOfLongTexts) {
   EXPECT_EQ(nearest_name(kNames, std::string(1 << 20, 'x')), "train.steps");
+}
+
+TEST(NearestName, ALikelyNameIsNear) {
+  EXPECT_EQ(likely_name(kNames, "train.stesp"), "train.steps");
+  EXPECT_EQ(likely_name(kNames, "lora.rank"), "");
+  EXPECT_EQ(likely_name(kNames, std::string(1 << 20, 'x')), "");
+  const std::vector<std::string> commands = {"run", "train", "plan"};
+  EXPECT_EQ(likely_name(commands, "rum"), "run");
+  EXPECT_EQ(likely_name(commands, "trian"), "");  // two letters of five
+  EXPECT_EQ(likely_name({}, "a"), "");
+  EXPECT_EQ(did_you_mean(commands, "trai"), "; did you mean \"train\"?");
+  EXPECT_EQ(did_you_mean(commands, "export"), "");
 }
 
 TEST(NearestName, IsEmptyWithoutNames) { EXPECT_EQ(nearest_name({}, "a"), ""); }

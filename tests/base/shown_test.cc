@@ -1,4 +1,4 @@
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
 #include <gtest/gtest.h>
 

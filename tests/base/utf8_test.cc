@@ -1,4 +1,4 @@
-#include "trireme/base/utf8.h"
+#include "trireme/base/locale/text.h"
 
 #include <string>
 

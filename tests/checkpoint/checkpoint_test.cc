@@ -15,6 +15,7 @@
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/publish.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -129,6 +130,35 @@ TEST(Checkpoint, KeepsTheNewestAndTheOneJustSaved) {
   EXPECT_THAT(list(root.path()), ElementsAre(root / "step-000009", root / "step-000010"));
   save_all(root.path(), 3, globals, 2, {.keep = 1});
   EXPECT_THAT(list(root.path()), ElementsAre(root / "step-000003"));
+}
+
+TEST(Checkpoint, TheHigherEpochWins) {
+  const TemporaryFolder root;
+  const auto globals = two_tensors();
+  for (const auto& [step, epoch] : {std::pair(60, 1), {50, 2}, {50, 1}, {40, 2}})
+    save_all(root.path(), step, globals, 2, {.keep = 0, .epoch = epoch});
+  EXPECT_THAT(list(root.path()),
+              ElementsAre(root / "step-000050", root / "step-000060", root / "step-000040-epoch-2",
+                          root / "step-000050-epoch-2"));
+  EXPECT_EQ(inspect(*latest(root.path())).step, 50);
+}
+
+// Of an epoch before, and it was paused meanwhile.
+TEST(Checkpoint, AWriterLeavesWhatALaterEpochHasWritten) {
+  const TemporaryFolder root;
+  const auto globals = two_tensors();
+  save_all(root.path(), 50, globals, 2, {.epoch = 2});
+  const fs::path unfinished = prepare_temporary(root.path(), 60, 2);
+  save_all(root.path(), 50, two_tensors(/*seed=*/1), 2, {.keep = 1, .epoch = 1});
+  save_all(root.path(), 70, two_tensors(/*seed=*/1), 2, {.keep = 1, .epoch = 1});
+  EXPECT_TRUE(fs::exists(unfinished));
+  EXPECT_THAT(list(root.path()), ElementsAre(root / "step-000070", root / "step-000050-epoch-2"));
+  expect_loads(root / "step-000050-epoch-2", globals, 2);
+  // The later one removes what is left of the earlier ones.
+  prepare_temporary(root.path(), 80, 1);
+  save_all(root.path(), 60, globals, 2, {.keep = 1, .epoch = 2});
+  EXPECT_FALSE(fs::exists(temporary_folder(root.path(), 80, 1)));
+  EXPECT_THAT(list(root.path()), ElementsAre(root / "step-000060-epoch-2"));
 }
 
 TEST(Checkpoint, LatestIsTheHighestStepThatIsComplete) {

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/exact_cover.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 
 #include <limits>
 #include <map>

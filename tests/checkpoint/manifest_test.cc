@@ -204,5 +204,19 @@ TEST(Manifest, AFolderWithoutOneIsNamed) {
               HasSubstr(folder.path().string()));
 }
 
+TEST(Manifest, NamesOfFoldersHaveStepAndEpoch) {
+  EXPECT_EQ(folder_name(50), "step-000050");
+  EXPECT_EQ(folder_name(50, 1), "step-000050");
+  EXPECT_EQ(folder_name(12'345'678, 12), "step-12345678-epoch-12");
+  EXPECT_EQ(step_of("step-12345678-epoch-12"), 12'345'678);
+  EXPECT_EQ(epoch_of("step-12345678-epoch-12"), 12);
+  EXPECT_EQ(epoch_of("step-000050"), 1);
+  for (const char* name : {"step-", "step-5x", "step--5", "step-5-epoch-", "step-5-epoch-1",
+                           "step-5-epoch-2x", "step-5-epoch--2", "step-5-epoch", ".step-5"}) {
+    EXPECT_EQ(step_of(name), -1) << name;
+    EXPECT_EQ(epoch_of(name), -1) << name;
+  }
+}
+
 }  // namespace
 }  // namespace trireme::checkpoint

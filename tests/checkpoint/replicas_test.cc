@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/replicas.h"
+#include "trireme/checkpoint/write/save_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

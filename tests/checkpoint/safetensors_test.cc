@@ -94,6 +94,28 @@ TEST(Safetensors, AStridedTensorIsWrittenInLogicalOrder) {
   harness::assert_same_bits(SafetensorsReader(folder / "file").read("w"), transposed, "w");
 }
 
+TEST(Safetensors, ATensorInPartsIsWrittenAsTheWholeOne) {
+  const harness::TemporaryFolder folder;
+  const at::Tensor a = at::arange(10).view({5, 2}), b = at::arange(3);
+  write_safetensors(folder / "whole", {{"a", a}, {"b", b}, {"c", at::empty({0}, at::kLong)}});
+  SafetensorsWriter writer(folder / "parts", {{.name = "a", .dtype = at::kLong, .shape = {5, 2}},
+                                              {.name = "b", .dtype = at::kLong, .shape = {3}},
+                                              {.name = "c", .dtype = at::kLong, .shape = {0}}});
+  writer.write_part(a.narrow(0, 0, 3));
+  EXPECT_THROW(writer.write(b), InternalError);
+  writer.write_part(a.narrow(0, 3, 2));
+  writer.write(b);
+  EXPECT_THROW(writer.write_part(b), InternalError);
+  SafetensorsWriter again(folder / "parts", {{.name = "a", .dtype = at::kLong, .shape = {5, 2}},
+                                             {.name = "b", .dtype = at::kLong, .shape = {3}},
+                                             {.name = "c", .dtype = at::kLong, .shape = {0}}});
+  for (const at::Tensor& part :
+       {a.narrow(0, 0, 1), a.narrow(0, 1, 4), b, at::Tensor(at::empty({0}, at::kLong))})
+    again.write_part(part);
+  again.finish(/*fsync=*/false);
+  EXPECT_EQ(read_file(folder / "parts"), read_file(folder / "whole"));
+}
+
 TEST(Safetensors, AFileWithoutTensorsIsValid) {
   const TemporaryFolder folder;
   write_safetensors(folder / "file", {});

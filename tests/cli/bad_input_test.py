@@ -1,6 +1,4 @@
 """Bad input: one line that helps, exit code 2 or 4, nothing half-written."""
-import ctypes
-import ctypes.util
 import fcntl
 import json
 import os
@@ -11,22 +9,29 @@ import socket
 import time
 import unittest
 
-from program import TIMEOUT, ProgramTest, children
+from program import TIMEOUT, ProgramTest, checksum, children
 
 USER, LOST, CHECKPOINT = 2, 3, 4
 
 
-def checksum(content):
-    library = ctypes.CDLL(ctypes.util.find_library("xxhash"))
-    library.XXH3_64bits.restype = ctypes.c_uint64
-    library.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    return f"{library.XXH3_64bits(content, len(content)):016x}"
-
-
 class BadArguments(ProgramTest):
+    def test_commands_of_a_runs_own_config_need_to_be_allowed(self):
+        """It may come from elsewhere, with its checkpoints."""
+        self.succeed("train", "tiny.toml", "--ranks=2", "--train.steps=1", "--command.on_stop=echo >> ran")
+        self.fail_with(USER, ["run/config.toml", 'command.on_stop = "echo >> ran"', "--command.allow=true"],
+                       "train", "run/config.toml", "--ranks=2")
+        self.succeed("train", "run/config.toml", "--ranks=2", "--train.steps=2", "--command.allow=true")
+        self.succeed("train", "run/config.toml", "--ranks=2", "--train.steps=3", "--command.on_stop=")
+        self.assertEqual((self.folder / "ran").read_text(), "\n\n")
+
     def test_command_line(self):
         self.fail_with(USER, ["nonsense", "train", "generate", "checkpoint"], "nonsense")
         self.fail_with(USER, ["nonsense", "prepare"], "data", "nonsense")
+        self.fail_with(USER, ["did you mean `trireme checkpoint export`?"], "export", "run")
+        self.fail_with(USER, ["did you mean `trireme train`?"], "checkpoint", "train")
+        self.fail_with(USER, ["did you mean \"train\"?", "expected one of"], "trains")
+        self.fail_with(USER, ["`trireme train`", "goes on from the newest checkpoint"], "resume", "run")
+        self.fail_with(USER, ["`trireme --help`"], "help")
         self.fail_with(USER, ["command"])
         self.fail_with(USER, ["config"], "train")
         self.fail_with(USER, ["missing.toml", "does not exist"], "train", "missing.toml")
@@ -70,6 +75,26 @@ class BadConfig(ProgramTest):
         self.refuse(["--model.widht", "did you mean", "model.width"], "--model.widht=3")
         self.refuse_file(["tiny.toml", "train.step", "train.steps"], "steps = 20", "step = 20")
         self.refuse_file(["tiny.toml", "trian"], "[train]", "[trian]")
+
+    def test_no_suggestion_that_cannot_be_meant(self):
+        def suggestion(*arguments):
+            return "did you mean" in self.fail_with(USER, ["unknown key"], "train", "tiny.toml", *arguments)
+        self.assertFalse(suggestion("--lora.path=x"))
+        self.refuse(["no section [lora]", "model", "train"], "--lora.rank=8")
+        self.refuse(["train.learning_rate", "did you mean \"optimizer.learning_rate\"?"], "--train.learning_rate=1")
+        self.refuse(["\"global_batch\"", "did you mean \"train.global_batch\"?"], "--global_batch=8")
+        self.refuse(["unknown key \"init.quantisation\"", "[init] has", "folder"], "--init.quantisation=1")
+        self.assertFalse(suggestion("--train.colour=red"))
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_a_refused_start_leaves_no_folder(self):
+        for ranks in (1, 2):
+            for arguments in (["--init=nowhere"], ["--profile", "--profile-warmup=1000"]):
+                result = self.run_program("train", "tiny.toml", "--ranks", ranks, "--output.folder=new/deep/run",
+                                          *arguments)
+                self.assertIn(result.returncode, (USER, CHECKPOINT), result.stderr)
+                self.assertFalse((self.folder / "new").exists(), arguments)
+        self.succeed("train", "tiny.toml", "--train.steps=1", "--output.folder=new/deep/run")
 
     def test_wrong_type(self):
         self.refuse(["model.layers", "many", "whole number"], "--model.layers=many")
@@ -265,7 +290,7 @@ class BadCheckpoint(ProgramTest):
         self.succeed("train", "tiny.toml", "--ranks", 2, *size, "--train.steps=5")
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
-                process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, *size,
+                process = self.start_and_await_step("train", "tiny.toml", "--ranks", ranks, *size,
                                             "--train.steps=1000000", "--checkpoint.interval=0")
                 for pid in [process.pid, *children(process.pid)]:
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
@@ -278,6 +303,13 @@ class BadCheckpoint(ProgramTest):
         self.succeed("checkpoint", "verify", "full")
         self.succeed("train", "tiny.toml", "--ranks", 2, *size)
         self.assertEqual([step for step, _, _ in self.curve("full")], list(range(1, 21)))
+
+
+class Pods(ProgramTest):
+    def test_a_world_size_that_counts_pods_is_not_one_of_ranks(self):
+        pod = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "pod-0", "MASTER_PORT": "29500"}
+        self.fail_with(USER, ["--ranks is 4", "WORLD_SIZE", "counts pods", "trireme run --nnodes \"$WORLD_SIZE\"",
+                              "--nproc-per-node 4"], "train", "tiny.toml", "--ranks", 4, environment=pod)
 
 
 class Store(ProgramTest):

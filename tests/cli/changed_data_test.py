@@ -17,7 +17,7 @@ class ChangedData(ProgramTest):
 
     def end_of_run(self, change, *overrides, expected):
         """What a run of many steps says when `change` happens after its first."""
-        process = self.start_a_step("train", "tiny.toml", "--threads=1", "--train.steps=1000000",
+        process = self.start_and_await_step("train", "tiny.toml", "--threads=1", "--train.steps=1000000",
                                     "--checkpoint.interval=1", "--checkpoint.keep=1", *overrides)
         change()
         _, line = process.communicate(timeout=TIMEOUT)
@@ -54,7 +54,7 @@ class ChangedData(ProgramTest):
     def test_replaced_by_another_file(self):
         """A run goes on with the file that it opened."""
         self.succeed("train", "tiny.toml", "--output.folder=plain")
-        process = self.start_a_step("train", "tiny.toml", "--output.folder=replaced", "--train.steps=20")
+        process = self.start_and_await_step("train", "tiny.toml", "--output.folder=replaced", "--train.steps=20")
         (self.folder / "other").write_bytes(b"\0" * len(self.whole))
         os.replace(self.folder / "other", self.bin)
         _, errors = process.communicate(timeout=TIMEOUT)

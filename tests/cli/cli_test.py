@@ -1,6 +1,12 @@
 """What a user sees when all is well: help, version, inspect, verify, generate, the files of a run."""
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
+import termios
 import unittest
 
 from program import ProgramTest
@@ -15,6 +21,19 @@ class Commands(ProgramTest):
         help_text = self.succeed("train", "--help")
         for key in ("train.global_batch", "optimizer.schedule", "parallel.data", "output.folder"):
             self.assertIn(f"--{key}=", help_text)
+
+    def test_help_fits_eighty_columns(self):
+        commands = [[]]
+        while commands:
+            command = commands.pop()
+            text = self.succeed(*command, "--help")
+            for line in text.splitlines():
+                # A word that is longer than its column stays whole.
+                self.assertTrue(len(line) <= 80 or len(line.split()) <= 2, f"{command}: {line}")
+            if "Subcommands:" in text:
+                names = re.findall(r"(?m)^  (\w+)(?:  |$)", text.split("Subcommands:")[1].split("\n\n")[0])
+                self.assertTrue(names, command)
+                commands += [[*command, name] for name in names]
 
     def test_version(self):
         self.assertRegex(self.succeed("--version"), r"^trireme \d+\.\d+\.\d+ \(libtorch 2\.\d+")
@@ -31,6 +50,29 @@ class Commands(ProgramTest):
             self.assertEqual(first, second, suffix)
 
 
+class OnATerminal(ProgramTest):
+    def test_about_twenty_steps_stay_and_no_line_wraps(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.execve(self.program, [self.program, "train", "tiny.toml", "--train.steps=120", "--checkpoint.interval=0",
+                                     "--train.evaluate_interval=60"], self.environment)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(terminal, 65536):
+                shown += piece
+        os.close(terminal)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, shown)
+        lines = [line.split("\033[K")[-1].rstrip("\r") for line in shown.decode().split("\n")]
+        steps = [line for line in lines if re.match(r"step +\d+/120  loss", line)]
+        self.assertIn(len(steps), range(20, 24), lines)
+        self.assertTrue(any("validation" in line for line in steps))
+        for line in lines:
+            self.assertLessEqual(len(line), 80, line)
+        self.assertTrue(any(line.startswith("next    trireme generate") for line in lines), lines)
+
+
 class TrainedRun(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -41,6 +83,17 @@ class TrainedRun(ProgramTest):
         self.assertNotIn("\033", self.output)
         self.assertIn("2 ranks", self.output)
         self.assertRegex(self.output, r"step +20/20  loss \d+\.\d+")
+
+    def test_it_ends_with_what_was_reached(self):
+        self.assertRegex(self.output, r"(?m)^done    20 steps in \d+s, [\d.]+( k)? tokens/s\n"
+                                      r"loss    \d+\.\d{4} -> \d+\.\d{4}\n"
+                                      r"kept    run/checkpoints/step-000020\n"
+                                      r"next    trireme generate --checkpoint run --prompt 'The '$")
+        again = self.succeed("train", "tiny.toml", "--ranks", 2)
+        self.assertIn("all 20 steps were finished before", again)
+        self.assertNotIn("next ", again)
+        output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=22", "--train.evaluate_interval=1")
+        self.assertRegex(output, r"(?m)^loss    \d\.\d{4} -> \d\.\d{4}; validation \d\.\d{4}")
 
     def test_inspect_and_verify(self):
         summary = json.loads(self.succeed("checkpoint", "inspect", "run", "--json"))

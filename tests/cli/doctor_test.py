@@ -16,7 +16,7 @@ CHECKPOINT = 4
 class Doctor(DoctorTest):
     def start_training(self, ranks=2, *overrides):
         """A run that goes on, and its ranks' process ids by rank."""
-        process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000", *overrides)
+        process = self.start_and_await_step("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000", *overrides)
         _, report = self.doctor()
         pids = {rank["rank"]: rank["process_id"] for rank in report["ranks"]}
         self.assertEqual(sorted(pids.values()), sorted(children(process.pid)))
@@ -154,7 +154,7 @@ class RefusedRun(DoctorTest):
                 for path in paths}
 
     def test_it_leaves_the_live_runs_files(self):
-        live = self.start_a_step("train", "tiny.toml", "--ranks", 2, "--train.steps=1000000")
+        live = self.start_and_await_step("train", "tiny.toml", "--ranks", 2, "--train.steps=1000000")
         _, before = self.doctor()
         pids = [rank["process_id"] for rank in before["ranks"]]
         files = self.files()
@@ -183,7 +183,7 @@ class RefusedRun(DoctorTest):
         self.assertIsNone(live.poll())
 
     def test_a_start_that_is_killed_leaves_nothing_for_long(self):
-        live = self.start_a_step("train", "tiny.toml", "--train.steps=1000000")
+        live = self.start_and_await_step("train", "tiny.toml", "--train.steps=1000000")
         waiting = self.start("train", "tiny.toml", environment={
             "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
             "TRIREME_STORE": f"file:{self.folder}/store"})

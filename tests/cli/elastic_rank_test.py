@@ -13,7 +13,7 @@ STEPS = 150
 MEMORY = ["--checkpoint.memory_interval=3", "--checkpoint.interval=20", f"--train.steps={STEPS}"]
 
 
-class ElasticRank(ProgramTest):
+class Elastic(ProgramTest):
     def setUp(self):
         self.memory_before = set(glob.glob("/dev/shm/trireme-checkpoint-*"))
         super().setUp()
@@ -51,6 +51,48 @@ class ElasticRank(ProgramTest):
         self.assertEqual(self.curve(), expected)
         return agent
 
+    def wait_some_steps(self, agent, generator):
+        """Counts steps, not seconds: a fast machine would come to the end of the run."""
+        epoch = agent.epoch
+        first = agent.workers[0].wait_for(lambda m: m["message"] == "step" and m["epoch"] == epoch)
+        agent.workers[0].wait_step(first["step"] + generator.randrange(9), epoch=epoch)
+        time.sleep(generator.uniform(0, 0.01))
+
+    def check_lost_while_meeting(self, *arguments, has_hosts=False, victim=1):
+        arguments = [*MEMORY, *arguments]
+        expected = self.undisturbed(2, *arguments)
+        agent = self.agent(*arguments, has_hosts=has_hosts)
+        workers = agent.begin([None, None])
+        survivor = workers[1 - victim]
+        survivor.wait_step(5)
+        workers[victim].kill()
+        reason = f"rank {victim} was killed by signal 9"
+        agent.leave([survivor], reason)
+        for pause in (0.5, 0, 0.01):  # the victim never comes
+            agent.next_epoch()
+            survivor.send(**agent.join(1 - victim, 2, reason))
+            time.sleep(pause)
+            agent.leave([survivor], reason)
+        agent.begin([None if rank == victim else survivor for rank in range(2)], reason)
+        agent.finish()
+        self.assertEqual(self.curve(), expected)
+
+    def check_stopped(self, *arguments):
+        """A peer that neither answers nor is gone holds nobody."""
+        arguments = [*MEMORY, *arguments]
+        expected = self.undisturbed(3, *arguments)
+        agent = self.agent(*arguments)
+        workers = agent.begin([None] * 3)
+        workers[0].wait_step(8)
+        freeze([workers[2].process.pid])
+        agent.leave(workers[:2], "rank 2 hangs")
+        workers[2].kill()
+        agent.begin([*workers[:2], None], "rank 2 hangs")
+        agent.finish()
+        self.assertEqual(self.curve(), expected)
+
+
+class ElasticRank(Elastic):
     def test_a_rank_is_killed_and_started_again(self):
         agent = self.check_replaced(2, [1])
         first = agent.workers[0]
@@ -68,23 +110,9 @@ class ElasticRank(ProgramTest):
     def test_zero_3(self):
         self.check_replaced(2, [1], "--parallel.zero=3")
 
-    def test_tensor(self):
-        self.check_replaced(2, [0], "--parallel.tensor=2")
-
-    def test_gloo(self):
-        self.check_replaced(3, [1], "--parallel.transport=gloo", "--train.global_batch=12",
-                            "--train.micro_batch=2", "--parallel.zero=1")
-
-    def test_at_a_store(self):
-        self.check_replaced(3, [2], "--train.global_batch=12", "--train.micro_batch=2", has_hosts=True)
-
     def test_the_host_of_the_store_is_lost(self):
         self.check_replaced(3, [0], "--parallel.transport=gloo", "--train.global_batch=12",
                             "--train.micro_batch=2", has_hosts=True)
-
-    def test_without_memory_from_the_folder(self):
-        self.check_replaced(2, [1], "--checkpoint.memory_interval=0", "--checkpoint.interval=3",
-                            "--checkpoint.mode=sync")
 
     def test_fewer_and_more_ranks(self):
         same_bits = [*MEMORY, "--train.reproducible=true", "--train.micro_batch=2"]
@@ -111,13 +139,6 @@ class ElasticRank(ProgramTest):
         agent.finish()
         self.assertEqual(self.curve(), expected)
 
-    def wait_some_steps(self, agent, generator):
-        """Counts steps, not seconds: a fast machine would come to the end of the run."""
-        epoch = agent.epoch
-        first = agent.workers[0].wait_for(lambda m: m["message"] == "step" and m["epoch"] == epoch)
-        agent.workers[0].wait_step(first["step"] + generator.randrange(9), epoch=epoch)
-        time.sleep(generator.uniform(0, 0.01))
-
     def test_killed_again_and_again(self):
         """In steps, saves, meetings and recoveries, whatever the moment hits."""
         steps = 400
@@ -136,60 +157,11 @@ class ElasticRank(ProgramTest):
         agent.finish()
         self.assertEqual(self.curve(), expected)
 
-    def check_lost_while_meeting(self, *arguments, has_hosts=False, victim=1):
-        arguments = [*MEMORY, *arguments]
-        expected = self.undisturbed(2, *arguments)
-        agent = self.agent(*arguments, has_hosts=has_hosts)
-        workers = agent.begin([None, None])
-        survivor = workers[1 - victim]
-        survivor.wait_step(5)
-        workers[victim].kill()
-        reason = f"rank {victim} was killed by signal 9"
-        agent.leave([survivor], reason)
-        for pause in (0.5, 0, 0.01):  # the victim never comes
-            agent.next_epoch()
-            survivor.send(**agent.join(1 - victim, 2, reason))
-            time.sleep(pause)
-            agent.leave([survivor], reason)
-        agent.begin([None if rank == victim else survivor for rank in range(2)], reason)
-        agent.finish()
-        self.assertEqual(self.curve(), expected)
-
     def test_lost_while_meeting(self):
         self.check_lost_while_meeting()
 
-    def test_lost_while_meeting_over_gloo(self):
-        self.check_lost_while_meeting("--parallel.transport=gloo")
-
-    def test_lost_while_meeting_at_a_store(self):
-        self.check_lost_while_meeting("--parallel.transport=gloo", has_hosts=True)
-
-    def test_the_host_of_the_store_is_lost_while_meeting(self):
-        self.check_lost_while_meeting(has_hosts=True, victim=0)
-
-    def check_stopped(self, *arguments):
-        """A peer that neither answers nor is gone holds nobody."""
-        arguments = [*MEMORY, *arguments]
-        expected = self.undisturbed(3, *arguments)
-        agent = self.agent(*arguments)
-        workers = agent.begin([None] * 3)
-        workers[0].wait_step(8)
-        freeze([workers[2].process.pid])
-        agent.leave(workers[:2], "rank 2 hangs")
-        workers[2].kill()
-        agent.begin([*workers[:2], None], "rank 2 hangs")
-        agent.finish()
-        self.assertEqual(self.curve(), expected)
-
     def test_a_rank_is_stopped(self):
         self.check_stopped("--train.global_batch=12", "--train.micro_batch=2")
-
-    def test_a_rank_is_stopped_over_gloo(self):
-        self.check_stopped("--train.global_batch=12", "--train.micro_batch=2", "--parallel.transport=gloo",
-                           "--parallel.zero=2")
-
-    def test_a_rank_is_stopped_in_a_pipeline(self):
-        self.check_stopped("--parallel.pipeline=3", "--model.layers=3", "--train.micro_batch=2")
 
     def test_a_rank_that_waits_ends_when_asked(self):
         agent = self.agent(*MEMORY)
@@ -227,6 +199,40 @@ class ElasticRank(ProgramTest):
         self.fail_with(2, ["TRIREME_AGENT_FD", "\"x\""], "train", "tiny.toml", environment={"TRIREME_AGENT_FD": "x"})
         self.fail_with(2, ["TRIREME_AGENT_FD", "SOCK_SEQPACKET"], "train", "tiny.toml",
                        environment={"TRIREME_AGENT_FD": "77"})
+
+
+class ElasticTransports(Elastic):
+    """The same over other transports and layouts (`make test-all`)."""
+
+    def test_tensor(self):
+        self.check_replaced(2, [0], "--parallel.tensor=2")
+
+    def test_gloo(self):
+        self.check_replaced(3, [1], "--parallel.transport=gloo", "--train.global_batch=12",
+                            "--train.micro_batch=2", "--parallel.zero=1")
+
+    def test_at_a_store(self):
+        self.check_replaced(3, [2], "--train.global_batch=12", "--train.micro_batch=2", has_hosts=True)
+
+    def test_without_memory_from_the_folder(self):
+        self.check_replaced(2, [1], "--checkpoint.memory_interval=0", "--checkpoint.interval=3",
+                            "--checkpoint.mode=sync")
+
+    def test_lost_while_meeting_over_gloo(self):
+        self.check_lost_while_meeting("--parallel.transport=gloo")
+
+    def test_lost_while_meeting_at_a_store(self):
+        self.check_lost_while_meeting("--parallel.transport=gloo", has_hosts=True)
+
+    def test_the_host_of_the_store_is_lost_while_meeting(self):
+        self.check_lost_while_meeting(has_hosts=True, victim=0)
+
+    def test_a_rank_is_stopped_over_gloo(self):
+        self.check_stopped("--train.global_batch=12", "--train.micro_batch=2", "--parallel.transport=gloo",
+                           "--parallel.zero=2")
+
+    def test_a_rank_is_stopped_in_a_pipeline(self):
+        self.check_stopped("--parallel.pipeline=3", "--model.layers=3", "--train.micro_batch=2")
 
 
 if __name__ == "__main__":

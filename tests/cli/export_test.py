@@ -49,7 +49,7 @@ TOLERANCE = {"fp32": 125 * 2 ** -24, "fp64": 125 * 2 ** -53}
 
 
 def checkpoint_tensors(folder):
-    """Every tensor of a checkpoint, put together from its pieces as docs/checkpoint-format.md has it."""
+    """Every tensor of a checkpoint, put together from its pieces as docs/design/checkpoint-format.md has it."""
     manifest = json.loads((folder / "manifest.json").read_text())
     dtypes = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
     tensors = {}

@@ -2,6 +2,7 @@
 import os
 import random
 import re
+import shutil
 import subprocess
 import time
 import unittest
@@ -71,6 +72,48 @@ class FullDisk(ProgramTest):
                 self.assertEqual([step for step, _, _ in self.curve(run)], list(range(1, 9)))
                 for path in sorted((self.folder / run).rglob("*"), reverse=True):
                     path.rmdir() if path.is_dir() else path.unlink()
+
+    def test_a_checkpoint_that_cannot_be_removed_ends_no_run(self):
+        train = ["train", "tiny.toml", "--checkpoint.interval=1"]
+        self.succeed(*train, "--train.steps=2", "--checkpoint.keep=2")
+        self.assertEqual(self.checkpoints(), ["step-000001", "step-000002"])
+        held = self.folder / "run/checkpoints/step-000001/held"
+        held.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", held], check=True)
+        self.addCleanup(self.unmount_all)
+        self.succeed(*train, "--train.steps=8", "--checkpoint.keep=1")
+        self.assertEqual([step for step, _, _ in self.curve()], list(range(1, 9)))
+        hidden, visible = self.checkpoints()
+        self.assertEqual(visible, "step-000008")
+        self.assertRegex(hidden, r"^\.step-000001\..*removed$")
+        self.assertEqual(os.listdir(self.folder / "run/checkpoints" / hidden), ["held"])
+
+    def test_a_leftover_of_the_best_checkpoint_that_cannot_be_removed_ends_no_run(self):
+        train = ["train", "tiny.toml", "--train.steps=3", "--train.evaluate_interval=1", "--train.evaluate_sequences=8",
+                 "--checkpoint.best=validation_loss", "--checkpoint.best_goal=largest"]
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                run = f"run-{ranks}"
+                best = self.folder / run / "best"
+                self.succeed(*train, "--ranks", ranks, f"--output.folder={run}")
+                name, = os.listdir(best)
+                shutil.rmtree(self.folder / run)
+                held = best / f".{name}.tmp/held"
+                held.mkdir(parents=True)
+                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", held], check=True)
+                self.addCleanup(self.unmount_all)
+                self.succeed(*train, "--ranks", ranks, f"--output.folder={run}")
+                hidden, visible = sorted(os.listdir(best))
+                self.assertEqual(visible, name)
+                self.assertRegex(hidden, rf"^\.{name}\..*removed$")
+                self.assertEqual(os.listdir(best / hidden), ["held"])
+                self.succeed("checkpoint", "verify", best / name)
+
+    def unmount_all(self):
+        with open("/proc/self/mounts") as mounts:
+            below = [line.split()[1] for line in mounts if line.split()[1].startswith(str(self.folder))]
+        for path in below:
+            subprocess.run(["umount", path], check=True)
 
     def test_a_folder_that_turned_read_only_is_the_users_to_mend(self):
         self.mount("size=16m")

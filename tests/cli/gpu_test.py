@@ -1,4 +1,6 @@
 """Training on the GPUs of this machine: every layout computes in fp64 what the CPU computes."""
+import random
+import struct
 import subprocess
 import unittest
 
@@ -12,19 +14,124 @@ ONE = {
     "offload": ["--offload.optimizer=host"],
     "gpt2": ["--model.family=gpt2", "--model.kv_heads=4"],
 }
+OPTIMIZERS = {
+    **{name: [f"--optimizer.name={name}"] for name in ("lamb", "lars", "muon", "adafactor")},
+    "sgd": ["--optimizer.name=sgd", "--optimizer.momentum=0.9"],
+    "groups": ["--optimizer.groups=*norm*: decay=0.1; *proj*: rate=0.5"],
+}
+FEATURES = {
+    "selective": ["--train.recompute=selective"],
+    "documents": ["--data.separate_documents=true"],
+    "reproducible": ["--train.reproducible=true"],
+    "disk": ["--offload.optimizer=disk"],
+    "average": ["--average.decay=0.9", "--histogram.interval=2"],
+}
+MIXTRAL = ["--model.family=mixtral", "--model.experts=6", "--model.shared_experts=1", "--model.router_z_loss=0.01"]
+EXPERTS = {
+    "capacity": ["--model.capacity_factor=1.25"],
+    "dropless": ["--model.capacity_factor=0", "--train.recompute=full"],
+    "biases": ["--model.router_score=sigmoid", "--model.router_bias_rate=0.01", "--model.expert_groups=3",
+               "--model.groups_per_token=2", "--model.router_jitter=0.05", "--model.balance_over=batch",
+               "--model.capacity_factor=1.25", "--model.drop_by=probability"],
+}
+SHARE = "--parallel.gpu_transport=cuda-ipc"
+SHARED = {
+    "zero1": ["--parallel.zero=1"],
+    "zero2": ["--parallel.zero=2", "--train.recompute=full", "--model.dropout=0.1"],
+    "experts": [*MIXTRAL, "--model.capacity_factor=1.25", "--parallel.expert=2"],
+    "powersgd": ["--train.compression=powersgd"],
+}
+VISION_CONFIG = """
+[task]
+name = "vision"
+[model]
+family = "resnet18"
+stem = "small"
+patch_size = 2
+layers = 3
+width = 24
+heads = 4
+ffn_width = 25
+[data]
+path = "images"
+[augment]
+crop = "shift"
+padding = 1
+mixup = 0.2
+label_smoothing = 0.1
+[train]
+steps = 4
+global_batch = 8
+micro_batch = 4
+evaluate_interval = 2
+evaluate_sequences = 12
+[optimizer]
+name = "sgd"
+learning_rate = 1e-2
+warmup_steps = 1
+"""
+VISION = {
+    "resnet": ["--train.recompute=full"],
+    "channels-last": ["--model.channels_last=true"],
+    "vit": ["--model.family=vit", "--optimizer.name=adamw"],
+}
+RECOMMEND_CONFIG = """
+[task]
+name = "recommend"
+[model]
+width = 6
+bottom = "7"
+top = "9,5"
+temperature = 0.2
+[data]
+path = "clicks"
+[tables]
+learning_rate = 0.1
+[train]
+steps = 6
+global_batch = 16
+micro_batch = 4
+evaluate_interval = 3
+evaluate_sequences = 41
+[optimizer]
+name = "adamw"
+learning_rate = 1e-2
+warmup_steps = 1
+"""
+RECOMMEND = {
+    **{family: [f"--model.family={family}"] for family in ("dlrm", "dlrm-dcnv2", "wide-deep")},
+    "two-tower": ["--model.family=two-tower", "--data.path=pairs"],
+}
 TWO = {
     "ddp": [],
     "zero3": ["--parallel.zero=3"],
     "tensor": ["--parallel.tensor=2", "--parallel.sequence_parallel=true", "--parallel.async_tensor=on"],
-    "pipeline": ["--parallel.pipeline=2", "--parallel.schedule=interleaved"],
+    "pipeline": ["--parallel.pipeline=2", "--parallel.schedule=interleaved", "--model.layers=4"],
     "ring": ["--parallel.context=2"],
     "all-to-all": ["--parallel.context=2", "--parallel.context_form=all-to-all"],
 }
 
 
+def write_images(folder):
+    """MNIST's four files: 64 and 12 images of 8 x 8; a bright column tells the class."""
+    draw = random.Random(1)
+    folder.mkdir()
+    for name, count in (("train", 64), ("t10k", 12)):
+        labels = bytes(draw.randrange(4) for _ in range(count))
+        pixels = bytes(255 - draw.randrange(64) if at % 8 == label else draw.randrange(64)
+                       for label in labels for at in range(64))
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 8, 8) + pixels)
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
+
+
 class Gpu(ProgramTest):
+    config = "tiny.toml"
+
     def train(self, run, ranks, *overrides):
-        self.succeed("train", "tiny.toml", "--ranks", ranks, "--train.precision=fp64", f"--output.folder={run}", *overrides)
+        result = self.run_program("train", self.config, "--ranks", ranks, "--train.precision=fp64", f"--output.folder={run}",
+                                  *overrides)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("destroy_process_group", result.stderr)
         return self.metrics(run)
 
     def assert_same(self, layout, ranks, overrides):
@@ -32,20 +139,69 @@ class Gpu(ProgramTest):
             host = self.train(f"{layout}-cpu", ranks, "--train.device=cpu", *overrides)
             device = self.train(f"{layout}-cuda", ranks, "--train.device=cuda", *overrides)
             for expected, found in zip(host, device, strict=True):
-                for key in ("loss", "grad_norm"):
+                for key in expected.keys() & {"loss", "grad_norm", "validation_loss"}:
                     # Roundings of 2^-53 that twenty steps of training amplify.
-                    self.assertLessEqual(abs(found[key] - expected[key]), 1e-10 * abs(expected[key]))
+                    self.assertLessEqual(abs(found[key] - expected[key]), 1e-10 * abs(expected[key]), key)
                 self.assertGreater(found["peak_device_bytes"], 0)
                 self.assertIsNone(found["communication_fraction"])
+
+    def write_config(self, name, text):
+        (self.folder / name).write_text(text)
+        self.config = name
 
     def test_one_gpu_trains_as_the_cpu(self):
         for layout, overrides in ONE.items():
             self.assert_same(layout, 1, overrides)
 
+    def test_every_optimizer_trains_as_on_the_cpu(self):
+        for name, overrides in OPTIMIZERS.items():
+            self.assert_same(name, 1, ["--train.steps=8", *overrides])
+
+    def test_features_train_as_on_the_cpu(self):
+        for name, overrides in FEATURES.items():
+            self.assert_same(name, 1, ["--train.evaluate_interval=10", "--train.evaluate_sequences=5", *overrides])
+
+    def test_experts_train_as_on_the_cpu(self):
+        for name, overrides in EXPERTS.items():
+            self.assert_same(name, 1, ["--train.steps=10", *MIXTRAL, *overrides])
+
+    def test_images_train_as_on_the_cpu(self):
+        write_images(self.folder / "images")
+        self.write_config("vision.toml", VISION_CONFIG)
+        for name, overrides in VISION.items():
+            self.assert_same(name, 1, overrides)
+
+    def test_recommendation_trains_as_on_the_cpu(self):
+        self.succeed("data", "generate", "--samples", 400, "--scale", 0.001, "--output", "day.tsv")
+        self.succeed("data", "prepare", "--format", "criteo", "--input", "day.tsv", "--validation", 0.2, "--output", "clicks")
+        draw = random.Random(1)
+        pairs = (f"q{draw.randrange(9)}|q{draw.randrange(9)}\ti{draw.randrange(30)}" for _ in range(300))
+        (self.folder / "day.pairs").write_text("\n".join(["query*\titem", *pairs]) + "\n")
+        self.succeed("data", "prepare", "--format", "pairs", "--input", "day.pairs", "--validation", 0.2, "--output", "pairs")
+        self.write_config("recommend.toml", RECOMMEND_CONFIG)
+        for name, overrides in RECOMMEND.items():
+            self.assert_same(name, 1, overrides)
+
     @unittest.skipIf(NUM_GPUS < 2, "needs two GPUs")
     def test_two_gpus_train_as_the_cpu(self):
         for layout, overrides in TWO.items():
             self.assert_same(layout, 2, overrides)
+
+    def test_ranks_that_share_a_gpu_train_as_the_cpu(self):
+        for layout, overrides in {**TWO, **SHARED}.items():
+            self.assert_same(f"shared-{layout}", 2, [SHARE, "--train.steps=10", *overrides])
+
+    def test_layouts_that_share_a_gpu_have_the_same_bits(self):
+        def losses(run, ranks, *overrides):
+            # Without clipping: kernels of GPUs take the norm of a shard in an order of its own.
+            self.train(run, ranks, "--train.device=cuda", SHARE, "--train.precision=fp32", "--train.gradient_clip=0",
+                       *overrides)
+            return [loss for _, loss, _ in self.curve(run)]
+        ddp = losses("ddp", 2)
+        for zero in (1, 2, 3):
+            self.assertEqual(losses(f"zero{zero}", 2, f"--parallel.zero={zero}"), ddp)
+        one, two = (losses(f"reproducible{ranks}", ranks, "--train.reproducible=true") for ranks in (1, 2))
+        self.assertEqual(two, one)
 
     def test_a_run_moves_between_cpu_and_gpu(self):
         constant = "--optimizer.schedule=constant"

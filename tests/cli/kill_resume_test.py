@@ -102,7 +102,7 @@ class KillResume(ProgramTest):
         for kind in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=kind):
                 run = f"run-{kind}"
-                process = self.start_a_step(*self.command(run))
+                process = self.start_and_await_step(*self.command(run))
                 process.send_signal(kind)
                 output, errors = process.communicate(timeout=TIMEOUT)
                 self.assertEqual((process.returncode, errors), (DONE, ""))
@@ -113,7 +113,7 @@ class KillResume(ProgramTest):
                 self.assert_finishes_as_reference(run)
 
     def start_long_run(self, *options):
-        return self.start_a_step("train", "tiny.toml", "--train.steps=1000000", *options)
+        return self.start_and_await_step("train", "tiny.toml", "--train.steps=1000000", *options)
 
     def assert_saved_at_the_end(self, run="run"):
         self.assertIn(f"step-{self.curve(run)[-1][0]:06}", self.checkpoints(run))

@@ -4,7 +4,9 @@ Each case draws compression, ZeRO's stage and whether chunks are shared with ano
 After the kill: every checkpoint that was reported as saved is whole or two newer ones are; the same command goes on from
 the newest whole one and ends with the bits of a run that was left in peace; nothing else is left behind.
 
-    tests/cli/killed_saves_test.py --kills 200 --seed 19     # prints the table of docs/resume.md
+    tests/cli/killed_saves_test.py --kills 200 --seed 19
+
+prints the table of benchmarks/results/2026-11-25-killed-saves.md
 """
 import argparse
 import collections
@@ -51,6 +53,7 @@ class KilledSaves(ProgramTest):
         # A fifth of the weights stays as it is, so that every save finds something to link.
         return ["train", "tiny.toml", "--ranks", 2, f"--train.steps={steps}", "--train.global_batch=8",
                 "--train.micro_batch=2", "--optimizer.schedule=constant", "--optimizer.groups=*embed*: rate=0",
+                "--parallel.gradient_order=rank-first",
                 "--checkpoint.interval=1", f"--checkpoint.keep={KEEP}", f"--output.folder={run}", *options]
 
     def draw_options(self, base):

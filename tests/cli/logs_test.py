@@ -65,6 +65,18 @@ class Logs(LogsTest):
         self.assertNotIn("rank", objects[2])
         self.assertNotIn("step", objects[3])
 
+    def test_lines_of_a_rank_after_its_epoch_are_marked(self):
+        self.put("events.jsonl", EVENTS)
+        self.put("logs/rank-00000.log", line(111, "before") + line(113, "paused") + line(113, "new", epoch=2))
+        self.put("logs/agent-b.log", line(113, "said", "agent"))
+        self.assertEqual(self.succeed("logs", "run").splitlines(),
+                         [f"{time_text(111)} rank 0 epoch 1 step 5 out| before",
+                          f"{time_text(113)} agent b epoch 1 step 5 agent| said",
+                          f"{time_text(113)} rank 0 epoch 1 (stale) step 5 out| paused",
+                          f"{time_text(113)} rank 0 epoch 2 step 5 out| new"])
+        objects = [json.loads(text) for text in self.succeed("logs", "run", "--json").splitlines()]
+        self.assertEqual([object.get("stale", False) for object in objects], [False, False, True, False])
+
     def test_filters(self):
         self.put_some()
         self.assertEqual(self.texts("--rank", "3"), ["ERROR: b"])
@@ -87,7 +99,7 @@ class Logs(LogsTest):
         for character in "\x1b\x07\x9b\x00\r":
             self.assertNotIn(character, shown)
         self.assertGreater(len(self.texts()), 5)
-        self.fail_with(USER, ["\\x1b[2J", "no folder"], "logs", "\x1b[2J")
+        self.fail_with(USER, ["\\x1b[2J", "not a folder"], "logs", "\x1b[2J")
 
     def test_half_written_and_foreign_files(self):
         self.put_some()
@@ -98,7 +110,7 @@ class Logs(LogsTest):
         self.assertEqual(self.texts(), ["a", "ERROR: b", "2026-11-25T07:0", "c", "d"])
 
     def test_what_cannot_be_shown_is_one_line(self):
-        self.fail_with(USER, ["nowhere", "no folder"], "logs", "nowhere")
+        self.fail_with(USER, ["nowhere", "not a folder"], "logs", "nowhere")
         (self.folder / "other").mkdir()
         self.fail_with(USER, ["other", "no logs", "trireme run"], "logs", "other")
         self.put_some()

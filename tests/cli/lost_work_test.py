@@ -120,7 +120,7 @@ class LostWork(ProgramTest):
                    "pipeline": (4, [1], "[01]", ["--parallel.pipeline=2"])}
         for name, (num_ranks, ranks, expected, layout) in layouts.items():
             with self.subTest(name):
-                process = self.start_a_step("train", "tiny.toml", "--ranks", num_ranks, "--threads", 1, *still, *layout,
+                process = self.start_and_await_step("train", "tiny.toml", "--ranks", num_ranks, "--threads", 1, *still, *layout,
                                             "--train.steps=1000000", "--checkpoint.interval=0",
                                             "--train.check_replicas_interval=20", f"--output.folder={name}")
                 pids = sorted(children(process.pid))

@@ -50,11 +50,11 @@ class ModelParallel(ProgramTest):
             with self.subTest(schedule=schedule):
                 self.assertEqual(self.train(schedule, 2, *PIPELINE, f"--parallel.schedule={schedule}"),
                                  one)
-        two = self.train("two", 2)
+        order = "--parallel.gradient_order=rank-first"
+        two = self.train("two", 2, order)
         for zero in (1, 3):
             with self.subTest(zero=zero):
-                self.assertEqual(self.train(f"zero{zero}", 4, *PIPELINE, f"--parallel.zero={zero}"),
-                                 two)
+                self.assertEqual(self.train(f"zero{zero}", 4, *PIPELINE, f"--parallel.zero={zero}", order), two)
 
     def test_a_chunked_pipeline_changes_no_bit(self):
         one = self.train("one", 1, "--model.layers=4", steps=6)
@@ -64,7 +64,7 @@ class ModelParallel(ProgramTest):
                                             f"--parallel.schedule={schedule}", steps=6), one)
 
     def test_layers_move_to_the_faster_stage_and_change_no_bit(self):
-        options = ["--model.layers=12", "--train.check_replicas_interval=1"]
+        options = ["--model.layers=12", "--train.check_replicas_interval=1", "--parallel.gradient_order=rank-first"]
         expected = self.train("one", 2, *options, steps=9)
         output = self.succeed("train", "tiny.toml", "--ranks", 4, "--train.steps=9", "--output.folder=moved",
                               *options, *PIPELINE, "--parallel.zero=2", "--parallel.stage_layers=11,1",
@@ -157,7 +157,7 @@ class BadLayouts(ProgramTest):
             self.assertFalse((self.folder / "run").exists())
 
     def test_ranks_and_axes_must_agree(self):
-        self.refuse(["tensor * pipeline * context", "3", "2"], 2, "--parallel.tensor=3")
+        self.refuse(["tensor * context * pipeline", "3", "2"], 2, "--parallel.tensor=3")
         self.refuse(["parallel.data", "--ranks 8"], 4, "--parallel.data=4", "--parallel.tensor=2")
         self.refuse(["does not divide 3"], 3, *PIPELINE)
         self.refuse(["does not divide 4"], 4, "--parallel.context=3")

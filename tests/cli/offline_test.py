@@ -234,8 +234,13 @@ class Offline(ProgramTest):
         self.assertEqual(self.checkpoints("run"), ["step-000005", "step-000006"])
         self.succeed("checkpoint", "verify", "run/checkpoints/step-000005")
         self.assertTrue(self.diff_json("five", "run/checkpoints/step-000005")["same"])
+        # In a run of later epochs it is of the newest one, or a start would prefer that one's checkpoints.
+        root = self.folder / "run" / "checkpoints"
+        (root / "step-000006").rename(root / "step-000006-epoch-2")
+        self.succeed("checkpoint", "unpack", "five", "--output", "run")
+        self.assertEqual(self.checkpoints("run"), ["step-000005", "step-000005-epoch-2", "step-000006-epoch-2"])
         # A run that is trained is left alone.
-        process = self.start_a_step("train", "tiny.toml", "--train.steps=100000", "--output.folder=live")
+        process = self.start_and_await_step("train", "tiny.toml", "--train.steps=100000", "--output.folder=live")
         self.fail_with(USER, ["live"], "checkpoint", "unpack", "five", "--output", "live")
         process.terminate()
         self.assertEqual(process.wait(), 0)

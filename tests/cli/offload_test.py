@@ -22,7 +22,7 @@ class Offload(ProgramTest):
 
     def start_and_wait(self, run, *overrides, ranks=2):
         """A run that has made a step after its first checkpoint, and its processes."""
-        process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
+        process = self.start_and_await_step("train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
                                     "--train.steps=1000000", "--checkpoint.interval=1000000",
                                     f"--output.folder={run}", *overrides)
         return process, [process.pid, *children(process.pid)]

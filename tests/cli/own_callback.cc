@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/program.h"
 #include "trireme/tasks/tasks.h"
-#include "trireme/train/callbacks/callback_state.h"
+#include "trireme/train/callbacks/callback.h"
 
 namespace {
 

@@ -53,7 +53,7 @@ class OwnTask(ProgramTest):
 
     def test_killed_and_resumed_it_has_the_same_bits(self):
         self.succeed(*self.command("reference", *self.layout))
-        process = self.start_a_step(*self.command("run", *self.layout))
+        process = self.start_and_await_step(*self.command("run", *self.layout))
         time.sleep(random.uniform(0, 0.3))
         for rank in children(process.pid)[:1]:
             os.kill(rank, 9)

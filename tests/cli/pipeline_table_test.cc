@@ -1,4 +1,4 @@
-#include "trireme/cli/pipeline_table.h"
+#include "trireme/cli/profile_table.h"
 
 #include <gtest/gtest.h>
 

@@ -31,7 +31,7 @@ ROWS = {"user": 3000, "item": 500, "shop": 20}
 
 
 def write_clicks(folder, samples=4000):
-    """A prepared folder (docs/recommend-data.md) with hot rows at the front of each table."""
+    """A prepared folder (docs/design/feature-files.md) with hot rows at the front of each table."""
     folder.mkdir()
     tables = [{"name": name, "rows": rows, "min_ids": 1, "max_ids": 1, "side": "query"} for name, rows in ROWS.items()]
     (folder / "features.json").write_text(json.dumps({

@@ -2,6 +2,7 @@
 import csv
 import io
 import json
+import re
 import unittest
 import xml.dom.minidom
 
@@ -107,6 +108,65 @@ class Plan(ProgramTest):
         self.assertTrue(fitting)
         self.assertLessEqual(best["step_seconds"], min(fitting))
 
+    def test_a_plan_says_what_the_run_takes(self):
+        found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json"))
+        for plan in found["plans"]:
+            hours = 16 * 1000 * plan["step_seconds"] / plan["run"]["goodput"] / 3600
+            self.assertAlmostEqual(plan["run"]["device_hours"] / hours, 1, places=6)
+            self.assertAlmostEqual(plan["run"]["cost"] / (2 * hours), 1, places=6)
+        text = self.succeed("plan", "model.toml", "cluster.toml")
+        self.assertEqual(len(re.findall(r"(?m)^   1\.0 k steps: .* device-hours, .* kWh, cost \d", text)), 5)
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+
+    def test_rows_are_different_layouts(self):
+        found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--best", 12))
+        rows = [tuple(value for key, value in plan["settings"].items()
+                      if key not in ("parallel.schedule", "parallel.stages_per_rank")) for plan in found["plans"]]
+        self.assertEqual(len(set(rows)), len(rows))
+
+    def test_what_is_written_can_be_swept(self):
+        self.succeed("plan", "model.toml", "cluster.toml", "--fix", "tensor=2", "--output", "best.toml")
+        self.assertIn("\ndata = 0\n", (self.folder / "best.toml").read_text())
+        points = json.loads(self.succeed("simulate", "best.toml", "cluster.toml", "--json", "--train.global_batch=128",
+                                         "--sweep", "nodes=1,2,4"))
+        self.assertEqual([point.get("error", "") for point in points], ["", "", ""])
+        self.assertEqual([point["devices"] for point in points], [8, 16, 32])
+
+    def test_a_drawn_sweep_begins_at_zero_and_marks_what_does_not_fit(self):
+        self.succeed("simulate", "model.toml", "cluster.toml", "--sweep", "parallel.tensor=1,3,8", "--svg", "s.svg",
+                     "--device.memory_gib=12")
+        drawing = xml.dom.minidom.parse(str(self.folder / "s.svg"))
+        points = [circle.getAttribute("class") for circle in drawing.getElementsByTagName("circle")]
+        self.assertEqual(points, ["too-large", "fits"])
+        texts = [text.firstChild.data for text in drawing.getElementsByTagName("text")]
+        ticks = [text for text in drawing.getElementsByTagName("text") if text.getAttribute("class") == "tick"]
+        self.assertEqual(ticks[0].firstChild.data, "0")
+        self.assertGreaterEqual(len(ticks), 4)
+        self.assertIn("cannot run", texts)
+        self.assertIn("o does not fit the memory", texts)
+
+    def test_states_on_the_host_leave_a_gpu(self):
+        here, there = self.simulate(), self.simulate("--offload.optimizer=host")
+        moved = here["memory_bytes"]["states"] - there["memory_bytes"]["states"]
+        self.assertGreater(moved, 0.7 * here["memory_bytes"]["states"])  # 12 of 16 bytes a parameter
+        self.assertGreater(there["seconds"]["optimizer"], 2 * moved / 21e9)
+        plan = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--best", 1, "--fix", "zero=0",
+                                       "--fix", "tensor=1", "--fix", "pipeline=1", "--offload.optimizer=host",
+                                       "--output", "best.toml"))["plans"][0]
+        again = json.loads(self.succeed("simulate", "best.toml", "cluster.toml", "--json"))
+        self.assertAlmostEqual(again["peak_memory_bytes"], plan["peak_memory_bytes"], delta=1)
+        cpu = ["--cluster.device=cpu", "--train.precision=fp32"]
+        self.assertEqual(self.simulate(*cpu)["memory_bytes"], self.simulate(*cpu, "--offload.optimizer=host")["memory_bytes"])
+
+    def test_no_allowed_number_makes_it_endless(self):
+        large = ["--cluster.nodes=16384", "--model.layers=1000", "--train.global_batch=16384"]
+        found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--best", 1, *large))
+        self.assertEqual(found["plans"][0]["devices"], 131072)
+        step = self.simulate("--model.layers=16", "--parallel.pipeline=16", "--train.global_batch=1048576", "--train.micro_batch=64")
+        self.assertGreater(step["bubble_fraction"], 0)
+        self.fail_with(2, ["devices", "1048576", "--gpus-at-most"], "plan", "model.toml", "cluster.toml",
+                       "--cluster.nodes=32768", "--cluster.devices_per_node=64")
+
     def test_keys_that_are_not_searched_stay(self):
         keys = ["--parallel.gathered_units=1", "--train.overlap=false", "--train.reproducible=true"]
         found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--output", "best.toml",
@@ -205,6 +265,10 @@ class Plan(ProgramTest):
         self.fail_with(2, ["cluster.device", "h10", "h100-sxm"], "simulate", *files, "--cluster.device=h10")
         self.fail_with(2, ["cluster.nodes", "-1"], "simulate", *files, "--cluster.nodes=-1")
         self.fail_with(2, ["cluster.node", "cluster.nodes"], "simulate", *files, "--cluster.node=1")
+        for value in ("rebalance_interval=10", "transport=mpi"):
+            for command in ("simulate", "plan"):
+                self.fail_with(2, [f"parallel.{value.split('=')[0]}", "GPUs"], command, *files,
+                               f"--parallel.{value}", "--cluster.device=h100-sxm")
         self.fail_with(2, ["does not divide", "16 ranks"], "simulate", *files, "--parallel.tensor=3")
         self.fail_with(2, ["model.vocab_size"], "simulate", *files, "--model.vocab_size=0", "--data.path=none")
         self.fail_with(2, ["--sweep", "nodes=1,2,4,8"], "simulate", *files, "--sweep", "nodes")

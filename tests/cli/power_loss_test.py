@@ -7,7 +7,7 @@ import time
 import unittest
 
 import disk_model
-from program import ProgramTest
+from program import ProgramTest, preloading
 
 SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
 ROUNDS = int(os.environ.get("TRIREME_TEST_ROUNDS", 1))
@@ -37,11 +37,7 @@ class PowerLoss(ProgramTest):
         """The calls of a run that ends early and is taken up again."""
         self.layout = layout
         self.train("reference")
-        # By a path without spaces, which LD_PRELOAD takes for the ends of names.
-        preloaded = self.folder / "sync_log.so"
-        if not preloaded.exists():
-            preloaded.symlink_to(os.environ["TRIREME_SYNC_LOG"])
-        environment = {"LD_PRELOAD": f"./{preloaded.name}", "SYNC_LOG": str(self.log),
+        environment = {**preloading("TRIREME_SYNC_LOG"), "SYNC_LOG": str(self.log),
                        "SYNC_LOG_ROOT": str(self.folder)}
         self.train("run", steps=5, environment=environment)
         self.train("run", environment=environment)

@@ -1,4 +1,4 @@
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 
 #include <string>
 

@@ -77,6 +77,15 @@ class Profile(ProgramTest):
         for rank in pipeline["ranks"]:
             self.assertGreater(rank["moving_seconds"], 0)
 
+    def test_workers_of_parameter_servers_share_a_trace(self):
+        output, trace = self.profile("--ranks", 3, "--parallel.servers=1", "--train.gradient_clip=0", "--train.steps=10")
+        self.assertEqual({event["pid"] for event in trace["traceEvents"]}, {0, 1})  # the server has no steps
+        for rank in (0, 1):
+            steps = self.slices(trace, rank, cat="step")
+            self.assertEqual([step["name"] for step in steps], ["step 6", "step 7", "step 8"])
+        self.assertRegex(output, r"\n  all_gather of workers +\d")
+        self.assertEqual(len(self.metrics()), 10)
+
     def test_a_profile_changes_no_bit(self):
         self.succeed("train", "tiny.toml", "--output.folder=plain")
         _, trace = self.profile("--profile-warmup=0", "--profile-steps", 2)

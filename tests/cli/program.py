@@ -1,5 +1,7 @@
 """What the program's tests share: a temporary folder with tiny data and a tiny config."""
 import contextlib
+import ctypes
+import ctypes.util
 import glob
 import json
 import os
@@ -13,6 +15,8 @@ import unittest
 
 PROGRAM = os.environ["TRIREME_PROGRAM"]
 TIMEOUT = 120  # seconds; only a hang reaches it
+LINKS = tempfile.TemporaryDirectory(prefix="trireme-links-")
+unittest.addModuleCleanup(LINKS.cleanup)
 
 CONFIG = """
 [model]
@@ -46,7 +50,7 @@ memory_gib = 1
 
 
 def piece_bytes(folder, manifest, piece):
-    """The bytes of a piece of a checkpoint's tensor, from its chunks as docs/checkpoint-format.md has it."""
+    """The bytes of a piece of a checkpoint's tensor, from its chunks as docs/design/checkpoint-format.md has it."""
     parts = []
     for chunk in piece["chunks"]:
         file, begin, stored, _, codec, *_ = chunk.split()
@@ -55,6 +59,25 @@ def piece_bytes(folder, manifest, piece):
         start = 8 + int.from_bytes(content[:8], "little") + int(begin)
         parts.append(content[start:start + int(stored)])
     return b"".join(parts)
+
+
+def checksum(content):
+    """Of a checkpoint's manifest or a header, as docs/design/checkpoint-format.md has it."""
+    library = ctypes.CDLL(ctypes.util.find_library("xxhash"))
+    library.XXH3_64bits.restype = ctypes.c_uint64
+    library.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    return f"{library.XXH3_64bits(content, len(content)):016x}"
+
+
+def preloading(variable):
+    """The environment in which a library is loaded first whose path the variable has.
+
+    By another path, as LD_PRELOAD takes spaces and colons for the ends of names.
+    """
+    link = pathlib.Path(LINKS.name, variable)
+    if not link.is_symlink():
+        link.symlink_to(os.environ[variable])
+    return {"LD_PRELOAD": str(link)}
 
 
 def write_text(folder):
@@ -97,8 +120,8 @@ class ProgramTest(unittest.TestCase):
         self.launchers.append(process.pid)
         return process
 
-    def start_a_step(self, *arguments, **options):
-        """A running program that has printed a step."""
+    def start_and_await_step(self, *arguments, **options):
+        """Starts the program and returns it once it has printed a step."""
         process = self.start(*arguments, **options)
         while not process.stdout.readline().startswith("step"):
             self.assertIsNone(process.poll())

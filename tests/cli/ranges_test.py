@@ -61,6 +61,24 @@ class Ranges(ProgramTest):
             resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
         self.assertFalse((self.folder / "run").exists())
 
+    def test_an_epsilon_that_fp32_has_and_a_minimum_below_the_peak(self):
+        for key in ("optimizer.epsilon", "model.norm_epsilon"):
+            for value in ("0", "1e-46"):
+                self.fail_with(USER, [key, "at least 1.1754", value], "train", "tiny.toml", f"--{key}={value}")
+        # Most of the 257 rows of the embedding have no gradient.
+        self.succeed("train", "tiny.toml", "--optimizer.epsilon=1.2e-38", "--train.steps=1", "--model.tied_embedding=false")
+        self.fail_with(USER, ["optimizer.minimum_learning_rate is 0.01", "0.001", "at most"], "train", "tiny.toml",
+                       "--optimizer.minimum_learning_rate=0.01")
+        self.succeed("train", "tiny.toml", "--output.folder=constant", "--train.steps=1", "--optimizer.schedule=constant",
+                     "--optimizer.minimum_learning_rate=0.01")
+        # No step is lost to a rate of zero.
+        self.succeed("train", "tiny.toml", "--output.folder=one", "--train.steps=1", "--optimizer.warmup_steps=0")
+        self.succeed("train", "tiny.toml", "--output.folder=few", "--train.steps=4")
+        for run, rates in (("one", 1), ("few", 4)):
+            lines = self.metrics(run)
+            self.assertEqual(len(lines), rates)
+            self.assertGreater(min(line["learning_rate"] for line in lines), 0)
+
     def test_a_timeout_that_would_overflow(self):
         self.fail_with(USER, ["parallel.timeout_seconds is 10000000000", "at most 31536000"], "train", "tiny.toml",
                        "--ranks=2", "--parallel.timeout_seconds=10000000000")

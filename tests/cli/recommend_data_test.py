@@ -1,4 +1,5 @@
 """`trireme data` for recommendation models: generated, prepared, and refused in one line."""
+import gzip
 import json
 import os
 import struct
@@ -55,8 +56,32 @@ class RecommendData(ProgramTest):
         self.assertEqual(self.schema("data/new")["tables"], schema["tables"])
         self.assertEqual(self.schema("data/new")["training_samples"], 100)
 
+    def test_compressed_text_has_the_same_records(self):
+        self.succeed("data", "generate", "--samples", 30_000, "--scale", 0.001, "--output", "day.tsv")
+        text = (self.folder / "day.tsv").read_bytes()
+        self.assertGreater(len(text), 4 << 20)
+        middle = text.index(b"\n", len(text) // 2) - 9  # in a line
+        two_parts = gzip.compress(text[:middle]) + gzip.compress(text[middle:])
+        files = {"day.tsv": text, "one.tsv.gz": gzip.compress(text), "two.tsv.gz": two_parts}
+        prepare = ["data", "prepare", "--format", "criteo", "--validation", 0.1, "--output"]
+        outcomes = []
+        for name, content in files.items():
+            (self.folder / name).write_bytes(content)
+            self.succeed(*prepare, name + "-out", "--input", name)
+            outcomes.append([(self.folder / f"{name}-out" / part).read_bytes() for part in
+                             ("train.bin", "validation.bin")])
+        self.assertEqual(outcomes[1], outcomes[0])
+        self.assertEqual(outcomes[2], outcomes[0])
+        packed = files["one.tsv.gz"]
+        damaged = packed[:5000] + bytes([packed[5000] ^ 255]) + packed[5001:]
+        for content, words in [(packed[:-40], ["cut.gz", "ends in the middle"]), (damaged, ["cut.gz", "damaged"]),
+                               (packed[:20], ["cut.gz", "ends in the middle"]), (packed + b"rest", ["cut.gz", "damaged"]),
+                               (gzip.compress(b""), ["cut.gz is empty"]), (b"BZh91AY", ["bzip2", "or use gzip"])]:
+            (self.folder / "cut.gz").write_bytes(content)
+            self.fail_with(USER, words, *prepare, "new", "--input", "cut.gz")
+
     def test_a_record_is_where_the_docs_say(self):
-        """docs/recommend-data.md, read by another program."""
+        """docs/design/feature-files.md, read by another program."""
         line = "1\t" + "\t".join(["0"] * 13) + "\t" + "\t".join(["ab"] * 25 + [""])
         self.write("day", line + "\n" + line.replace("ab", "cd") + "\n")
         self.succeed("data", "prepare", "--format", "criteo", "--input", "day", "--validation", 0, "--output", "new")
@@ -158,7 +183,7 @@ class RecommendData(ProgramTest):
         self.fail_with(USER, ["--min-count", "--dictionary"], *prepare, "criteo", "--input", "day",
                        "--dictionary", "x", "--min-count", 2)
         self.fail_with(USER, ["--format", "words"], *prepare, "words", "--input", "day")
-        self.fail_with(USER, ["/dev/null/day"], "data", "generate", "--samples", 1, "--output", "/dev/null/day")
+        self.fail_with(USER, ["/dev/null: File exists", "--output"], "data", "generate", "--samples", 1, "--output", "/dev/null/day")
         self.assertEqual(sorted(os.listdir(self.folder)), ["day", "tmp"])
 
 

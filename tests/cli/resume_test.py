@@ -28,7 +28,7 @@ class Resume(ProgramTest):
         other = ["--model.heads=8", "--model.kv_heads=4", "--model.rope_base=500", "--train.steps=12"]
         keys = "model.heads,model.kv_heads,model.rope_base"
         for ranks in (1, 2):
-            self.refused(USER, ["run/checkpoints/step-000010 is of another run", "model.heads 4 -> 8",
+            self.refused(USER, ["run/checkpoints/step-000010 belongs to another run", "model.heads 4 -> 8",
                                 "model.rope_base 10000.0 -> 500.0", f"--resume.allow={keys}"], *other, ranks=ranks)
         self.assertEqual((self.read("metrics.jsonl"), self.read("config.toml")), (metrics, config))
         self.refused(USER, ["resume.allow", "model.haeds", "did you mean \"model.heads\"?"],
@@ -36,7 +36,14 @@ class Resume(ProgramTest):
         output = self.train(*other, f"--resume.allow={keys}")
         self.assertIn("resume  resume.allow lets change: model.heads 4 -> 8", output)
         self.assertNotIn("[resume]", self.read("config.toml"))
-        self.assertNotIn("is of another run", self.train(*other))
+        self.assertNotIn("belongs to another run", self.train(*other))
+
+    def test_no_permission_is_advised_that_cannot_help(self):
+        self.train("--train.steps=10")
+        words = self.refused(USER, ["model.width 32 -> 64", "choose another output.folder", "size of its weights differs"],
+                             "--model.width=64", "--data.seed=3")
+        self.assertNotIn("--resume.allow", words)
+        self.refused(USER, ["--resume.allow=data.seed"], "--data.seed=3")
 
     def test_what_may_change_is_said_in_one_line(self):
         self.assertNotIn("resume", self.train("--train.steps=10", ranks=2))
@@ -87,7 +94,7 @@ class Resume(ProgramTest):
         self.assertEqual(self.read("metrics.jsonl").count("\n"), 20)
 
     def test_a_run_killed_before_its_first_checkpoint_begins_again(self):
-        process = self.start_a_step("train", "tiny.toml", "--ranks", 2, "--train.steps=1000000",
+        process = self.start_and_await_step("train", "tiny.toml", "--ranks", 2, "--train.steps=1000000",
                                     "--checkpoint.interval=0")
         process.kill()
         process.communicate(timeout=TIMEOUT)
@@ -100,7 +107,7 @@ class Resume(ProgramTest):
     @contextlib.contextmanager
     def stopped_run(self, ranks):
         """A run between two of its instructions, which goes on at the end of the block."""
-        process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000",
+        process = self.start_and_await_step("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000",
                                     "--checkpoint.interval=0")
         pids = [process.pid, *children(process.pid)]
         freeze(pids)
@@ -159,7 +166,7 @@ class Resume(ProgramTest):
                 shutil.rmtree(self.folder / "run")
 
     def test_metrics_that_are_removed_during_the_run_go_on(self):
-        process = self.start_a_step("train", "tiny.toml", "--train.steps=1000000", "--checkpoint.interval=0")
+        process = self.start_and_await_step("train", "tiny.toml", "--train.steps=1000000", "--checkpoint.interval=0")
         metrics = self.folder / "run/metrics.jsonl"
         metrics.unlink()
         while not metrics.exists() or not metrics.read_text():

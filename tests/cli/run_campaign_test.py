@@ -4,7 +4,9 @@ Hosts are network namespaces on a bridge, each with a /dev/shm of its own and on
 campaign draws events. After each, the run must finish further steps with the hosts that are there. At its end the run is
 stopped and must have every step once, with the bits of a run that was left in peace; nothing else may be left.
 
-    tests/cli/run_campaign_test.py --events 200 --seed 3 [--hosts 4]    # prints the table of docs/run.md
+    tests/cli/run_campaign_test.py --events 200 --seed 3 [--hosts 4]
+
+prints the table of benchmarks/results/2026-11-25-run-campaign.md
 """
 import argparse
 import collections
@@ -70,6 +72,7 @@ class Host:
         run("ip", "netns", "add", self.space)
         self.test.addCleanup(run, "ip", "netns", "delete", self.space)
         run("ip", "link", "add", self.cable, "type", "veth", "peer", "name", "eth0", "netns", self.space)
+        self.test.addCleanup(run, "ip", "link", "delete", self.cable)  # its namespace would do so later
         run("ip", "link", "set", self.cable, "master", self.test.bridge, "up")
         run("ip", "-n", self.space, "address", "add", f"{NETWORK}.{self.number}/24", "dev", "eth0")
         for link in ("lo", "eth0"):
@@ -83,10 +86,10 @@ class Host:
         log = open(self.test.folder / f"{self.name}.out", "a")
         self.agent = subprocess.Popen(
             ["ip", "netns", "exec", self.space, "unshare", "--mount", "sh", "-c", script, "sh", PROGRAM, "run",
-             "--nproc-per-node", "1", "--nnodes", f"1:{self.test.num_hosts}", "--rdzv-endpoint", f"{NETWORK}.1:{PORT}",
+             "--nproc-per-node", "1", "--nnodes", self.test.nodes or f"1:{self.test.num_hosts}", "--rdzv-endpoint", f"{NETWORK}.1:{PORT}",
              "--node-rank", str(self.number - 1), "--host-name", self.name, "--max-restarts", "100000", "--lease",
              str(LEASE), "--last-call", "60", "--join-timeout", "60", "--grace", "3", "--", "trireme", "train",
-             "tiny.toml", *OPTIONS],
+             "tiny.toml", *(self.test.options or OPTIONS)],
             cwd=self.test.folder, stdout=log, stderr=subprocess.STDOUT, env=self.test.environment,
             start_new_session=True)
         log.close()
@@ -111,8 +114,10 @@ class Host:
         return self.agent is not None and self.agent.poll() is None
 
 
-class Campaign(ProgramTest):
-    num_events, num_hosts, seed = EVENTS, HOSTS, SEED
+class HostsTest(ProgramTest):
+    """A test with `num_hosts` hosts, and a disk for the run that they share."""
+    num_hosts, seed = HOSTS, SEED
+    nodes = options = None  # those of `trireme run` and of `trireme train`; None: one host or more, OPTIONS
 
     def setUp(self):
         super().setUp()
@@ -130,7 +135,6 @@ class Campaign(ProgramTest):
         self.hosts = [Host(self, number + 1) for number in range(self.num_hosts)]
         for host in self.hosts:
             host.make()
-        self.table = collections.defaultdict(list)
 
     # What the run has done.
 
@@ -170,6 +174,14 @@ class Campaign(ProgramTest):
             if time.monotonic() - start > PATIENCE:
                 self.fail(f"{names} were not all taken in after {why}: {starts[-1]}")
             time.sleep(0.05)
+
+
+class Campaign(HostsTest):
+    num_events = EVENTS
+
+    def setUp(self):
+        super().setUp()
+        self.table = collections.defaultdict(list)
 
     # Events. Each returns what must be done once the run has gone on. Those that last until then set `seconds`.
 

@@ -92,6 +92,8 @@ class Run(ProgramTest):
     def test_what_cannot_be_is_refused_in_one_line(self):
         (self.folder / "weak").write_text("a token that others can read\n")
         (self.folder / "weak").chmod(0o644)
+        with socket.create_server(("127.0.0.1", 0)) as another:  # not the next one, which the kernel gives out next
+            free = another.getsockname()[1]
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             for code, words, arguments in (
@@ -106,7 +108,7 @@ class Run(ProgramTest):
                     (2, ["does not resolve"],
                      ["--nnodes", "2", "--rdzv-endpoint", "no.such.host.invalid:29400", "--", "true"]),
                     (3, ["1 of 2 hosts came within 1 s"],
-                     ["--nnodes", "2", "--join-timeout", "1", "--rdzv-endpoint", f"127.0.0.1:{port + 1}", "--log-dir",
+                     ["--nnodes", "2", "--join-timeout", "1", "--rdzv-endpoint", f"127.0.0.1:{free}", "--log-dir",
                       "l", "--", "true"])):
                 self.fail_with(code, words, "run", *arguments)
 

@@ -1,9 +1,10 @@
 """Parameter servers that are killed while their workers train on."""
 import os
 import signal
+import time
 import unittest
 
-from program import TIMEOUT, ProgramTest, end, rank_of
+from program import TIMEOUT, ProgramTest, children, end, rank_of
 
 PLAIN = ["--train.precision=fp64", "--train.gradient_clip=0", "--train.steps=60", "--checkpoint.interval=20"]
 
@@ -36,6 +37,18 @@ class ServerKills(ProgramTest):
         self.assertEqual(len(losses), 60)
         self.assertLess(losses[-1], losses[0])
         self.assertTrue((self.folder / "run/server-log/staleness-server-0.json").exists())
+
+    def test_one_that_dies_while_the_job_starts_ends_it(self):
+        process = self.start("train", "tiny.toml", "--ranks", 5, "--parallel.servers=3", "--parallel.server_copies=2",
+                             *PLAIN)
+        self.addCleanup(end, process)
+        while len(children(process.pid)) < 5:
+            time.sleep(0.01)
+        os.kill(children(process.pid)[4], signal.SIGKILL)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 3, errors)
+        self.assertIn("rank 4 was killed by signal 9", errors)
+        self.assertNotIn("have copies", errors)
 
     def test_without_copies_the_job_ends_with_a_line(self):
         process = self.start("train", "tiny.toml", "--ranks", 3, "--parallel.servers=1", *PLAIN)

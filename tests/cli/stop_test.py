@@ -31,7 +31,7 @@ class Stop(ProgramTest):
 
     def stop_at_random(self, run, *options, ranks=2):
         """Runs until a signal to one of its processes ends it; the last step, and how many of them that took."""
-        process = self.start_a_step(*self.command(run, *options, f"--train.steps={ENDLESS}", ranks=ranks))
+        process = self.start_and_await_step(*self.command(run, *options, f"--train.steps={ENDLESS}", ranks=ranks))
         time.sleep(self.random.uniform(0, 0.3))
         # Of one rank there is no launcher.
         victim = self.random.choice([process.pid, *children(process.pid)])

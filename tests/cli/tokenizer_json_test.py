@@ -181,6 +181,96 @@ class JsonTokenizers(ProgramTest):
             self.assertEqual([*encoded, end], tokens)
             self.assertEqual(loaded.decode(encoded), text)
 
+    def test_the_end_of_a_turn_is_a_token_in_text_even_if_it_ends_documents(self):
+        turns = [f"{CHAT[0]}user\nhello{CHAT[1]}\n{CHAT[0]}assistant\nself{CHAT[1]}\n", self.code[0]]
+        self.write(turns)
+        tokenizer = self.make("tokenizer.json", **KINDS["qwen2"])
+        for end in (END, CHAT[1]):
+            self.prepare_data("tokenizer.json", "data/json", "--end-of-document", end)
+            for text, tokens in zip(turns, self.documents("data/json"), strict=True):
+                expected = tokenizer.encode(text, add_special_tokens=False).ids
+                self.assertEqual(tokens, [*expected, tokenizer.token_to_id(end)])
+        self.assertEqual(self.documents("data/json")[0].count(tokenizer.token_to_id(CHAT[1])), 3)
+
+    def make_chat_model(self, folder):
+        """A model that ends a turn with its second end-of-sequence token, and its folder as a publisher has it."""
+        tokenizer = self.make("tokenizer.json", **KINDS["qwen2"])
+        path = self.folder / folder
+        end, turn = tokenizer.token_to_id(END), tokenizer.token_to_id(CHAT[1])
+        torch.manual_seed(1)
+        model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
+            vocab_size=tokenizer.get_vocab_size(), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, bos_token_id=end,
+            eos_token_id=turn, pad_token_id=end, attention_dropout=0.1, initializer_range=0.03)).eval()
+        model.generation_config = transformers.GenerationConfig(
+            bos_token_id=end, eos_token_id=[turn, end], pad_token_id=end, do_sample=True, top_k=20, temperature=0.7)
+        model.save_pretrained(path)
+        shutil.copy(self.folder / "tokenizer.json", path)
+        (path / "tokenizer_config.json").write_text(json.dumps({
+            "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": CHAT[1], "pad_token": END, "model_max_length": 64}))
+        (path / "chat_template.jinja").write_text(
+            "{% for m in messages %}" + CHAT[0] + "{{ m.role }}\n{{ m.content }}" + CHAT[1] + "\n{% endfor %}")
+        return model, turn
+
+    def test_what_came_with_a_chat_model_goes_out_with_it(self):
+        model, turn = self.make_chat_model("hf")
+        beside = {path.name: path.read_bytes() for path in (self.folder / "hf").iterdir()
+                  if path.name not in ("config.json", "model.safetensors")}
+        self.assertEqual(set(beside), {"chat_template.jinja", "generation_config.json", "tokenizer.json",
+                                       "tokenizer_config.json"})
+        self.write(self.code[:30])
+        self.prepare_data("hf/tokenizer.json", "data/json")
+        data = ["--data.path=data/json", "--train.global_batch=2", "--train.micro_batch=1", "--train.steps=1"]
+        self.succeed("checkpoint", "import", "hf", "--output", "imported")
+        self.succeed("train", "imported/config.toml", "--init", "imported", "--output.folder=tuned", *data)
+        self.succeed("train", "--ranks", 2, "--init", "tuned/checkpoints/step-000001", "--output.folder=again",
+                     "--model.attention_bias=true", "--model.layers=2", "--model.width=32", "--model.heads=4",
+                     "--model.kv_heads=2", "--model.ffn_width=48", "--model.sequence_length=64", *data)
+        self.succeed("train", "--init", "hf", "--output.folder=direct", *data)
+        self.succeed("checkpoint", "reshard", "direct", "--output", "resharded", "--ranks", 2)
+        whole = json.loads((self.folder / "hf" / "config.json").read_text())
+        for run in ("imported", "tuned", "again", "direct", "resharded"):
+            with self.subTest(run=run):
+                report = json.loads(self.succeed("checkpoint", "export", run, "--output", f"{run}-hf", "--json"))
+                self.assertEqual(set(report["imported_files"]), set(beside))
+                for name, content in beside.items():
+                    self.assertEqual((self.folder / f"{run}-hf" / name).read_bytes(), content, name)
+                config = json.loads((self.folder / f"{run}-hf" / "config.json").read_text())
+                for key in ("bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout", "initializer_range"):
+                    self.assertEqual(config[key], whole[key], key)
+                loaded = transformers.AutoModelForCausalLM.from_pretrained(self.folder / f"{run}-hf")
+                self.assertEqual(loaded.generation_config.eos_token_id, model.generation_config.eos_token_id)
+                tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder / f"{run}-hf")
+                self.assertEqual(tokenizer.eos_token_id, turn)
+                self.assertIn(f"user\nhi{CHAT[1]}", tokenizer.apply_chat_template([{"role": "user", "content": "hi"}],
+                                                                                 tokenize=False))
+
+    def test_generate_stops_at_the_end_of_a_turn(self):
+        model, turn = self.make_chat_model("hf")
+        with torch.no_grad():
+            model.lm_head.weight.zero_()
+            model.lm_head.weight[turn] = 1
+            model.model.norm.weight.zero_()
+            model.model.embed_tokens.weight.fill_(0.1)
+        model.model.norm.weight.data.fill_(1.0)
+        model.save_pretrained(self.folder / "hf")
+        tokens = torch.tensor([[0, 5]])
+        with torch.no_grad():
+            self.assertEqual(model(tokens).logits[0, -1].argmax().item(), turn)
+        self.succeed("checkpoint", "import", "hf", "--output", "imported")
+        text = self.succeed("generate", "--checkpoint", "imported", "--prompt", "def ", "--tokens", 5, "--temperature", 0)
+        self.assertEqual(text, "def \n")
+
+    def test_another_tokenizer_does_not_get_them(self):
+        self.make_chat_model("hf")
+        self.succeed("checkpoint", "import", "hf", "--output", "imported")
+        self.succeed("train", "imported/config.toml", "--init", "imported", "--output.folder=tuned",
+                     "--data.path=data/tiny", "--train.global_batch=2", "--train.micro_batch=1", "--train.steps=1")
+        self.assertIn("note       the run has another tokenizer",
+                      self.succeed("checkpoint", "export", "tuned", "--output", "out"))
+        self.assertFalse((self.folder / "out" / "chat_template.jinja").exists())
+        self.assertEqual(json.loads((self.folder / "out" / "config.json").read_text())["eos_token_id"], 256)
+
     def test_an_imported_model_has_the_tokenizer_beside_it(self):
         tokenizer = self.make("tokenizer.json", **KINDS["llama3"])
         size = tokenizer.get_vocab_size()

@@ -34,7 +34,8 @@ class ZeroTest(ProgramTest):
         for name, data in expected[1].items():
             self.assertTrue(actual[1][name] == data, f"{what}: {name} differs")
 
-    def compare(self, ranks, variants, *common, batch=24):
+    def compare(self, ranks, variants, *options, batch=24, order="rank-first"):
+        common = (f"--parallel.gradient_order={order}", *options)
         expected = self.train("expected", ranks, *common, batch=batch)
         self.assertLess(float(expected[0][-1][1]), float(expected[0][0][1]) - 0.3, "it learns")
         for i, variant in enumerate(variants):
@@ -47,14 +48,15 @@ class Zero(ZeroTest):
     def test_every_stage_on_one_to_four_ranks(self):
         for ranks in (1, 2, 3, 4):
             self.setUp()
-            self.compare(ranks, [(f"--parallel.zero={zero}",) for zero in (1, 2, 3)])
+            order = ("microbatch-first", "rank-first")[ranks % 2]
+            self.compare(ranks, [(f"--parallel.zero={zero}",) for zero in (1, 2, 3)], order=order)
 
     def test_reproducible_on_one_two_and_four_ranks(self):
         option = "--train.reproducible=true"
         expected = self.train("one", 1, option, batch=16)
         for ranks in (1, 2, 4):
             for zero in (0, 1, 2, 3):
-                run = f"{ranks}-{zero}"
+                run = f"{ranks}-{zero}"  # stages 2 and 3 sum over ranks first
                 self.assert_same(self.train(run, ranks, option, f"--parallel.zero={zero}", batch=16), expected, run)
         hybrid = self.train("hybrid", 4, option, "--parallel.zero=3", "--parallel.shard=2", batch=16)
         self.assert_same(hybrid, expected, "hybrid")
@@ -63,13 +65,21 @@ class Zero(ZeroTest):
     def test_resumed_at_another_stage(self):
         common = ("train", "tiny.toml", "--ranks", 2, "--threads", 1, "--train.micro_batch=2",
                   "--train.precision=bf16", "--optimizer.schedule=constant")
-        self.succeed(*common, "--train.steps=20", "--output.folder=whole")
-        for first, second in ((3, 0), (0, 3), (1, 2)):
+        orders = ("microbatch-first", "rank-first")
+        for order in orders:
+            self.succeed(*common, "--train.steps=20", f"--output.folder={order}", f"--parallel.gradient_order={order}")
+        self.assertFalse(self.tensors(orders[0]) == self.tensors(orders[1]), "nothing to show")
+        # A new run has its stage's order, and keeps it at another stage.
+        for first, second, order in ((3, 0, orders[1]), (0, 3, orders[0]), (1, 2, orders[0])):
             run = f"{first}-{second}"
             self.succeed(*common, "--train.steps=10", f"--output.folder={run}", f"--parallel.zero={first}")
             self.succeed(*common, "--train.steps=20", f"--output.folder={run}", f"--parallel.zero={second}")
-            self.assertEqual(self.curve(run), self.curve("whole"))
-            self.assertTrue(self.tensors(run) == self.tensors("whole"))
+            self.assertEqual(self.curve(run), self.curve(order))
+            self.assertTrue(self.tensors(run) == self.tensors(order))
+            # A new run that begins with its config chooses again; its checkpoints name the order.
+            self.assertIn("gradient_order = 'auto'", (self.folder / run / "config.toml").read_text())
+            manifest = self.folder / run / "checkpoints" / f"step-{STEPS:06d}" / "manifest.json"
+            self.assertIn(f"gradient_order = '{order}'", manifest.read_text())
 
 
 class ZeroOptions(ZeroTest):

@@ -1,4 +1,4 @@
-#include "trireme/comm/pending_work.h"
+#include "trireme/comm/background_work.h"
 
 #include <exception>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "trireme/comm/progress.h"
+#include "trireme/comm/background_work.h"
 
 #include <atomic>
 #include <future>

@@ -28,7 +28,7 @@ bool is_defined(at::ScalarType dtype, ReduceOp operation) {
     case ReduceOp::kProduct: return true;
     case ReduceOp::kMin:
     case ReduceOp::kMax: return !at::isComplexType(dtype);
-    case ReduceOp::kAverage: return !at::isIntegralType(dtype, true);
+    case ReduceOp::kAverage: return dtype != at::kBool;
     default: return at::isIntegralType(dtype, true);
   }
 }
@@ -101,6 +101,30 @@ TEST(ReduceKernel, IntegersWrapAround) {
   EXPECT_EQ(reduce(inputs, ReduceOp::kSum)[0].item<int64_t>(),
             std::numeric_limits<int64_t>::min() + 1);
   EXPECT_EQ(reduce(inputs, ReduceOp::kProduct)[0].item<int64_t>(), -2);
+}
+
+TEST(ReduceKernel, AnAverageOfIntegersIsTheSumDividedTowardsZero) {
+  const auto of = [](const std::vector<int64_t>& terms, at::ScalarType dtype) {
+    std::vector<at::Tensor> inputs;
+    for (const int64_t term : terms) inputs.push_back(at::full({3}, term, dtype));
+    const at::Tensor average = reduce(inputs, ReduceOp::kAverage);
+    at::Tensor sum = reduce(inputs, ReduceOp::kSum);
+    divide_elements(sum.data_ptr(), sum.numel(), dtype, static_cast<int>(terms.size()));
+    harness::assert_same_bits(sum, average, "divide_elements");
+    return average[2].item<int64_t>();
+  };
+  for (const at::ScalarType dtype : {at::kChar, at::kShort, at::kInt, at::kLong}) {
+    EXPECT_EQ(of({3, 4}, dtype), 3) << c10::toString(dtype);
+    EXPECT_EQ(of({-3, -4}, dtype), -3) << c10::toString(dtype);
+    EXPECT_EQ(of({-1, 0, 0}, dtype), 0) << c10::toString(dtype);
+  }
+  // The sum wraps around first, and a divisor need not fit its type.
+  EXPECT_EQ(of({100, 100}, at::kChar), -28);
+  EXPECT_EQ(of(std::vector<int64_t>(200, -1), at::kChar), 56 / 200);
+  EXPECT_EQ(of(std::vector<int64_t>(300, 1), at::kByte), 44 / 300);
+  EXPECT_EQ(of({int64_t{1} << 53, int64_t{1} << 53}, at::kLong), int64_t{1} << 53);
+  EXPECT_EQ(of({(int64_t{1} << 62) - 1, 1 + (int64_t{1} << 61)}, at::kLong),
+            ((int64_t{1} << 62) + (int64_t{1} << 61)) / 2);
 }
 
 TEST(ReduceKernel, UnsupportedPairsAreConfigErrorsThatNameBoth) {

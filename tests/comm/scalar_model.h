@@ -36,10 +36,12 @@ T reduce_scalars(const std::vector<T>& values, ReduceOp operation) {
       if (operation == ReduceOp::kBitXor) result = static_cast<A>(result ^ value);
     }
   }
-  if constexpr (!std::is_integral_v<T>) {
+  if constexpr (!std::is_same_v<T, bool>) {
     if (operation == ReduceOp::kAverage && values.size() > 1) {
       const auto count = static_cast<int>(values.size());
-      if constexpr (c10::is_complex<T>::value) {  // part by part
+      if constexpr (std::is_integral_v<T>) {  // towards zero
+        result = static_cast<A>(static_cast<int64_t>(result) / count);
+      } else if constexpr (c10::is_complex<T>::value) {  // part by part
         using Part = typename T::value_type;
         result = {result.real() / static_cast<Part>(count),
                   result.imag() / static_cast<Part>(count)};

@@ -1,4 +1,4 @@
-#include "trireme/comm/sparse.h"
+#include "trireme/comm/coalesced.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -19,20 +19,26 @@ at::Tensor share(int rank, int64_t count, at::ScalarType dtype = at::kFloat) {
                                {7, 3});
 }
 
+void check_against_dense(Communicator& group, const Options& options, int64_t count,
+                         at::ScalarType dtype) {
+  const at::Tensor data = share(group.rank(), count, dtype);
+  const SparseAllReduce started = all_reduce_sparse(group, data, options);
+  started.work->wait();
+  started.finish();
+  std::vector<at::Tensor> dense;
+  for (int rank = 0; rank < group.size(); ++rank)
+    dense.push_back(share(rank, count, dtype).to_dense());
+  harness::assert_same_bits(data.to_dense(), model_of(dense, options.operation), "sparse");
+}
+
 TEST(SparseAllReduce, GivesTheDenseResult) {
   for (const int size : {1, 2, 3, 4}) {
     harness::run_ranks(size, [&](Communicator& group) {
-      for (const int64_t count : {0, 1, 5}) {
-        for (const ReduceOp operation : {ReduceOp::kSum, ReduceOp::kAverage}) {
-          for (const bool background : {false, true}) {
-            const at::Tensor data = share(group.rank(), count);
-            const SparseAllReduce started =
-                all_reduce_sparse(group, data, {.operation = operation, .background = background});
-            started.work->wait();
-            started.finish();
-            std::vector<at::Tensor> dense;
-            for (int rank = 0; rank < size; ++rank) dense.push_back(share(rank, count).to_dense());
-            harness::assert_same_bits(data.to_dense(), model_of(dense, operation), "sparse");
+      for (const at::ScalarType dtype : {at::kFloat, at::kLong}) {
+        for (const int64_t count : {0, 1, 5}) {
+          for (const ReduceOp operation : {ReduceOp::kSum, ReduceOp::kAverage}) {
+            check_against_dense(group, {.operation = operation}, count, dtype);
+            check_against_dense(group, {.operation = operation, .background = true}, count, dtype);
           }
         }
       }
@@ -48,8 +54,8 @@ TEST(SparseAllReduce, RefusesOtherOperationsAndShapes) {
     EXPECT_ERROR(ConfigError, all_reduce_sparse(group, data.to_dense(), {}), "expected a COO");
     EXPECT_ERROR(
         ConfigError,
-        all_reduce_sparse(group, share(0, 2, at::kLong), {.operation = ReduceOp::kAverage}),
-        "average is not defined on Long");
+        all_reduce_sparse(group, share(0, 2, at::kBool), {.operation = ReduceOp::kAverage}),
+        "average is not defined on Bool");
     const at::Tensor other = at::eye(3 + group.rank()).to_sparse();
     EXPECT_ERROR(ConfigError, all_reduce_sparse(group, other, {}), "different shapes");
   });

@@ -3,10 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/comm/errors.h"
 #include "tests/harness/ranks.h"
-#include "trireme/base/error.h"
-#include "trireme/comm/shared/thread_group.h"
 
 namespace trireme::comm {
 namespace {
@@ -20,16 +17,6 @@ TEST(TensorBlocks, EvenBlocksDifferByOneElementAtMostAndCoverTheTensor) {
     EXPECT_LE(blocks.front().numel() - blocks.back().numel(), 1);
     EXPECT_GE(blocks.front().numel(), blocks.back().numel());
   }
-}
-
-TEST(TensorBlocks, AListWhoseOwnBlockDoesNotFitIsRefused) {
-  const auto group = std::move(make_thread_group(1).front());
-  const at::Tensor own = at::zeros({3});
-  EXPECT_NO_THROW(check_own_block("all_gather", *group, {at::zeros({3, 1})}, own));
-  EXPECT_ERROR(ConfigError, check_own_block("all_gather", *group, {at::zeros({4})}, own),
-               "all_gather: this rank's own tensor has 12 bytes and its block of the list 16");
-  EXPECT_ERROR(ConfigError, check_own_block("scatter", *group, {at::zeros({3}, at::kInt)}, own),
-               "scatter: ");
 }
 
 TEST(TensorBlocks, MembersOfASplitComeByKeyAndThenByRank) {

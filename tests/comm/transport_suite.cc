@@ -30,7 +30,7 @@ bool is_defined(ReduceOp operation, at::ScalarType dtype) {
     case ReduceOp::kProduct: return true;
     case ReduceOp::kMin:
     case ReduceOp::kMax: return !at::isComplexType(dtype);
-    case ReduceOp::kAverage: return !is_integral;
+    case ReduceOp::kAverage: return dtype != at::kBool;
     default: return is_integral;
   }
 }
@@ -120,6 +120,71 @@ void check_unsupported_pairs(Communicator& group) {
     EXPECT_THROW(static_cast<void>(group.all_to_all(mixed, ints)), ConfigError);
   }
   EXPECT_THROW(static_cast<void>(group.all_gather(mixed, data)), ConfigError);
+  group.barrier()->wait();
+}
+
+void check_refused_calls(Communicator& group) {
+  const int me = group.rank();
+  const int size = group.size();
+  const at::Tensor data = at::ones({3}), undefined;
+  const std::vector<at::Tensor> blocks(size, data);
+  std::vector<at::Tensor> wrong = blocks, ints(size, at::ones({3}, at::kInt));
+  wrong[me] = at::ones({4});
+  const auto refused = [](const std::string& text, auto call) {
+    EXPECT_ERROR(ConfigError, call(), text);
+  };
+  for (const int root : {-1, size}) {
+    const std::string text = concat("rank ", root, " is not in group ", group.name());
+    refused("reduce: " + text, [&] { return group.reduce(data, root); });
+    refused("broadcast: " + text, [&] { return group.broadcast(data, root); });
+    refused("gather: " + text, [&] { return group.gather(blocks, data, root); });
+    refused("scatter: " + text, [&] { return group.scatter(data, blocks, root); });
+  }
+  const std::string self = concat("rank ", me, " is this rank");
+  refused("send: " + self, [&] { return group.send(data, me); });
+  refused("recv: " + self, [&] { return group.recv(data, me); });
+  refused(self, [&] { return group.borrow({3}, at::kFloat, me); });
+  for (const int tag : {-1, kMostTag + 1}) {
+    const std::string text = concat(": tag ", tag, "; expected 0 to 67108863");
+    const int peer = (me + 1) % size;
+    refused("send" + text, [&] { return group.send(data, peer, {.tag = tag}); });
+    refused("recv" + text, [&] { return group.recv(data, peer, {.tag = tag}); });
+    refused("borrow" + text, [&] { return group.borrow({3}, at::kFloat, peer, {.tag = tag}); });
+  }
+  const std::string nothing = ": got an undefined tensor";
+  refused("all_reduce" + nothing, [&] { return group.all_reduce(undefined); });
+  refused("all_gather" + nothing, [&] { return group.all_gather(blocks, undefined); });
+  refused("reduce_scatter" + nothing, [&] { return group.reduce_scatter(undefined, blocks); });
+  refused("gather" + nothing, [&] { return group.gather(blocks, undefined, me); });
+  refused("scatter" + nothing, [&] { return group.scatter(undefined, blocks, me); });
+  const std::string own = ": this rank's own tensor has 12 bytes and its block of the list 16";
+  refused("all_gather" + own, [&] { return group.all_gather(wrong, data); });
+  refused("reduce_scatter" + own, [&] { return group.reduce_scatter(data, wrong); });
+  refused("gather" + own, [&] { return group.gather(wrong, data, me); });
+  refused("scatter" + own, [&] { return group.scatter(data, wrong, me); });
+  refused("all_to_all: this rank keeps 12 bytes for itself and their place has 16",
+          [&] { return group.all_to_all(wrong, blocks); });
+  const std::string dtypes = ": got tensors of Int and Float";
+  refused("all_gather" + dtypes, [&] { return group.all_gather(ints, data); });
+  refused("gather" + dtypes, [&] { return group.gather(ints, data, me); });
+  refused("scatter" + dtypes, [&] { return group.scatter(data, ints, me); });
+  // What is wrong with the lists comes before what is wrong with the reduction.
+  refused("reduce_scatter" + own,
+          [&] { return group.reduce_scatter(data, wrong, {.operation = ReduceOp::kBitAnd}); });
+
+  // Lists beside the root are not looked at.
+  const std::vector<at::Tensor> rooms = values_of_all(size, {3}, at::kFloat);
+  group.gather(me == 0 ? rooms : std::vector<at::Tensor>{data}, data, 0)->wait();
+  if (me == 0) assert_same_bits(rooms[size - 1], data, "gather");
+  group.scatter(rooms[0], me == 0 ? blocks : std::vector<at::Tensor>{data}, 0)->wait();
+  assert_same_bits(rooms[0], data, "scatter");
+  if (size > 1) {  // with the largest tag
+    const WorkPtr sent = group.send(data, (me + 1) % size, {.tag = kMostTag, .background = true});
+    const at::Tensor arrived = at::zeros({3});
+    group.recv(arrived, (me + size - 1) % size, {.tag = kMostTag})->wait();
+    sent->wait();
+    assert_same_bits(arrived, data, "recv");
+  }
   group.barrier()->wait();
 }
 

@@ -11,6 +11,9 @@ namespace trireme::comm {
 void check_reductions(Communicator& group);
 // Every (operation, dtype) outside the table is a ConfigError, and the group lives on.
 void check_unsupported_pairs(Communicator& group);
+// What every transport refuses as a ConfigError, in the same words, before anything is sent: tags,
+// peers, undefined tensors, blocks that do not fit. The group lives on.
+void check_refused_calls(Communicator& group);
 // broadcast, all_gather, all_to_all, gather, scatter: even, uneven and empty blocks.
 void check_moves(Communicator& group);
 // Tensors that are not contiguous, on either side of every operation.

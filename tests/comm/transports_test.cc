@@ -54,6 +54,7 @@ class Transports : public testing::TestWithParam<std::tuple<std::string, int>> {
 };
 
 TEST_P(Transports, PairsThatAreNotDefinedAreRefused) { run(check_unsupported_pairs); }
+TEST_P(Transports, RefusesTheSameCallsInTheSameWords) { run(check_refused_calls); }
 TEST_P(Transports, MovesBlocksOfAnySizes) { run(check_moves); }
 TEST_P(Transports, SendsAndReceives) { run(check_point_to_point); }
 TEST_P(Transports, ReceivesFromWhoeverSends) { run(check_any_source); }

@@ -43,6 +43,7 @@ WorldInfo info_of(int rank, int size, const std::string& store) {
 
 void check_everything(Communicator& world) {
   check_reductions(world);
+  check_refused_calls(world);
   check_unsupported_pairs(world);
   check_moves(world);
   check_strided_tensors(world);

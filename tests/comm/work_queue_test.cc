@@ -1,4 +1,4 @@
-#include "trireme/comm/work_queue.h"
+#include "trireme/comm/background_work.h"
 
 #include <atomic>
 #include <future>
@@ -17,9 +17,9 @@ TEST(WorkQueue, BackgroundCollectivesRunInTheOrderOfTheirCalls) {
   std::vector<WorkPtr> works;
   WorkQueue queue(kNoAbort);
   for (int i = 0; i < 20; ++i) {
-    works.push_back(queue.run_in_order([&order, i] { order.push_back(i); }, true));
+    works.push_back(queue.collectives().run_in_background([&order, i] { order.push_back(i); }));
   }
-  const WorkPtr last = queue.run_in_order([&order] { order.push_back(20); }, false);
+  const WorkPtr last = queue.collectives().run([&order] { order.push_back(20); });
   EXPECT_TRUE(last->poll());
   for (int i = 0; i <= 20; ++i) EXPECT_EQ(order[i], i);
 }
@@ -27,7 +27,8 @@ TEST(WorkQueue, BackgroundCollectivesRunInTheOrderOfTheirCalls) {
 TEST(WorkQueue, MessagesRunSideBySideAndDoNotWaitForCollectives) {
   WorkQueue queue(kNoAbort);
   std::promise<void> first, second, collective;
-  const WorkPtr blocked = queue.run_in_order([&] { collective.get_future().wait(); }, true);
+  const WorkPtr blocked =
+      queue.collectives().run_in_background([&] { collective.get_future().wait(); });
   // Each waits for the one issued after it.
   const WorkPtr a = queue.run_beside([&] { return first.get_future().wait(), 7; }, true);
   const WorkPtr b = queue.run_beside(
@@ -52,9 +53,9 @@ TEST(WorkQueue, MessagesRunSideBySideAndDoNotWaitForCollectives) {
 TEST(WorkQueue, WhatAnOperationThrowsIsThrownByItsWait) {
   WorkQueue queue(kNoAbort);
   const auto fails = []() -> int { throw std::runtime_error("leak"); };
-  EXPECT_THROW(queue.run_in_order(fails, false), std::runtime_error);
+  EXPECT_THROW(queue.collectives().run(fails), std::runtime_error);
   EXPECT_THROW(queue.run_beside(fails, false), std::runtime_error);
-  EXPECT_THROW(queue.run_in_order(fails, true)->wait(), std::runtime_error);
+  EXPECT_THROW(queue.collectives().run_in_background(fails)->wait(), std::runtime_error);
   EXPECT_THROW(queue.run_beside(fails, true)->wait_for(std::chrono::minutes(1)),
                std::runtime_error);
 }
@@ -79,7 +80,7 @@ TEST(WorkQueue, LeavingABusyQueueAbortsAndAnIdleOneDoesNot) {
   EXPECT_THROW(work->wait(), std::runtime_error);
   {
     WorkQueue queue([&] { ++aborts; });
-    work = queue.run_in_order([] {}, true);
+    work = queue.collectives().run_in_background([] {});
     work->wait();
   }
   work->abort();  // of a group that is gone

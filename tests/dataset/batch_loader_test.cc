@@ -8,7 +8,8 @@
 #include "tests/harness/messages.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
-#include "trireme/dataset/token_source.h"
+#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/source.h"
 
 namespace trireme::dataset {
 namespace {
@@ -48,6 +49,28 @@ TEST_F(BatchLoaderTest, HasDocumentsWhenAsked) {
   const BatchLoader loader(source, {.global_batch = 3, .micro_batch = 3, .shuffle = false});
   const Batch batch = loader.microbatch(0, 0);
   EXPECT_TRUE(batch["documents"].eq(batch["tokens"].ge(5)).all().item<bool>());
+}
+
+// In turn: microbatch j of all ranks comes before microbatch j + 1 of any.
+TEST_F(BatchLoaderTest, RanksInTurnReadTheSamplesOfOneRank) {
+  constexpr int kRanks = 3;
+  const BatchLoader all(source_, {.global_batch = 10, .micro_batch = 10});
+  const BatchOptions options{
+      .global_batch = 10, .micro_batch = 2, .data_size = kRanks, .uneven = true, .in_turn = true};
+  std::vector<at::Tensor> parts;
+  for (int64_t j = 0; j < 2; ++j) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      BatchOptions mine = options;
+      mine.data_rank = rank;
+      const BatchLoader loader(source_, mine);
+      ASSERT_EQ(loader.num_microbatches(), 2);
+      const Batch batch = loader.microbatch(5, j);
+      EXPECT_EQ(batch.size(), j == 1 && rank == 2 ? 0 : 2);
+      EXPECT_EQ(batch.first_sample, 2 * (j * kRanks + rank));
+      parts.push_back(batch["tokens"]);
+    }
+  }
+  harness::assert_same_bits(at::cat(parts), all.microbatch(5, 0)["tokens"], "tokens");
 }
 
 TEST_F(BatchLoaderTest, AStepHoldsItsSamplesInOrder) {

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
 #include "tests/dataset/data.h"
+#include "tests/harness/draw.h"
 
 namespace trireme::dataset {
 namespace {
@@ -139,6 +143,102 @@ TEST(Bpe, SwitchesFoldingOffInAModelThatHasIt) {
   const std::string text = "  def f(x):\n        return  x\n";
   expect_round_trip(*tokenizer, text);
   EXPECT_EQ(tokenizer->encode(text), source_tokenizer().encode(text));
+}
+
+class SentenceList : public sentencepiece::SentenceIterator {
+ public:
+  explicit SentenceList(std::vector<std::string> sentences) : sentences_(std::move(sentences)) {}
+  bool done() const override { return at_ == sentences_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return sentences_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  std::vector<std::string> sentences_;
+  size_t at_ = 0;
+};
+
+// Words of letters or of Chinese, with runs of spaces, tabs and line ends between some of them.
+std::string draw_text(harness::Draw& draw, size_t num_bytes, bool has_blanks) {
+  constexpr std::string_view kLetters = "etaoinshrdlu0123456789.,EA";
+  std::string text;
+  while (text.size() < num_bytes) {
+    const bool is_chinese = draw.below(3) == 0;
+    for (int left = 1 + draw.below(6); left > 0; --left) {
+      // The common ones come most often.
+      const size_t at = draw.below(1 + draw.below(kLetters.size()));
+      if (is_chinese) {
+        text += concat("\xE4\xB8", static_cast<char>(0x80 + at));
+      } else {
+        text += kLetters[at];
+      }
+    }
+    constexpr std::string_view kBlanks[] = {" ", " ", " ", "  ", "   ", "\t", "\n", ""};
+    if (has_blanks) text += kBlanks[draw.below(std::size(kBlanks))];
+  }
+  return text;
+}
+
+TEST(Bpe, GivesTheTokensOfSentencePieceForModelsOfEveryKind) {
+  using Options = std::unordered_map<std::string, std::string>;
+  harness::Draw draw(1);
+  std::vector<std::string> sentences;
+  for (int i = 0; i < 400; ++i) sentences.push_back(draw_text(draw, 60, i % 4 != 0));
+  for (const std::string kind : {"bpe", "unigram", "char"}) {
+    for (const std::string suffix : {"false", "true"}) {
+      for (const std::string splits : {"true", "false"}) {
+        SCOPED_TRACE(concat(kind, ", suffix ", suffix, ", split_by_whitespace ", splits));
+        Options options = {{"model_type", kind},
+                           {"treat_whitespace_as_suffix", suffix},
+                           {"split_by_whitespace", splits},
+                           {"vocab_size", "600"},
+                           {"hard_vocab_limit", "false"},
+                           {"byte_fallback", "true"},
+                           {"normalization_rule_name", "identity"},
+                           {"add_dummy_prefix", "false"},
+                           {"remove_extra_whitespaces", "false"},
+                           {"allow_whitespace_only_pieces", draw.below(2) == 0 ? "true" : "false"},
+                           {"user_defined_symbols", draw.below(2) == 0 ? "\t,<x>" : ""},
+                           {"split_digits", draw.below(2) == 0 ? "true" : "false"},
+                           {"minloglevel", "4"}};
+        std::string model;
+        SentenceList list(sentences);
+        const auto trained = sentencepiece::SentencePieceTrainer::Train(options, &list, &model);
+        ASSERT_TRUE(trained.ok()) << trained.ToString();
+        sentencepiece::SentencePieceProcessor reference;
+        ASSERT_TRUE(reference.LoadFromSerializedProto(model).ok());
+        const auto tokenizer = make_bpe_tokenizer(model);
+        for (const size_t num_bytes : {0, 1, 10, 100, 1000, 70'000}) {
+          for (const bool has_blanks : {true, false}) {
+            std::string text = draw_text(draw, num_bytes, has_blanks);
+            for (int i = draw.below(3); i > 0; --i) text.insert(0, " ");
+            for (int i = draw.below(3); i > 0; --i) text += ' ';
+            std::vector<int> expected;
+            ASSERT_TRUE(reference.Encode(text, &expected).ok());
+            ASSERT_EQ(tokenizer->encode(text), expected) << text.substr(0, 200);
+            ASSERT_EQ(tokenizer->decode(expected), text);
+          }
+        }
+      }
+    }
+  }
+}
+
+// SentencePiece spells the space of a word that it does not know as the bytes of U+2581.
+TEST(Bpe, AModelOfWordsReturnsWhatItDoesNotKnow) {
+  std::string model;
+  SentenceList list({"one two", "two one"});
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"model_type", "word"},
+                                                          {"vocab_size", "300"},
+                                                          {"hard_vocab_limit", "false"},
+                                                          {"byte_fallback", "true"},
+                                                          {"minloglevel", "4"}},
+                                                         &list, &model)
+                  .ok());
+  const auto tokenizer = make_bpe_tokenizer(model);
+  for (const char* text : {" one two", "one  two three", "   ", "\u4E00\n"})
+    expect_round_trip(*tokenizer, text);
+  EXPECT_EQ(tokenizer->encode(" one two").size(), 2u);
 }
 
 TEST(Bpe, SaysHowAModelSpellsItsSpecialPieces) {

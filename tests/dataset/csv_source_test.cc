@@ -1,5 +1,9 @@
 #include "trireme/dataset/csv_source.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <ATen/ATen.h>
 
 #include "tests/dataset/data.h"
@@ -32,7 +36,6 @@ TEST_F(CsvSourceTest, ReadsNumbersCategoriesAndClasses) {
   const CsvSource source = read("a,y,colour,b\n1,cat,red,-2.5\n3e2,dog,blue,0\n0.5,cat,blue,7\n");
   EXPECT_EQ(source.size(), 3);
   EXPECT_EQ(source.num_numbers(), 2);
-  EXPECT_EQ(source.category_sizes(), (std::vector<int64_t>{2}));
   EXPECT_EQ(source.classes(), (std::vector<std::string>{"cat", "dog"}));
   harness::assert_same_bits(get(source, 1, "x"), at::tensor({300.0F, 0.0F}), "numbers");
   EXPECT_EQ(get(source, 0, "categories")[0].item<int64_t>(), 1) << "red comes after blue";
@@ -53,7 +56,6 @@ TEST_F(CsvSourceTest, ReadsQuotesTabsAndTheLineEndsOfWindows) {
       "\xEF\xBB\xBF"
       "y,name\r\n1,\"a, \"\"b\"\"\nc\"\r\n\r\n2,d\r\n");
   EXPECT_EQ(source.size(), 2);
-  EXPECT_EQ(source.category_sizes(), (std::vector<int64_t>{2}));
   const CsvSource tabs = read("y\tx\n1\t2\n3\t4", {.target = "y", .separator = '\t'});
   EXPECT_EQ(tabs.size(), 2);
   EXPECT_EQ(get(tabs, 1, "x")[0].item<float>(), 4.0F);
@@ -77,6 +79,33 @@ TEST_F(CsvSourceTest, TakesTheColumnsAndCategoriesOfAnother) {
   refuse("y,a,c\ncat,five,blue\n", {":2: a is \"five\"", "finite number"}, {.target = "y"},
          &training);
   refuse("y,a\ncat,5\n", {"no column \"c\""}, {.target = "y"}, &training);
+}
+
+TEST_F(CsvSourceTest, TakesAFewTimesTheMemoryOfItsText) {
+  std::string text = "y,colour";
+  for (int column = 0; column < 60; ++column) text += concat(",c", column);
+  for (int row = 0; row < 100'000; ++row) {
+    text += row % 2 == 0 ? "\ncat,red" : "\ndog,\"blue\"";
+    for (int column = 0; column < 60; ++column) text += concat(",", (row + column) % 10);
+  }
+  write_text(path_, text);
+  const size_t num_bytes = text.size();
+  text = {};
+  const pid_t child = fork();  // whose peak is its own
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto peak = [] {
+      rusage usage{};
+      getrusage(RUSAGE_SELF, &usage);
+      return static_cast<size_t>(usage.ru_maxrss) << 10;
+    };
+    const size_t before = peak();
+    const CsvSource source(path_, {.target = "y"});
+    _exit(source.size() == 100'000 && peak() - before < 5 * num_bytes ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(CsvSourceTest, NamesTheLineThatIsWrong) {

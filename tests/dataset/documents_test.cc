@@ -1,7 +1,10 @@
 #include "trireme/dataset/documents.h"
 
 #include <algorithm>
+#include <fstream>
+#include <thread>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/dataset/data.h"
@@ -75,6 +78,52 @@ TEST_F(FindDocuments, SaysWhichInputIsWrong) {
                       {"no text found", folder_.path(), "*.c", "--glob"});
   expect_config_error([&] { find_documents({.inputs = {folder_ / "empty.py"}}); },
                       {"no text found"});
+}
+
+TEST_F(FindDocuments, SaysWhereALinkLeads) {
+  std::filesystem::create_symlink("gone.txt", folder_ / "link");
+  expect_config_error([&] { find_documents({.inputs = {folder_ / "link"}}); },
+                      {"link is a link to gone.txt, which does not exist"});
+}
+
+TEST_F(FindDocuments, TakesOtherFormatsAsTextOnlyWhenAsked) {
+  write_text(folder_ / "sub/data.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  expect_config_error([&] { find_documents({.inputs = {folder_.path()}}); },
+                      {"sub/data.jsonl looks like JSON lines", "--as-text", "--exclude"});
+  EXPECT_EQ(found({.inputs = {folder_ / "sub"}, .excludes = {"*.jsonl"}}),
+            (std::vector<std::string>{"test/t.py", "z.py"}));
+  EXPECT_EQ(found({.inputs = {folder_ / "sub"}, .as_text = true}),
+            (std::vector<std::string>{"data.jsonl", "test/t.py", "z.py"}));
+}
+
+TEST(KeepPipes, ReadsAPipeOnceAndKeepsItsText) {
+  const TemporaryFolder folder;
+  const std::string text(3 * DocumentReader::kPieceBytes / 2, 'x');
+  std::vector<std::thread> writers;
+  DocumentOptions options;
+  for (const char* name : {"full", "empty", "jsonl"}) {
+    options.inputs.push_back(folder / name);
+    ASSERT_EQ(mkfifo(options.inputs.back().c_str(), 0600), 0);
+  }
+  const auto write = [&](const char* name, const std::string& content) {
+    writers.emplace_back(
+        [=, path = (folder / name).string()] { std::ofstream(path, std::ios::binary) << content; });
+  };
+  std::vector<Document> documents = find_documents(options);
+  ASSERT_EQ(documents.size(), 3u);
+  std::vector<Document> json = {documents.back()};
+  documents.pop_back();
+  write("full", text);
+  write("empty", "");
+  write("jsonl", "{\"text\": 1}\n{\"text\": 2}\n");
+  std::filesystem::create_directory(folder / "kept");
+  keep_pipes(documents, options, folder / "kept");
+  ASSERT_EQ(documents.size(), 1u);
+  EXPECT_EQ(documents[0].name, "full");
+  EXPECT_TRUE(read_in_pieces(documents[0], DocumentReader::kPieceBytes) == text);
+  expect_config_error([&] { keep_pipes(json, options, folder / "kept"); },
+                      {folder / "jsonl", "looks like JSON lines"});
+  for (std::thread& writer : writers) writer.join();
 }
 
 TEST(DocumentReader, PiecesMakeTheDocument) {

@@ -94,6 +94,21 @@ TEST(IndexedFileWriter, KeepsTheOldFilesUntilItIsFinished) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.bin", "a.idx"}));
 }
 
+TEST(IndexedFileWriter, TwoWithOnePrefixDoNotMix) {
+  const TemporaryFolder folder;
+  const std::string prefix = folder / "a";
+  IndexedFileWriter first(prefix, 1000), second(prefix, 1000);
+  first.append(std::vector<int32_t>(1 << 20, 1));
+  second.add_document(std::vector<int32_t>{2});
+  first.append(std::vector<int32_t>{1});
+  second.complete();
+  first.complete();
+  first.publish();
+  EXPECT_EQ(read_all(IndexedFile(prefix)), std::vector<int64_t>((1 << 20) + 1, 1));
+  second.publish();
+  EXPECT_EQ(read_all(IndexedFile(prefix)), std::vector<int64_t>{2});
+}
+
 TEST(IndexedFileWriter, RefusesTokensOutsideTheVocabulary) {
   const TemporaryFolder folder;
   IndexedFileWriter writer(folder / "a", 10);

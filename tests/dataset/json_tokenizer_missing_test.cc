@@ -1,5 +1,5 @@
 #include "tests/dataset/data.h"
-#include "trireme/dataset/json_tokenizer.h"
+#include "trireme/dataset/tokenizer.h"
 
 namespace trireme::dataset {
 namespace {

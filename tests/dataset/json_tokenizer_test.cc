@@ -1,4 +1,4 @@
-#include "trireme/dataset/json_tokenizer.h"
+#include "trireme/dataset/tokenizer.h"
 
 #include "tests/dataset/byte_level/tokenizer_json.h"
 #include "tests/dataset/data.h"

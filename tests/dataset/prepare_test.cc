@@ -1,12 +1,16 @@
 #include "trireme/dataset/prepare.h"
 
 #include <algorithm>
+#include <fstream>
+#include <thread>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/dataset/data.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/tokenizer.h"
 
@@ -165,6 +169,36 @@ TEST_F(Prepare, RefusesAnOutputThatCannotBeWritten) {
   auto bad = options();
   bad.output = folder_ / "file/x";
   expect_config_error([&] { prepare(bad); }, {folder_ / "file/x", "not writable"});
+}
+
+TEST_F(Prepare, ReadsAPipe) {
+  auto from_pipe = options();
+  from_pipe.inputs = {folder_ / "pipe"};
+  from_pipe.validation_fraction = 0.5;
+  ASSERT_EQ(mkfifo(from_pipe.inputs[0].c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(from_pipe.inputs[0]) << "one\ntwo\nthree\nfour\n"; });
+  const PrepareReport report = prepare(from_pipe);
+  writer.join();
+  EXPECT_EQ(report.bytes, 19);
+  EXPECT_EQ(report.validation_tokens, 6);
+  EXPECT_EQ(text_of(output_), "one\ntwo\nthree\n");
+  EXPECT_EQ(names_in(folder_ / "out").size(), 5u) << "and no copy of the pipe";
+}
+
+TEST_F(Prepare, OneOutputIsPreparedByOneProcessAtATime) {
+  write_documents(3);
+  prepare(options());
+  const std::string before = text_of(output_);
+  {
+    const WorkFolder another(output_);
+    write_text(folder_ / "in/more", "text");
+    expect_config_error([&] { prepare(options()); }, {"x.tmp is being written by another program"});
+    EXPECT_EQ(text_of(output_), before);
+  }
+  prepare(options());
+  EXPECT_NE(text_of(output_), before);
+  EXPECT_EQ(names_in(folder_ / "out"),
+            (std::vector<std::string>{"x.bin", "x.idx", "x.tokenizer.json"}));
 }
 
 TEST_F(Prepare, RefusesATextTooSmallToSplit) {

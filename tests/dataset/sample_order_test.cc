@@ -1,4 +1,4 @@
-#include "trireme/dataset/sample_order.h"
+#include "trireme/dataset/batch_loader.h"
 
 #include <algorithm>
 #include <set>

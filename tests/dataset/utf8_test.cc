@@ -1,4 +1,4 @@
-#include "trireme/dataset/utf8.h"
+#include "trireme/dataset/documents.h"
 
 #include <string>
 

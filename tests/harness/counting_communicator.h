@@ -70,60 +70,13 @@ class CountingCommunicator : public comm::Communicator {
   const std::string& name() const override { return inner_->name(); }
   bool reduces_in_rank_order() const override { return inner_->reduces_in_rank_order(); }
 
-  comm::WorkPtr all_reduce(at::Tensor data, comm::Options options) override {
-    count("all_reduce", 2 * others() * bytes_of(data) / size());
-    return inner_->all_reduce(std::move(data), options);
-  }
-  comm::WorkPtr reduce(at::Tensor data, int root, comm::Options options) override {
-    count("reduce", rank() == root ? bytes_of(data) : others() * bytes_of(data) / size());
-    return inner_->reduce(std::move(data), root, options);
-  }
-  comm::WorkPtr broadcast(at::Tensor data, int root, comm::Options options) override {
-    count("broadcast", rank() == root ? others() * bytes_of(data) : bytes_of(data));
-    return inner_->broadcast(std::move(data), root, options);
-  }
-  comm::WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
-                           comm::Options options) override {
-    count("all_gather", bytes_of(outputs) - bytes_of(input));
-    return inner_->all_gather(std::move(outputs), std::move(input), options);
-  }
-  comm::WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                               comm::Options options) override {
-    count("reduce_scatter", others() * bytes_of(inputs) / size());
-    return inner_->reduce_scatter(std::move(output), std::move(inputs), options);
-  }
-  comm::WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
-                           comm::Options options) override {
-    count("all_to_all", others() * bytes_of(inputs) / size());
-    sent_by_all_to_all_ += bytes_of(inputs) - bytes_of(inputs[static_cast<size_t>(rank())]);
-    return inner_->all_to_all(std::move(outputs), std::move(inputs), options);
-  }
-  comm::WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
-                       comm::Options options) override {
-    count("gather", rank() == root ? others() * bytes_of(input) : bytes_of(input));
-    return inner_->gather(std::move(outputs), std::move(input), root, options);
-  }
-  comm::WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
-                        comm::Options options) override {
-    count("scatter", rank() == root ? others() * bytes_of(output) : bytes_of(output));
-    return inner_->scatter(std::move(output), std::move(inputs), root, options);
-  }
-  comm::WorkPtr send(at::Tensor data, int peer, comm::Options options) override {
-    count("send", bytes_of(data));
-    return inner_->send(std::move(data), peer, options);
-  }
-  comm::WorkPtr recv(at::Tensor data, int peer, comm::Options options) override {
-    count("recv", bytes_of(data));
-    return inner_->recv(std::move(data), peer, options);
-  }
-  comm::LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
-                       comm::Options options) override {
-    count("recv", c10::multiply_integers(sizes) * static_cast<int64_t>(dtype.dtype().itemsize()));
-    return inner_->borrow(sizes, dtype, peer, options);
-  }
-  comm::WorkPtr barrier(comm::Options options) override {
-    count("barrier", 0);
-    return inner_->barrier(options);
+  comm::WorkPtr run(comm::Collective call) override {
+    ledger_->add(name(), comm::name_of(call.kind), comm::wire_bytes(call, rank(), size()));
+    if (call.kind == comm::Collective::Kind::kAllToAll) {
+      for (const at::Tensor& input : call.inputs) sent_by_all_to_all_ += bytes_of(input);
+      sent_by_all_to_all_ -= bytes_of(call.inputs[static_cast<size_t>(rank())]);
+    }
+    return inner_->run(std::move(call));
   }
 
   void abort(const std::string& reason) override { inner_->abort(reason); }
@@ -144,15 +97,6 @@ class CountingCommunicator : public comm::Communicator {
 
   static int64_t bytes_of(const at::Tensor& tensor) {
     return static_cast<int64_t>(tensor.nbytes());
-  }
-  static int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
-    int64_t sum = 0;
-    for (const at::Tensor& tensor : tensors) sum += bytes_of(tensor);
-    return sum;
-  }
-  int64_t others() const { return size() - 1; }
-  void count(const char* operation, int64_t num_bytes) {
-    ledger_->add(name(), operation, num_bytes);
   }
 
   std::unique_ptr<comm::Communicator> owned_;

@@ -25,6 +25,7 @@
 #include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/device_group.h"
+#include "trireme/comm/loan.h"
 
 namespace trireme::harness {
 namespace {
@@ -350,39 +351,13 @@ class FakeDeviceGroup final : public comm::Communicator {
   int size() const override { return host_->size(); }
   const std::string& name() const override { return host_->name(); }
   bool reduces_in_rank_order() const override { return host_->reduces_in_rank_order(); }
-  comm::WorkPtr all_reduce(at::Tensor data, comm::Options options) override {
-    return host_->all_reduce(seen(data), options);
+  comm::WorkPtr run(comm::Collective call) override {
+    comm::receive_copy(call);
+    if (call.data.defined()) call.data = seen(call.data);
+    call.outputs = seen(call.outputs);
+    call.inputs = seen(call.inputs);
+    return host_->run(std::move(call));
   }
-  comm::WorkPtr reduce(at::Tensor data, int root, comm::Options options) override {
-    return host_->reduce(seen(data), root, options);
-  }
-  comm::WorkPtr broadcast(at::Tensor data, int root, comm::Options options) override {
-    return host_->broadcast(seen(data), root, options);
-  }
-  comm::WorkPtr all_gather(Tensors outputs, at::Tensor input, comm::Options options) override {
-    return host_->all_gather(seen(outputs), seen(input), options);
-  }
-  comm::WorkPtr reduce_scatter(at::Tensor output, Tensors inputs, comm::Options options) override {
-    return host_->reduce_scatter(seen(output), seen(inputs), options);
-  }
-  comm::WorkPtr all_to_all(Tensors outputs, Tensors inputs, comm::Options options) override {
-    return host_->all_to_all(seen(outputs), seen(inputs), options);
-  }
-  comm::WorkPtr gather(Tensors outputs, at::Tensor input, int root,
-                       comm::Options options) override {
-    return host_->gather(seen(outputs), seen(input), root, options);
-  }
-  comm::WorkPtr scatter(at::Tensor output, Tensors inputs, int root,
-                        comm::Options options) override {
-    return host_->scatter(seen(output), seen(inputs), root, options);
-  }
-  comm::WorkPtr send(at::Tensor data, int peer, comm::Options options) override {
-    return host_->send(seen(data), peer, options);
-  }
-  comm::WorkPtr recv(at::Tensor data, int peer, comm::Options options) override {
-    return host_->recv(seen(data), peer, options);
-  }
-  comm::WorkPtr barrier(comm::Options options) override { return host_->barrier(options); }
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override {
     return at::empty(sizes, at::TensorOptions().dtype(dtype).device(kType));
   }

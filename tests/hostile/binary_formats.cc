@@ -12,11 +12,9 @@
 #include "trireme/comm/recorder/diagnosis.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/recorder/ring_layout.h"
-#include "trireme/comm/recorder/step_recording.h"
 #include "trireme/dataset/image/image_records.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/indexed_file_writer.h"
-#include "trireme/dataset/token_source.h"
 
 namespace trireme::hostile {
 namespace {
@@ -131,7 +129,7 @@ class RecorderRing : public Format {
   std::string name() const override { return "ring"; }
 
   void write(Random& random) override {
-    using Header = comm::internal::RingHeader;
+    using Header = comm::RingHeader;
     for (size_t rank = 0; rank < rings_.size(); ++rank) {
       std::string bytes = rings_[rank];
       for (size_t count = random.below(4); count > 0; --count) {
@@ -144,11 +142,11 @@ class RecorderRing : public Format {
             put_edge(bytes, offsetof(Header, closed_ns) + 4 * random.below(16), 4, random);
             break;
           case 3:
-            put_edge(bytes, comm::internal::groups_offset() + 4 * random.below(32),
-                     random.one_in(2) ? 4 : 8, random);
+            put_edge(bytes, comm::groups_offset() + 4 * random.below(32), random.one_in(2) ? 4 : 8,
+                     random);
             break;
           case 4:
-            put_edge(bytes, comm::internal::records_offset(header) + 4 * random.below(5 * 32),
+            put_edge(bytes, comm::records_offset(header) + 4 * random.below(5 * 32),
                      random.one_in(2) ? 4 : 8, random);
             break;
           default: damage_bytes(bytes, random); break;

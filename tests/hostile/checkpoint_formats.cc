@@ -19,7 +19,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::hostile {
 namespace {

@@ -131,7 +131,9 @@ class DistributedCheckpoint : public Format {
     std::vector<std::pair<std::string, checkpoint::SourceTensor>> infos;
     for (const auto& [name, tensor] : tensors)
       infos.push_back({name, {.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()}});
-    checkpoint::write_dcp(folder_, infos, [&](const auto& name) { return tensors.at(name); });
+    checkpoint::write_dcp(folder_, infos, [&](const std::string& name, const mesh::Box& box) {
+      return checkpoint::view_box(tensors.at(name), box);
+    });
     metadata_ = get_file(folder_ / ".metadata");
     chunks_ = get_file(folder_ / "__0_0.distcp");
   }

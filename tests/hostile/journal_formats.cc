@@ -6,9 +6,8 @@
 
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
-#include "trireme/launch/journal/event_file.h"
-#include "trireme/launch/journal/log_file.h"
-#include "trireme/launch/journal/log_query.h"
+#include "trireme/launch/journal/event.h"
+#include "trireme/launch/journal/log_line.h"
 #include "trireme/launch/journal/log_reader.h"
 #include "trireme/launch/journal/story.h"
 
@@ -17,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-launch::WallTime second_of_a_run(uint64_t seconds) {
+launch::WallTime time_at_second(uint64_t seconds) {
   return std::chrono::sys_days(std::chrono::year(2026) / 11 / 25) + std::chrono::seconds(seconds);
 }
 
@@ -29,7 +28,7 @@ class Events : public Format {
   void write(Random& random) override {
     std::string text;
     for (uint64_t i = 0; i < 6; ++i) {
-      const launch::Event event{.time = second_of_a_run(10 * i),
+      const launch::Event event{.time = time_at_second(10 * i),
                                 .kind = random.pick(launch::kEventKinds).value,
                                 .epoch = 1 + static_cast<int64_t>(i / 3),
                                 .step = static_cast<int64_t>(i),
@@ -80,7 +79,7 @@ class Logs : public Format {
       std::string text;
       for (uint64_t i = 0; i < 6; ++i) {
         text += launch::to_text(launch::LogLine{
-            second_of_a_run(random.below(60)), 1, static_cast<int64_t>(i), launch::LogStream::kErr,
+            time_at_second(random.below(60)), 1, static_cast<int64_t>(i), launch::LogStream::kErr,
             random.one_in(4) ? "Traceback (most recent call last):" : "  loss 2.5"});
       }
       if (!random.one_in(3)) damage_text(text, random);
@@ -103,7 +102,7 @@ class Logs : public Format {
     });
     for (const std::string& word : words_) {
       expect_refusal_or_sense([&] { launch::parse_ranks(word, "--rank"); });
-      expect_refusal_or_sense([&] { launch::parse_since(word, "--since", second_of_a_run(0)); });
+      expect_refusal_or_sense([&] { launch::parse_since(word, "--since", time_at_second(0)); });
       expect_refusal_or_sense([&] { launch::parse_pattern(word, "--grep")("abcccxyz"); });
     }
   }

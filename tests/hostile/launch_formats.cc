@@ -6,7 +6,7 @@
 
 #include "tests/comm/observed.h"
 #include "tests/hostile/format.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/launch/inject/campaign.h"
 #include "trireme/launch/inject/injection.h"
 #include "trireme/launch/watchdog/classify.h"

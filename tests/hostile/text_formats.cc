@@ -11,13 +11,12 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/csv_source.h"
 #include "trireme/model/hugging_face.h"
-#include "trireme/model/hugging_face_reader.h"
-#include "trireme/train/callbacks/callback_state.h"
+#include "trireme/train/callbacks/callback.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
-#include "trireme/train/parallel/layout.h"
-#include "trireme/train/parallel/memory_check.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/parallel/run_layout.h"
+#include "trireme/train/run/memory_check.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::hostile {
 namespace {

@@ -12,7 +12,6 @@
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/bpe.h"
-#include "trireme/dataset/json_tokenizer.h"
 #include "trireme/dataset/tokenizer.h"
 
 namespace trireme::hostile {

@@ -7,8 +7,10 @@ this file stand in for pbsdsh and blaunch, and do what their manuals say.
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -20,20 +22,35 @@ HOSTILE = ["it's $HOME", "$(touch x)", "`touch x`", 'a"b\\c', "a;touch x", "é \
 # Prints its arguments, one a line, into a file of its own.
 PROGRAM = """#!/bin/bash
 printf '%s\\n' "$@" >"$ARGUMENTS/$(date +%s%N).$$"
+if [[ -n ${SAVES-} ]]; then
+  saved=
+  trap 'sleep 1; touch "$ARGUMENTS/../saved.$$"; saved=1' TERM
+  touch "$ARGUMENTS/../ready.$$"
+  while [[ -z $saved ]]; do sleep 0.05; done
+  exit 3
+fi
 exit ${CODE:-0}
 """
-# pbsdsh -n INDEX -- PROGRAM ARGUMENTS: runs it in the home folder, with hardly any variables.
+# pbsdsh -n INDEX -- PROGRAM ARGUMENTS: runs it in the home folder, with hardly any variables. LOST: the host that is
+# lost. A signal it passes on, and ends.
 PBSDSH = """#!/bin/bash
 [[ $1 == -n && $3 == -- ]] || exit 99
+[[ ${LOST-} == $2 ]] && exit 255
 shift 3
-cd / && exec env -i PBS_JOBID="$PBS_JOBID" ARGUMENTS="$ARGUMENTS" CODE="${CODE-}" "$@"
+cd / || exit 99
+env -i PBS_JOBID="$PBS_JOBID" ARGUMENTS="$ARGUMENTS" CODE="${CODE-}" SAVES="${SAVES-}" "$@" &
+trap 'pkill -TERM -P $!; exit 1' TERM
+wait $!
 """
 # blaunch -z "HOST ..." WORDS: on each host a shell gets the words joined with blanks.
 BLAUNCH = """#!/bin/bash
 [[ $1 == -z ]] || exit 99
 hosts=$2
 shift 2
-for host in $hosts; do sh -c "$*" || code=$?; done
+for host in $hosts; do
+  [[ ${LOST-} == $host ]] && exit 255
+  sh -c "$*" || code=$?
+done
 exit ${code:-0}
 """
 
@@ -56,12 +73,20 @@ class Batch(unittest.TestCase):
             path.chmod(0o755)
         (self.folder / "token").write_text("0123456789abcdef")
 
+    def environment(self):
+        return {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "HOME": str(self.folder), "USER": "galley",
+                "ARGUMENTS": f"{self.folder}/arguments", "TRIREME_TOKEN_FILE": f"{self.folder}/token"}
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "it did not come")
+            time.sleep(0.05)
+
     def run_script(self, text, **variables):
         """Runs the script; returns its result and the arguments of each agent that it started."""
-        environment = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "HOME": str(self.folder), "USER": "galley",
-                       "ARGUMENTS": f"{self.folder}/arguments", "TRIREME_TOKEN_FILE": f"{self.folder}/token", **variables}
-        result = subprocess.run(["bash"], input=text, cwd=self.folder, env=environment, capture_output=True, text=True,
-                                timeout=60)
+        result = subprocess.run(["bash"], input=text, cwd=self.folder, env={**self.environment(), **variables},
+                                capture_output=True, text=True, timeout=60)
         agents = [path.read_text().split("\n")[:-1] for path in sorted((self.folder / "arguments").iterdir())]
         return result, agents
 
@@ -118,10 +143,39 @@ class Batch(unittest.TestCase):
             for agent in agents[-2:]:
                 self.assertEqual(agent[:3], ["run", "--nproc-per-node", "2"])
                 self.assertEqual(agent[3 + notice:], ["--", "trireme", "train", "run.toml", *HOSTILE])
-            self.assertEqual([path.name for path in self.folder.glob(".trireme-agent*")], [])
+            self.assertEqual([path.name for path in self.folder.glob(".trireme-*")], [])
         self.assertEqual(len(agents), 4)
         result, _ = self.run_script(emit("lsf", "nnodes=3"), LSB_DJOB_HOSTFILE=str(hosts), LSB_JOBID="801")
         self.assertIn("has 2 hosts; expected 3", result.stderr)
+
+    def test_a_lost_host_does_not_fail_a_job_that_others_finish(self):
+        (self.folder / "nodes").write_text("a\nb\n")
+        variables = {"PBS_NODEFILE": f"{self.folder}/nodes", "PBS_JOBID": "1042.pbs", "PBS_O_WORKDIR": str(self.folder),
+                     "LSB_DJOB_HOSTFILE": f"{self.folder}/nodes", "LSB_JOBID": "801"}
+        for system, first, last in (("pbs", "0", "1"), ("lsf", "a", "b")):
+            text = emit(system, "nnodes=2", "min_nnodes=1")
+            for lost in (first, last):
+                result, _ = self.run_script(text, LOST=lost, **variables)
+                self.assertEqual((result.returncode, result.stderr), (0, ""), (system, lost))
+            result, _ = self.run_script(text, LOST=last, CODE="4", **variables)
+            self.assertEqual(result.returncode, 4, system)
+            result, _ = self.run_script(text, LOST=first, CODE="4", **variables)
+            self.assertEqual(result.returncode, 255, system)
+        self.assertEqual(list(self.folder.glob(".trireme-codes*")), [])
+
+    def test_a_signal_to_the_job_leaves_its_agents_time_to_save(self):
+        (self.folder / "nodes").write_text("a\nb\n")
+        variables = {"PBS_NODEFILE": f"{self.folder}/nodes", "PBS_JOBID": "1042.pbs", "PBS_O_WORKDIR": str(self.folder),
+                     "LSB_DJOB_HOSTFILE": f"{self.folder}/nodes", "LSB_JOBID": "801", "SAVES": "1"}
+        for system in ("pbs", "lsf"):
+            script = subprocess.Popen(["bash", "-c", emit(system, "nnodes=2")], cwd=self.folder,
+                                      env={**self.environment(), **variables}, start_new_session=True)
+            self.wait_for(lambda: len(list(self.folder.glob("ready.*"))) == 2)
+            os.killpg(script.pid, signal.SIGTERM)
+            self.assertEqual(script.wait(timeout=60), 3, system)
+            self.assertEqual(len(list(self.folder.glob("saved.*"))), 2, system)
+            for path in (*self.folder.glob("ready.*"), *self.folder.glob("saved.*")):
+                path.unlink()
 
     def test_scripts_say_that_the_token_is_missing(self):
         for system in ("slurm", "pbs", "lsf"):
@@ -132,6 +186,14 @@ class Batch(unittest.TestCase):
 
 
 class Manifests(unittest.TestCase):
+    def test_a_configs_name_stays_in_its_comment(self):
+        for mark in "\u2028\u2029\ufeff\u202e":
+            for system, documents in {"kubernetes": 2, "kubeflow": 1, "compose": 1}.items():
+                text = emit(system, "image=i", f"config=a{mark}apiVersion: evil{mark}---{mark}.toml")
+                self.assertTrue(text.isascii(), system)
+                self.assertEqual(len(list(yaml.safe_load_all(text))), documents, system)
+                self.assertNotIn("evil", [each.get("apiVersion") for each in yaml.safe_load_all(text)])
+
     # What Kubernetes and Compose make of a string: `$$` is a dollar.
     def words(self, command):
         return [word.replace("$$", "$") for word in command]

@@ -200,6 +200,8 @@ TEST_F(LocalRanks, LetsTheOthersEndByThemselvesWithinTheGrace) {
 
 TEST_F(LocalRanks, GoOnWithoutRanksThatAreExpendable) {
   LocalRanksOptions options = script(4, R"(
+    [ $RANK = 0 ] && echo >&$TRIREME_READY_FD && touch $DIR/ready
+    while [ ! -e $DIR/ready ]; do sleep 0.01; done
     [ $RANK = 3 ] && kill -9 $$
     [ $RANK = 2 ] && { echo 'no disk' >&$TRIREME_ERROR_FD; exit 2; }
     while [ ! -e $DIR/told ]; do sleep 0.01; done)");
@@ -214,6 +216,16 @@ TEST_F(LocalRanks, GoOnWithoutRanksThatAreExpendable) {
   ASSERT_EQ(told.size(), 2U);
   EXPECT_EQ(told[0], "no disk");
   EXPECT_EQ(told[1].substr(0, 32), "rank 3 was killed by signal 9 (K");
+}
+
+// What it had is nowhere else yet.
+TEST_F(LocalRanks, EndWhenAnExpendableOneFailsBeforeTheyAreReady) {
+  LocalRanksOptions options = script(2, "[ $RANK = 1 ] && exit 2; sleep 60", 100ms);
+  options.num_expendable = 1;
+  options.on_expended = [](const RankExit& exit) { ADD_FAILURE() << "told of " << exit.rank; };
+  const RankExit exit = run_local_ranks(options);
+  EXPECT_EQ(exit.rank, 1);
+  EXPECT_EQ(exit.code, 2);
 }
 
 TEST_F(LocalRanks, EndWhenOneFailsThatIsNotExpendable) {

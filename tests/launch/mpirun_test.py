@@ -57,7 +57,7 @@ class Mpirun(unittest.TestCase):
         self.assertEqual([(agent["node_rank"], agent["head"]) for agent in agents], [(0, "127.0.0.2"), (1, "127.0.0.2")])
         result, agents = self.mpirun("--hostfile", "hosts", "--map-by", "ppr:1:node")
         self.assertEqual((result.returncode, agents), (2, []))
-        self.assertIn("OMPI_COMM_WORLD_SIZE is 2 and no variable tells the hosts; name the first host", result.stderr)
+        self.assertIn("OMPI_COMM_WORLD_SIZE is 2 and no variable lists the hosts; name the first host", result.stderr)
 
     def test_several_agents_on_a_host_are_refused(self):
         result, agents = self.mpirun("--default-hostfile", "hosts", "--map-by", "ppr:2:node")

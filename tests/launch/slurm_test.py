@@ -176,6 +176,10 @@ class Slurm(unittest.TestCase):
             result = self.run_command("sbatch", "--test-only", input=self.emit(*settings))
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertRegex(result.stderr, "Job [0-9]+ to start at")
+        # Of two to three hosts, as many as are idle.
+        for settings in (["cpus=2"], ["cpus=1"], []):
+            result = self.run_command("sbatch", "--test-only", input=self.emit("nnodes=3", "min_nnodes=2", *settings))
+            self.assertRegex(result.stderr, r"on nodes node\[01-03\] ", settings)
         for settings in (["nnodes=4"], ["partition=other"]):  # the test can fail
             self.assertNotEqual(self.run_command("sbatch", "--test-only", input=self.emit(*settings)).returncode, 0)
 

@@ -11,9 +11,6 @@
 namespace trireme::mesh {
 namespace {
 
-using comm::Options;
-using comm::WorkPtr;
-
 // A rank that talks to no one: it records the calls of split, which is all a mesh makes, so that
 // one thread can play every rank of a world in turn.
 class LonelyRank : public comm::Communicator {
@@ -37,19 +34,7 @@ class LonelyRank : public comm::Communicator {
     return std::make_unique<LonelyRank>(0, 1, name);
   }
 
-  WorkPtr all_reduce(at::Tensor, Options) override { return nullptr; }
-  WorkPtr reduce(at::Tensor, int, Options) override { return nullptr; }
-  WorkPtr broadcast(at::Tensor, int, Options) override { return nullptr; }
-  WorkPtr all_gather(std::vector<at::Tensor>, at::Tensor, Options) override { return nullptr; }
-  WorkPtr reduce_scatter(at::Tensor, std::vector<at::Tensor>, Options) override { return nullptr; }
-  WorkPtr all_to_all(std::vector<at::Tensor>, std::vector<at::Tensor>, Options) override {
-    return nullptr;
-  }
-  WorkPtr gather(std::vector<at::Tensor>, at::Tensor, int, Options) override { return nullptr; }
-  WorkPtr scatter(at::Tensor, std::vector<at::Tensor>, int, Options) override { return nullptr; }
-  WorkPtr send(at::Tensor, int, Options) override { return nullptr; }
-  WorkPtr recv(at::Tensor, int, Options) override { return nullptr; }
-  WorkPtr barrier(Options) override { return nullptr; }
+  comm::WorkPtr run(comm::Collective) override { return nullptr; }
   void abort(const std::string&) override {}
   at::Tensor symmetric_empty(at::IntArrayRef, c10::ScalarType) override { return {}; }
 

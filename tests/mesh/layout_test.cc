@@ -22,9 +22,9 @@ Layout random_layout(std::mt19937& generator, bool with_partial) {
   for (int64_t& length : shape) length = draw(0, 7);
   std::vector<Axis> axes;
   std::vector<Placement> placements;
-  for (std::string_view name : kAxisOrder) {
+  for (const AxisKind& axis : kAxisKinds) {
     if (draw(0, 1) == 0) continue;
-    axes.push_back({std::string(name), draw(1, 4)});
+    axes.push_back({std::string(axis.name), draw(1, 4)});
     const int kind = draw(0, with_partial ? 3 : 2);
     if (kind == 3)
       placements.push_back(Placement::partial());

@@ -1,5 +1,7 @@
 #include "trireme/model/generate.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -50,6 +52,14 @@ TEST(Generate, DependsOnTheSeedAloneAndOutlivesTheSequenceLength) {
   EXPECT_EQ(run(1), run(1));
   EXPECT_NE(run(1), run(2));
   EXPECT_THROW(generate(*model, {}, {}), ConfigError);
+  // Each stop token ends the text before it.
+  const std::vector<int64_t> all = run(1);
+  for (const size_t at : {size_t{0}, size_t{5}}) {
+    const auto cut =
+        generate(*model, prompt, {.max_tokens = 12, .seed = 1, .stop_tokens = {10000, all[at]}});
+    const auto first = std::ranges::find(all, all[at]);
+    EXPECT_EQ(cut, std::vector<int64_t>(all.begin(), first));
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trireme/model/hugging_face_reader.h"
+#include "trireme/model/hugging_face.h"
 
 #include <string>
 
@@ -78,6 +78,84 @@ TEST(HuggingFaceReader, ReadsBothSpellingsOfTheRotaryAngles) {
   EXPECT_EQ(read(object).config.rope_base, 5e5);
 }
 
+// Each as transformers 5.23 takes it; tests/cli/foreign_facts_test.py asks it.
+TEST(HuggingFaceReader, TakesOneOfTwoRotaryAnglesAndSaysSo) {
+  const json plain = {{"rope_type", "default"}};
+  const auto with = [&](double theta) {
+    json rope = plain;
+    rope["rope_theta"] = theta;
+    return rope;
+  };
+  struct Case {
+    json keys;
+    double angle;
+    size_t notes;
+  };
+  const Case cases[] = {
+      {{{"rope_parameters", with(300)}}, 300, 1},
+      {{{"rope_parameters", with(5e5)}}, 5e5, 0},
+      {{{"rope_scaling", with(300)}, {"rope_parameters", with(400)}}, 300, 2},
+      {{{"rope_scaling", plain}, {"rope_parameters", with(400)}}, 5e5, 1},
+      {{{"rope_scaling", json::object()}, {"rope_parameters", with(400)}}, 400, 1},
+      {{{"rope_scaling", nullptr}, {"rope_parameters", nullptr}}, 5e5, 0}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.keys.dump());
+    json object = llama();
+    object.update(each.keys);
+    const HuggingFaceModel found = read(object);
+    EXPECT_EQ(found.config.rope_base, each.angle);
+    EXPECT_EQ(found.notes.size(), each.notes);
+  }
+  json object = llama();
+  object["rope_parameters"] = with(300);
+  EXPECT_EQ(read(object).notes[0],
+            "rope_theta is 300.0 in rope_parameters, which counts, and 500000 beside it");
+}
+
+TEST(HuggingFaceReader, TakesTheSecondOfTwoNamesAndSaysSo) {
+  json object = {{"model_type", "gpt2"}, {"vocab_size", 29}, {"n_embd", 24},
+                 {"n_layer", 2},         {"n_head", 4},      {"n_positions", 17}};
+  EXPECT_EQ(read(object).config.width, 24);
+  object["hidden_size"] = 32;
+  const HuggingFaceModel found = read(object);
+  EXPECT_EQ(found.config.width, 32);
+  EXPECT_EQ(found.config.ffn_width, 128);
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_THAT(found.notes[0], AllOf(HasSubstr("hidden_size is 32"), HasSubstr("n_embd")));
+}
+
+TEST(HuggingFaceReader, SaysWhatTrainsOtherwiseHere) {
+  json object = llama();
+  object["attention_dropout"] = 0.1;
+  ASSERT_EQ(read(object).notes.size(), 1u);
+  EXPECT_THAT(read(object).notes[0],
+              AllOf(HasSubstr("attention_dropout is 0.1"), HasSubstr("0.0")));
+  EXPECT_EQ(read(llama()).notes.size(), 0u);
+}
+
+TEST(HuggingFaceReader, TakesKeysOfOtherProgramsThatAreOff) {
+  for (const char* key : {"rope_interleaved", "use_mrope"}) {
+    EXPECT_EQ(refusal(key, false), "");
+    EXPECT_THAT(refusal(key, true), AllOf(HasSubstr(key), HasSubstr("expected false")));
+  }
+  EXPECT_EQ(refusal("is_llama_config", true), "");
+}
+
+TEST(HuggingFaceReader, KeepsWhatAnExportRepeats) {
+  json object = llama();
+  object["eos_token_id"] = {3, 4};
+  object["pad_token_id"] = nullptr;
+  object["attention_dropout"] = 0.1;
+  object["transformers_version"] = "5.0";
+  const json kept = json::parse(kept_keys(object.dump(), "config.json", read(object).config));
+  EXPECT_EQ(kept, (json{{"eos_token_id", {3, 4}},
+                        {"pad_token_id", nullptr},
+                        {"attention_dropout", 0.1},
+                        {"use_cache", true}}));
+  EXPECT_THAT(harness::message_of<ConfigError>([] { kept_keys("[]", "config.json", {}); }),
+              HasSubstr("not a JSON object"));
+}
+
 TEST(HuggingFaceReader, NamesTheKeyTheValueAndWhatIsExpected) {
   EXPECT_THAT(refusal("model_type", "bert"),
               AllOf(HasSubstr("model_type is \"bert\""), HasSubstr("llama, mistral, qwen2")));
@@ -100,7 +178,7 @@ TEST(HuggingFaceReader, NamesTheKeyTheValueAndWhatIsExpected) {
 TEST(HuggingFaceReader, RefusesWhatIsNoJson) {
   EXPECT_THAT(refusal_of_text(R"({"model_type": "llama", "rms_norm_eps": NaN})"),
               HasSubstr("config.json"));
-  EXPECT_THAT(refusal_of_text("[]"), HasSubstr("no object"));
+  EXPECT_THAT(refusal_of_text("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(refusal_of_text(""), HasSubstr("config.json"));
   EXPECT_THAT(refusal_of_text(std::string(2 << 20, ' ')), HasSubstr("config.json"));
 }

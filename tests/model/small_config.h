@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 
 namespace trireme::model {
 

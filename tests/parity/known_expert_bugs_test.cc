@@ -52,7 +52,7 @@ TEST_F(KnownExpertBugs, EveryParameterCountsOnceInTheNorm) {
     RunConfig config = config_of(with_experts(overrides));
     resolve(config, num_ranks);
     double expected = 0;
-    for (const auto& parameter : config.task->parameters({})) {
+    for (const auto& parameter : config.task->model().parameters({})) {
       const std::vector<int64_t> shape = parameter.layout.whole_shape();
       const auto size = static_cast<double>(c10::multiply_integers(shape));
       const bool is_expert = parameter.name.find(".experts.") != std::string::npos;

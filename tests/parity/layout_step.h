@@ -20,12 +20,12 @@
 #include "tests/parity/layout_config.h"
 #include "tests/parity/step_batches.h"
 #include "trireme/base/error.h"
-#include "trireme/model/experts/routing_counts.h"
+#include "trireme/model/experts/router.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/parallel/gradient_compression.h"
-#include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/parallel_model.h"
+#include "trireme/train/parallel/run_layout.h"
 
 namespace trireme::train {
 
@@ -83,7 +83,7 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     const auto batches = batches_of(config, data_rank);
     const double evaluated = model.sum_over_batches(model.evaluate(batches));
     // What routers learn of a step changes the next one.
-    if (config.task->num_counts() > 0) {
+    if (config.task->model().traits().num_counts > 0) {
       model.begin_step(batches);
       model.forward_backward(batches, 1.0);
       model.use_counts(model.sum_counts());

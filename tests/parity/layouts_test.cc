@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -143,10 +144,13 @@ TEST_F(LayoutsTest, EveryPairOfAxesIsTheOneRank) {
 
 TEST_F(LayoutsTest, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
   for (const char* precision : {"fp64", "fp32"}) {
-    for (const auto& [tied, dropout] :
-         {std::pair("false", "0"), {"false", "0.1"}, {"true", "0"}, {"true", "0.1"}}) {
+    for (const auto& [tied, dropout, order] : {std::tuple("false", "0", "microbatch-first"),
+                                               {"false", "0.1", "rank-first"},
+                                               {"true", "0", "rank-first"},
+                                               {"true", "0.1", "microbatch-first"}}) {
       const std::vector<Override> base = {{"train.precision", precision},
                                           {"model.tied_embedding", tied},
+                                          {"parallel.gradient_order", order},
                                           {"model.dropout", dropout}};
       for (const int data : {1, 2}) {
         auto overrides = base;
@@ -172,6 +176,22 @@ TEST_F(LayoutsTest, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
         }
       }
     }
+  }
+}
+
+// The two orders of gradients differ by rounding alone: in fp64 by less than 1e-12.
+TEST_F(LayoutsTest, OrdersOfGradientsDifferByRounding) {
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    std::vector<StepOutcome> outcomes;
+    for (const char* order : {"microbatch-first", "rank-first"}) {
+      outcomes.push_back(run(config_of({{"train.precision", "fp64"},
+                                        {"train.micro_batch", "1"},
+                                        {"train.uneven_batches", "true"},
+                                        {"parallel.zero", zero},
+                                        {"parallel.gradient_order", order}}),
+                             3));
+    }
+    expect_close(outcomes[1], outcomes[0], 1e-12);
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include "tests/parity/layout_config.h"
 #include "trireme/base/error.h"
-#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/run_layout.h"
 
 namespace trireme::train {
 
@@ -174,6 +174,7 @@ inline DrawnLayout draw_layout(Draw& draw, const Overrides& problem) {
   set("parallel.context_form", draw.one_of({"ring", "all-to-all"}));
   set("parallel.async_tensor", draw.one_of({"off", "on"}));
   set("parallel.shard", data == 4 ? draw.one_of({"0", "2"}) : "0");
+  set("parallel.gradient_order", draw.one_of({"microbatch-first", "rank-first"}));
   const RunConfig config = config_of(problem);
   const int64_t experts = model_of(config).sparse.experts;
   if (experts > 0) {

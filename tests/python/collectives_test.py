@@ -50,8 +50,9 @@ def reduced(inputs, op):
         else:
             result = {Op.BAND: torch.bitwise_and, Op.BOR: torch.bitwise_or,
                       Op.BXOR: torch.bitwise_xor}[op](result, other)
-    if op == Op.AVG:
-        result = result / len(inputs)
+    if op == Op.AVG:  # of integers: the sum, which may have wrapped around, divided towards zero
+        whole = None if dtype.is_floating_point else "trunc"
+        result = torch.div(result, len(inputs), rounding_mode=whole)
     return result.to(dtype)
 
 
@@ -73,7 +74,7 @@ def reductions():
     for dtype in FLOATS:
         yield from ((dtype, op) for op in (Op.SUM, Op.AVG, Op.PRODUCT, Op.MIN, Op.MAX))
     for dtype in INTEGERS:
-        yield from ((dtype, op) for op in (Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX, *BITWISE))
+        yield from ((dtype, op) for op in (Op.SUM, Op.AVG, Op.PRODUCT, Op.MIN, Op.MAX, *BITWISE))
     for dtype in COMPLEX:
         yield from ((dtype, op) for op in (Op.SUM, Op.AVG))
     yield torch.bool, Op.SUM
@@ -251,6 +252,29 @@ def sparse(rank):
         check(data.to_dense(), reduced([share(r).to_dense() for r in range(world)], op), f"sparse all_reduce {op}")
 
 
+def raw_calls(rank):
+    """Of the backend itself, without torch.distributed's checks: what docs/guide/python.md says of them."""
+    world = dist.get_world_size()
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    pair = [torch.ones(2), torch.ones(2)]
+    for call in (lambda: backend.allreduce(pair), lambda: backend.broadcast(pair, dist.BroadcastOptions()),
+                 lambda: backend.send(pair, (rank + 1) % world, 0)):
+        try:
+            call()
+        except (RuntimeError, ValueError) as error:
+            assert "got 2 tensors; expected one, as a process is one rank" in str(error), error
+        else:
+            raise AssertionError("several tensors of a rank were taken")
+    backend.allreduce_coalesced([]).wait()
+    if world > 1:  # a small message is sent before its recv is there
+        sent = dist.isend(torch.full((4,), float(rank)), (rank + 1) % world)
+        sent.wait()
+        data = torch.empty(4)
+        dist.barrier()
+        dist.recv(data, (rank - 1) % world)
+        check(data, torch.full((4,), float((rank - 1) % world)), "recv")
+
+
 def objects_and_groups(rank):
     world = dist.get_world_size()
     outputs = [None] * world
@@ -284,7 +308,7 @@ def refuse(rank):
         else:
             raise AssertionError(f"{call.__name__} did not refuse: expected {part!r}")
 
-    refused("average is not defined on Long", dist.all_reduce, torch.ones(3, dtype=torch.int64), Op.AVG)
+    refused("average is not defined on Bool", dist.all_reduce, torch.ones(3, dtype=torch.bool), Op.AVG)
     refused("bitwise and is not defined on Float", dist.all_reduce, torch.ones(3), Op.BAND)
     refused("elements", dist.all_gather_into_tensor, torch.ones(3 * world + 1), torch.ones(3))
     refused("resolve_conj", dist.broadcast, torch.ones(3, dtype=torch.complex64).conj(), 0)
@@ -306,7 +330,7 @@ def add_test(function, world):
 
 
 for function in (all_reduce, reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather_and_scatter, coalesced,
-                 sparse, objects_and_groups, refuse):
+                 sparse, raw_calls, objects_and_groups, refuse):
     for world in WORLDS:
         add_test(function, world)
 

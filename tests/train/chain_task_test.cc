@@ -11,12 +11,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/live_bytes.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/train/points_run.h"
 #include "tests/train/tensorboard.h"
 #include "trireme/base/error.h"
-#include "trireme/dataset/sample_order.h"
+#include "trireme/dataset/batch_loader.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::train {
@@ -24,6 +25,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+constexpr int64_t kLinkWidth = 128, kNumLinks = 8;
 
 class ChainTaskTest : public PointsRun {};
 
@@ -91,14 +94,85 @@ TEST_F(ChainTaskTest, AMetricOfNothingIsNullAndTheUserLearnsOfItOnce) {
 }
 
 TEST_F(ChainTaskTest, EveryZeroStageRecomputeAndScheduleHaveTheSameBits) {
-  run(config("two"), 2);
-  for (const char* zero : {"1", "2", "3"}) {
-    for (const char* recompute : {"none", "full"}) {
-      const std::string name = concat("zero", zero, recompute);
-      run(config(name, {{"parallel.zero", zero}, {"train.recompute", recompute}}), 2);
-      expect_same(name, "two", 0);
+  for (const char* order : {"microbatch-first", "rank-first"}) {
+    const std::string ddp = concat("ddp ", order);
+    run(config(ddp, {{"parallel.gradient_order", order}}), 2);
+    for (const char* zero : {"1", "2", "3"}) {
+      for (const char* recompute : {"none", "full"}) {
+        const std::string name = concat(order, zero, recompute);
+        run(config(name, {{"parallel.zero", zero},
+                          {"parallel.gradient_order", order},
+                          {"train.recompute", recompute}}),
+            2);
+        expect_same(name, ddp, 0);
+      }
     }
   }
+}
+
+// Ranks that took turns at the samples would normalise others together.
+TEST_F(ChainTaskTest, BatchNormsOfAReproducibleRunKeepTheirSamples) {
+  const std::vector<Override> keys = {
+      {"points.batch_norm", "true"}, {"train.reproducible", "true"}, {"train.micro_batch", "1"}};
+  std::vector<Override> sharded = keys, refused = keys;
+  sharded.emplace_back("parallel.zero", "3");
+  run(config("norm ddp", keys), 2);
+  run(config("norm zero", sharded), 2);
+  expect_same("norm zero", "norm ddp", 0);
+  refused.emplace_back("parallel.gradient_order", "rank-first");
+  EXPECT_THAT(refusal(refused, 2), HasSubstr("batch norms would see other samples together"));
+}
+
+TEST_F(ChainTaskTest, LinksThatAreFunctionsHaveTheBitsOfTheirModules) {
+  run(config("modules", {{"parallel.gradient_order", "rank-first"}}), 2);
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    const std::string name = concat("functions", zero);
+    run(config(name, {{"parallel.zero", zero},
+                      {"parallel.gradient_order", "rank-first"},
+                      {"points.deferred", "true"}}),
+        2);
+    expect_same(name, "modules", 0);
+  }
+  run(config("stages", {{"parallel.pipeline", "2"}}), 4);
+  run(config("stages of functions",
+             {{"parallel.pipeline", "2"}, {"parallel.zero", "1"}, {"points.deferred", "true"}}),
+      4);
+  expect_same("stages of functions", "stages", 0);
+}
+
+// Where ZeRO will shard it: when it is built, and when its parts are filled.
+TEST_F(ChainTaskTest, AChainOfFunctionsHasOneLinkWholeAtATime) {
+  const ChainModel model(
+      [] {
+        Chain chain;
+        for (int64_t i = 0; i < kNumLinks; ++i) {
+          chain.add(concat("link", i), [] { return torch::nn::Linear(kLinkWidth, kLinkWidth); });
+        }
+        return chain;
+      },
+      [](uint64_t) { return ChainGoal(); });
+  RunConfig config = this->config("run");
+  config.train.precision = at::kFloat;
+  const auto live = std::make_shared<harness::LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const auto stage = model.make_stage({config, {}, {.without_memory = at::kCPU}, 0});
+  constexpr int64_t kLink = (kLinkWidth * kLinkWidth + kLinkWidth) * 4;
+  EXPECT_LT(live->peak(), 2 * kLink);
+  EXPECT_LT(live->bytes(), kLink);
+
+  // The upper half of one weight, the whole of a bias, against a chain of modules.
+  const mesh::Layout cut({kLinkWidth, kLinkWidth}, {{"shard", 2}}, {mesh::Placement::sharded(0)});
+  const mesh::Layout whole({kLinkWidth}, {{"shard", 1}});
+  const std::vector<parallel::Shard> shards = {
+      {.name = "link3.weight", .weights = at::empty({kLinkWidth / 2, kLinkWidth}), .layout = cut},
+      {.name = "link5.bias", .weights = at::empty({kLinkWidth}), .layout = whole}};
+  stage->initialise(shards);
+  EXPECT_LT(live->peak(), 3 * kLink);
+  at::manual_seed(config.train.seed);
+  std::vector<torch::nn::Linear> links;
+  for (int64_t i = 0; i < kNumLinks; ++i) links.emplace_back(kLinkWidth, kLinkWidth);
+  EXPECT_TRUE(shards[0].weights.equal(links[3]->weight.narrow(0, 0, kLinkWidth / 2)));
+  EXPECT_TRUE(shards[1].weights.equal(links[5]->bias));
 }
 
 TEST_F(ChainTaskTest, OtherLayoutsDifferByRoundingAlone) {

@@ -16,7 +16,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/tasks/tasks.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
 namespace {

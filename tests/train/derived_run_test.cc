@@ -1,6 +1,8 @@
 #include "trireme/train/derived_run.h"
 
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,31 +12,58 @@
 #include "tests/train/language_config.h"
 #include "trireme/base/file/file.h"
 #include "trireme/tasks/tasks.h"
+#include "trireme/train/state/resume.h"
 
 namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(DerivedRun, CopiesTheFilesOfTheTaskOnly) {
   const harness::TemporaryFolder folder;
   const fs::path run = folder / "run", checkpoint = run / "checkpoints" / "step-000001";
   for (const fs::path& made : {checkpoint, run / "tensorboard"}) fs::create_directories(made);
-  for (const char* name : {"tokenizer.tokenizer.json", "config.toml", "metrics.jsonl"})
+  for (const char* name : {"tokenizer.tokenizer.json", "config.toml", "metrics.jsonl",
+                           kCheckpointNote, "secret.pem", "empty"})
     std::ofstream(run / name) << name;
-  std::ofstream(run / "empty");
   std::ofstream(run / "tensorboard" / "events") << "x";
+  std::ofstream(folder / "outside") << "secret";
+  fs::create_symlink(folder / "outside", run / "link");
   DerivedRun derived(checkpoint / "", folder / "new");
   fs::create_directory(derived.checkpoints());
   EXPECT_FALSE(fs::exists(folder / "new"));
-  derived.commit("new config");
+  derived.commit("new config", {"tokenizer.tokenizer.json", "missing"});
+  EXPECT_EQ(harness::names_in(folder / "new"),
+            (std::vector<std::string>{"checkpoints", "config.toml", kCheckpointNote,
+                                      "tokenizer.tokenizer.json"}));
   EXPECT_EQ(read_file(folder / "new" / "tokenizer.tokenizer.json"), "tokenizer.tokenizer.json");
   EXPECT_EQ(read_file(folder / "new" / "config.toml"), "new config");
-  EXPECT_TRUE(fs::exists(folder / "new" / "empty"));
-  EXPECT_TRUE(fs::is_directory(folder / "new" / "checkpoints"));
-  EXPECT_FALSE(fs::exists(folder / "new" / "metrics.jsonl"));
-  EXPECT_FALSE(fs::exists(folder / "new" / "tensorboard"));
+}
+
+TEST(DerivedRun, FilesKeepTheirPermissions) {
+  const harness::TemporaryFolder folder;
+  const fs::path run = folder / "run", checkpoint = run / "checkpoints" / "step-000001";
+  fs::create_directories(checkpoint);
+  std::ofstream(run / "mine") << "x";
+  fs::permissions(run / "mine", fs::perms::owner_read | fs::perms::owner_write);
+  DerivedRun derived(checkpoint, folder / "new");
+  derived.commit("", {"mine"});
+  EXPECT_EQ(fs::status(folder / "new" / "mine").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST(DerivedRun, CopiesNothingThroughALink) {
+  const harness::TemporaryFolder folder;
+  const fs::path run = folder / "run", checkpoint = run / "checkpoints" / "step-000001";
+  fs::create_directories(checkpoint);
+  std::ofstream(folder / "outside") << "secret";
+  fs::create_symlink(folder / "outside", run / "tokenizer.tokenizer.json");
+  DerivedRun derived(checkpoint, folder / "new");
+  EXPECT_THAT(
+      harness::message_of<ConfigError>([&] { derived.commit("", {"tokenizer.tokenizer.json"}); }),
+      AllOf(HasSubstr("tokenizer.tokenizer.json is a link"), HasSubstr("put a copy of it")));
 }
 
 TEST(DerivedRun, CopiesNothingBesideACheckpointThatIsInNoRun) {
@@ -42,7 +71,7 @@ TEST(DerivedRun, CopiesNothingBesideACheckpointThatIsInNoRun) {
   fs::create_directories(folder / "kept" / "step-000001");
   std::ofstream(folder / "secret") << "x";
   DerivedRun derived(folder / "kept" / "step-000001", folder / "new");
-  derived.commit("");
+  derived.commit("", {"secret"});
   EXPECT_FALSE(fs::exists(folder / "new" / "secret"));
 }
 

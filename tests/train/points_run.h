@@ -48,6 +48,7 @@ struct PointsConfig {
   TRIREME_KEY(bool, batch_norm, false, kMustStay, "the model has buffers")
   TRIREME_KEY(int64_t, bad_every, 0, kMayChange, "which samples cannot be read", Range{0, 100})
   TRIREME_KEY(std::string, flaw, "", kMustStay, "what is wrong with the model")
+  TRIREME_KEY(bool, deferred, false, kMayChange, "links are functions that make modules")
   TRIREME_KEYS_END()
 };
 
@@ -74,8 +75,42 @@ struct Shift : torch::nn::Module {
   at::Tensor constant;
 };
 
+// A model whose list of parameters has one too many ("ghost") or one too few ("gap").
+class FlawedModel : public TaskModel {
+ public:
+  FlawedModel(const TaskModel& right, const std::string& flaw) : right_(right), flaw_(flaw) {}
+  ModelTraits traits() const override { return right_.traits(); }
+  void check(const RunConfig& config) const override { right_.check(config); }
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    std::vector<model::ParameterPlan> plan = right_.parameters(sizes);
+    if (flaw_ == "ghost") {
+      plan.push_back({"ghost.weight", mesh::Layout({3}, {{"tensor", sizes.tensor}})});
+    }
+    if (flaw_ == "gap") plan.pop_back();
+    return plan;
+  }
+  std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const override {
+    return right_.layer_costs(config);
+  }
+  std::vector<StageEdges> edges(int num_stages) const override { return right_.edges(num_stages); }
+  std::unique_ptr<StageModel> make_stage(const StageRequest& request) const override {
+    return right_.make_stage(request);
+  }
+
+ private:
+  const TaskModel& right_;
+  const std::string& flaw_;
+};
+
 class PointsTask : public ChainTask {
  public:
+  PointsTask() = default;
+  PointsTask(const PointsTask& other)
+      : ChainTask(other),
+        config_(other.config_),
+        points_(other.points_),
+        evaluates_(other.evaluates_) {}
+  const TaskModel& model() const override { return model_; }
   std::unique_ptr<Task> clone() const override { return std::make_unique<PointsTask>(*this); }
   void add_keys(Keys& keys) override { keys.add("points", config_); }
   void open(bool evaluates) override {
@@ -84,11 +119,24 @@ class PointsTask : public ChainTask {
   }
   const dataset::Source& training() const override { return points_; }
   const dataset::Source* validation() const override { return evaluates_ ? &points_ : nullptr; }
-  std::string data_name() const override { return "points"; }
+  TaskTraits traits() const override {
+    std::vector<Metric> all = {
+        {.name = "accuracy"},
+        {.name = "count", .size = 1, .finish = [](std::span<const double> s) { return s[0]; }}};
+    if (config_.flaw == "undefined") all.push_back({.name = "nothing"});
+    return {.data_name = "points", .metrics = std::move(all)};
+  }
 
   Chain make_chain() const override {
     Chain chain;
     const int64_t H = config_.hidden;
+    if (config_.deferred) {
+      chain.add("first", [H] { return std::make_shared<Layer>(4, H, true); });
+      chain.add("norm", [H] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({H})); });
+      chain.add("second", [H] { return std::make_shared<Layer>(H, H, true); });
+      chain.add("head", [H] { return std::make_shared<Layer>(H, kClasses, false); });
+      return chain;
+    }
     const auto first = std::make_shared<Layer>(4, H, true);
     chain.add("first", first);
     chain.add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({H})));
@@ -103,23 +151,8 @@ class PointsTask : public ChainTask {
     if (config_.flaw == "empty") return {};
     return chain;
   }
-  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
-    std::vector<model::ParameterPlan> plan = ChainTask::parameters(sizes);
-    if (config_.flaw == "ghost") {
-      plan.push_back({"ghost.weight", mesh::Layout({3}, {{"tensor", sizes.tensor}})});
-    }
-    if (config_.flaw == "gap") plan.pop_back();
-    return plan;
-  }
   at::Tensor loss_sum(const at::Tensor& logits_BC, const StageInput& batch) const override {
     return at::nll_loss(at::log_softmax(logits_BC, 1), batch["y"], {}, at::Reduction::Sum);
-  }
-  std::vector<Metric> metrics() const override {
-    std::vector<Metric> all = {
-        {.name = "accuracy"},
-        {.name = "count", .size = 1, .finish = [](std::span<const double> s) { return s[0]; }}};
-    if (config_.flaw == "undefined") all.push_back({.name = "nothing"});
-    return all;
   }
   at::Tensor metric_states(const at::Tensor& logits_BC, const StageInput& batch) const override {
     std::vector<at::Tensor> states = {
@@ -133,6 +166,7 @@ class PointsTask : public ChainTask {
   PointsConfig config_;
   Points points_;
   bool evaluates_ = false;
+  FlawedModel model_{ChainTask::model(), config_.flaw};
 };
 
 inline constexpr TaskKind kTasks[] = {

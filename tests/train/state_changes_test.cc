@@ -6,7 +6,7 @@
 #include "tests/harness/messages.h"
 #include "tests/train/language_config.h"
 #include "trireme/tasks/tasks.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
 namespace {

@@ -28,10 +28,11 @@ class AskedInACall : public harness::CountingCommunicator {
                std::atomic<bool>& stop)
       : CountingCommunicator(inner), num_elements_(num_elements), left_(occurrence), stop_(stop) {}
 
-  comm::WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
-                           comm::Options options) override {
-    if (input.numel() == num_elements_ && --left_ == 0) stop_ = true;
-    return CountingCommunicator::all_gather(std::move(outputs), std::move(input), options);
+  comm::WorkPtr run(comm::Collective call) override {
+    const bool is_counted = call.kind == comm::Collective::Kind::kAllGather &&
+                            call.data.is_floating_point() && call.data.numel() == num_elements_;
+    if (is_counted && --left_ == 0) stop_ = true;
+    return CountingCommunicator::run(std::move(call));
   }
 
  private:
@@ -63,7 +64,7 @@ class TrainerTest : public TextRun {
   }
 
   // Trains on two ranks. Rank `asked` alone is asked to stop, in its `occurrence`th all-gather of
-  // `num_elements` numbers.
+  // `num_elements` floating-point numbers.
   Outcome run_asked(const RunConfig& config, int asked, int64_t num_elements, int occurrence) {
     std::atomic<Outcome> outcome = Outcome::kFinished;
     TrainObserver silent;
@@ -259,13 +260,17 @@ TEST_F(TrainerTest, DropoutGoesOnWithTheSameMasksAfterAResumeAtAnyNumberOfRanks)
 
 // Residuals, PowerSGD's Q and the warm-up's count are in the checkpoint.
 TEST_F(TrainerTest, CompressedRunsStopAndResumeWithTheSameBitsAtEveryStage) {
-  for (const char* rule : {"bf16", "int8", "powersgd", "topk"}) {
+  for (const auto& [rule, order] : {std::pair("bf16", "microbatch-first"),
+                                    {"int8", "rank-first"},
+                                    {"powersgd", "rank-first"},
+                                    {"topk", "microbatch-first"}}) {
     SCOPED_TRACE(rule);
-    const auto with = [&](const char* name, const char* zero) {
+    const auto with = [&, rule = rule, order = order](const char* name, const char* zero) {
       return config(concat(name, rule, zero), {{"train.compression", rule},
                                                {"train.compression_rank", "2"},
                                                {"train.compression_ratio", "0.05"},
                                                {"train.compression_warmup", "1"},
+                                               {"parallel.gradient_order", order},
                                                {"parallel.zero", zero}});
     };
     run(with("whole", "0"), 2);
@@ -433,7 +438,8 @@ TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
     for (const int ranks : {1, 2}) {
       const RunConfig other = config("a", {{key, value}, {"train.steps", "8"}});
       EXPECT_THROW(run(other, ranks), ConfigError);
-      EXPECT_NE(error_of(other, ranks).find(concat("of another run: ", key)), std::string::npos);
+      EXPECT_NE(error_of(other, ranks).find(concat("belongs to another run: ", key)),
+                std::string::npos);
     }
   }
   EXPECT_EQ(metrics("a"), before);
@@ -469,7 +475,8 @@ TEST_F(TrainerTest, OtherDataAtTheSamePathIsRefusedAndTheSameElsewhereTaken) {
   dataset::prepare({.inputs = {(folder_ / "text.txt").string()},
                     .output = (folder_ / "data").string(),
                     .validation_fraction = 0.1});
-  EXPECT_NE(error_of(longer("data"), 2).find("of another run: data.path"), std::string::npos);
+  EXPECT_NE(error_of(longer("data"), 2).find("belongs to another run: data.path"),
+            std::string::npos);
   EXPECT_EQ(metrics("a").size(), 6u);
   EXPECT_EQ(error_of(longer("copy"), 2), "");
   EXPECT_EQ(metrics("a").size(), 8u);

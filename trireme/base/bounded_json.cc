@@ -6,7 +6,15 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::inline internal {
+namespace trireme {
+
+// The text is parsed by events and not into a tree that is checked afterwards: a text of brackets
+// would end in the stack, and one of many small values would fill the memory, before anything could
+// refuse it. Builder counts values and depth while it builds, and throws at the first that is too
+// many. It refuses a key that comes twice, of which a parser takes one without a word. Messages do
+// not carry the parser's words, only what is wrong and where. A JsonView has the root beside its
+// value; the path is searched when there is an error, so reading costs nothing for it.
+
 namespace {
 
 using nlohmann::json;
@@ -72,6 +80,7 @@ class Builder : public json::json_sax_t {
   bool end_array() override { return close(); }
 
   bool key(std::string& name) override {
+    // A null until the value comes, which is the next event.
     const auto [member, is_new] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
     if (!is_new) return fail("has the key ", in_quotes(name, kShownBytes), " twice in one object");
     member_ = &member->second;
@@ -254,4 +263,4 @@ const std::string& JsonView::word(size_t max_bytes) const {
   return word;
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

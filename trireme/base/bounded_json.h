@@ -15,9 +15,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 
 struct JsonLimits {
   size_t max_bytes = size_t{64} << 20;  // of the text
@@ -77,4 +77,4 @@ class JsonView {
   const std::string* source_;
 };
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

@@ -27,6 +27,9 @@ inline constexpr int64_t kMaxBuffer = int64_t{1} << 40;
 inline constexpr int64_t kMaxMemory = int64_t{1} << 50;
 inline constexpr int64_t kMaxSeconds = int64_t{365} * 24 * 3600;
 inline constexpr double kMaxRate = 1e30;  // no size; a rate too large diverges, and the run says so
+// Range of an epsilon that is added to a denominator which may be zero: at least the smallest
+// normal number of fp32. Smaller ones become zero in fp32, and 0 / 0 is NaN.
+inline constexpr Range kEpsilon{.minimum = 0x1p-126, .maximum = 1};
 // The decay of a moving average.
 inline constexpr Range kDecay{.minimum = 0, .maximum = 1, .below_maximum = true};
 

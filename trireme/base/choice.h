@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
 namespace trireme {
 

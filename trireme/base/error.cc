@@ -1,6 +1,6 @@
 #include "trireme/base/error.h"
 
-namespace trireme::inline internal {
+namespace trireme::internal {
 
 void throw_failed_check(const std::string& operands, const std::string& message) {
   throw ConfigError(message + " (" + operands + ")");
@@ -12,4 +12,4 @@ void throw_failed_assert(const char* condition, const char* file, int line,
                              message.empty() ? "" : ": ", message));
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme::internal

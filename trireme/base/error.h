@@ -2,9 +2,10 @@
 // exits or aborts. Every failure is one of these types, and its message is one line.
 #pragma once
 
-#include <sstream>
 #include <stdexcept>
 #include <string>
+
+#include "trireme/base/locale/text.h"
 
 namespace trireme {
 
@@ -39,15 +40,15 @@ class InternalError : public Error {
   using Error::Error;
 };
 
-// Joins its arguments as `operator<<` would print them.
+// Joins its arguments as `operator<<` prints them in the classic locale.
 template <typename... Args>
 std::string concat(const Args&... args) {
-  std::ostringstream out;
+  TextWriter out;
   static_cast<void>((out << ... << args));
   return out.str();
 }
 
-inline namespace internal {
+namespace internal {
 [[noreturn]] void throw_failed_check(const std::string& operands, const std::string& message);
 [[noreturn]] void throw_failed_assert(const char* condition, const char* file, int line,
                                       const std::string& message);

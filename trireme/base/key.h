@@ -3,7 +3,7 @@
 //   struct TrainConfig {
 //     TRIREME_KEYS_BEGIN(TrainConfig)
 //     TRIREME_KEY(int64_t, steps, 200, kMayChange, "optimizer steps", Range{1, kMaxSteps})
-//     TRIREME_KEY(bool, overlap, true, kMayChange, "reduce gradients behind backward")
+//     TRIREME_KEY(bool, overlap, true, kMayChange, "overlap reduction with the backward pass")
 //     TRIREME_KEYS_END()
 //   };
 //

@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 namespace {
 
 constexpr std::string_view kBegin = "replicas differ: \"";
@@ -42,4 +42,4 @@ std::optional<ReplicasDiffer> parse_replicas_differ(std::string_view error) {
   return found;
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

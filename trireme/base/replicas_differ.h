@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::inline internal {
+namespace trireme {
 
 struct ReplicasDiffer {
   std::string tensor{};
-  std::vector<int> ranks{};   // hold other bits than most
+  std::vector<int> ranks{};   // their bits differ from most ranks' bits
   bool has_majority = false;  // false: the other ranks may be the wrong ones
   bool operator==(const ReplicasDiffer&) const = default;
 };
@@ -24,4 +24,4 @@ std::string to_string(const ReplicasDiffer& found);
 // are read. Nothing when there is none.
 std::optional<ReplicasDiffer> parse_replicas_differ(std::string_view error);
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

@@ -3,7 +3,7 @@
 #include <bit>
 #include <string>
 
-namespace trireme::inline internal {
+namespace trireme {
 namespace {
 
 // The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
@@ -94,4 +94,4 @@ bool is_same_digest(const Digest& a, const Digest& b) {
   return difference == 0;
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

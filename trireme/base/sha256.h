@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace trireme::inline internal {
+namespace trireme {
 
 using Digest = std::array<uint8_t, 32>;
 
@@ -18,4 +18,4 @@ Digest hmac_sha256(std::string_view key, std::string_view message);
 // Takes the same time wherever the two differ, so its duration reveals nothing about a secret.
 bool is_same_digest(const Digest& a, const Digest& b);
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

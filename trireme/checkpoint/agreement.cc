@@ -13,6 +13,15 @@
 #include "trireme/comm/objects.h"
 
 namespace trireme::checkpoint {
+
+// A rank may work for minutes on a slow disk while its peers wait in a collective, whose timeout
+// would take it for lost. So the caller's thread works, and a second thread of each rank exchanges
+// a number again and again: 0 while its work goes on. Every exchange is a full collective, so all
+// ranks agree on who is at work and all leave the loop in the same round. Only then the results
+// travel, over a group that no thread uses any more. `produce` must not use `world`: its calls
+// would mix with the heartbeat's. Errors are turned into text before they leave the working thread,
+// because a rank that throws alone would leave the others in a collective that it never joins.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -27,12 +36,14 @@ enum Kind : char {
   kInternalError = 'i',
 };
 
+// Most work takes a moment, and its end should not wait for a long pause.
 constexpr milliseconds kFirstPause{50};
 // Well below any sensible timeout, and rare enough to keep a recorder's ring readable.
 constexpr milliseconds kLongestPause{250};
 constexpr milliseconds kQuiet{3000};  // before the first report of a wait
 constexpr milliseconds kBetweenWords{1000};
 
+// The message becomes one line on every rank.
 // The first line of libtorch's messages; a stack trace follows.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -54,6 +65,7 @@ std::string report_of(const std::function<std::string(const Peers&)>& produce, c
   try {
     return static_cast<char>(kSucceeded) + produce(peers);
   } catch (const CommError&) {
+    // Not reported: the caller aborts the group, which is how the peers learn of it.
     throw;  // the group is dead: nothing can be sent to the peers
   } catch (const ConfigError& error) {
     return report(kConfigError, error.what());
@@ -66,6 +78,7 @@ std::string report_of(const std::function<std::string(const Peers&)>& produce, c
   } catch (const std::filesystem::filesystem_error& error) {
     return report(kError, concat(error.path1().string(), ": ", error.code().message()));
   } catch (const std::bad_alloc&) {
+    // The user can help that: fewer bytes or more memory.
     return report(kConfigError, "out of memory");
   } catch (const std::exception& error) {
     return report(kInternalError, error.what());
@@ -79,11 +92,14 @@ class Heartbeat : public Peers {
       : world_(world), on_wait_(on_wait), thread_([this] { run(); }) {}
   ~Heartbeat() override {
     if (!thread_.joinable()) return;
+    // Reached when an exception passes by. Without the abort the peers' heartbeats would go on, and
+    // this thread's join would wait for them.
     world_.abort("a rank gave up its work");
     finish_and_join();
   }
 
   void check() const override {
+    // The flag is set after error_ is written, so whoever sees it may read error_.
     if (has_failed_.load()) std::rethrow_exception(error_);
   }
   // Reports that this rank's work is done. Returns when every rank's is.
@@ -96,6 +112,8 @@ class Heartbeat : public Peers {
   void finish_and_join() {
     {
       const std::lock_guard lock(mutex_);
+      // Under the lock, or the thread could test the flag, miss the notice and sleep for its whole
+      // pause.
       is_finished_ = true;
     }
     changed_.notify_all();
@@ -109,6 +127,7 @@ class Heartbeat : public Peers {
   void run() {
     try {
       for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+        // Finished ranks go on reporting: the exchange needs all of them.
         const int64_t finished = wait_until_finished(pause) ? 1 : 0;
         const std::vector<int64_t> all = comm::all_gather_numbers(world_, finished);
         std::vector<int> at_work;
@@ -119,6 +138,8 @@ class Heartbeat : public Peers {
         tell(at_work);
       }
     } catch (...) {
+      // An exception must not leave the thread. check() and finish() throw it where the caller can
+      // take it.
       error_ = std::current_exception();
       has_failed_ = true;
     }
@@ -181,6 +202,7 @@ std::vector<std::string> gather_or_throw(comm::Communicator& world,
                                          const std::function<std::string(const Peers&)>& produce,
                                          const OnWait& on_wait) {
   std::vector<std::string> reports = exchange_reports(world, produce, on_wait);
+  // When all say the same, as of one shared folder, a rank's number would blame one of many.
   const bool all_alike = std::ranges::count(reports, reports[0]) == std::ssize(reports);
   throw_first(reports, /*names_rank=*/!all_alike);
   for (std::string& report : reports) report.erase(0, 1);

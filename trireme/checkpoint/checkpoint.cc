@@ -1,6 +1,7 @@
 #include "trireme/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -12,6 +13,7 @@ namespace fs = std::filesystem;
 
 mesh::Box Entry::box(int world_rank, int world_size) const {
   const int ranks = layout.num_ranks();
+  // A layout of fewer axes than the mesh repeats over the outer ones.
   if (ranks < 1 || world_size % ranks != 0)
     throw CheckpointError(
         concat("\"", name, "\" has a layout of ", ranks, " ranks in a world of ", world_size));
@@ -23,27 +25,30 @@ mesh::Box Entry::box(int world_rank, int world_size) const {
 }
 
 std::vector<fs::path> list(const fs::path& root) {
-  std::vector<std::pair<int64_t, fs::path>> found;
+  std::vector<std::tuple<int64_t, int64_t, fs::path>> found;
   std::error_code code;
+  // A run that has not saved yet has no folder, which is not an error.
   if (!fs::exists(root, code) && !code) return {};
   auto items = fs::directory_iterator(root, code);
   if (code == std::errc::not_a_directory)
     throw CheckpointError(concat("cannot read ", root.string(), ": ", code.message()));
   if (code) throw Error(concat("cannot read ", root.string(), ": ", code.message()));
   for (const auto& item : items) {
-    const int64_t step = step_of(item.path().filename().string());
-    if (step < 0) continue;
+    const std::string name = item.path().filename().string();
+    if (step_of(name) < 0) continue;
+    // The manifest comes last in a save, so where it is the checkpoint is whole.
     const fs::path manifest = item.path() / kManifestName;
     const bool is_complete = fs::exists(manifest, code);
     // It may be the newest: a run must not resume an older one because a disk or a permission
     // fails.
     if (code && code != std::errc::not_a_directory)
       throw Error(concat("cannot read ", manifest.string(), ": ", code.message()));
-    if (is_complete) found.emplace_back(step, item.path());
+    if (is_complete) found.emplace_back(epoch_of(name), step_of(name), item.path());
   }
+  // Epoch before step: a paused writer of an earlier epoch may have reached a higher step.
   std::sort(found.begin(), found.end());
   std::vector<fs::path> folders;
-  for (auto& [step, path] : found) folders.push_back(std::move(path));
+  for (auto& [epoch, step, path] : found) folders.push_back(std::move(path));
   return folders;
 }
 

@@ -1,7 +1,7 @@
 // Sharded checkpoints. They are saved at any layout and loaded at any other, committed whole or not
 // at all, and every byte is checked on load. Never builds a global tensor, and never leaves a rank
 // waiting for one that failed.
-// Format: docs/checkpoint-format.md
+// Format: docs/design/checkpoint-format.md
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class OffloadedTensor {
 };
 
 // Tells which rows of a tensor, indices of its first dimension, have changed since a moment. Then a
-// Saver stores only those where it can (docs/checkpoint-format.md, "Changed rows").
+// Saver stores only those where it can (docs/design/checkpoint-format.md, "Changed rows").
 struct RowChanges {
   // Whose changes they are; null: unknown, so that all rows may have changed. Tensors that change
   // together have the same one.
@@ -62,7 +62,8 @@ struct RowChanges {
   // Rows of `local` that may have changed since then, ascending; nothing when that is not known any
   // more.
   std::function<std::optional<std::vector<int64_t>>(int64_t mark)> since{};
-  // Of an offloaded tensor: reads these rows, contiguous on the CPU. Without it a save reads all.
+  // Reads these rows of an offloaded tensor, contiguous on the CPU. Without it, a save reads all
+  // rows.
   std::function<at::Tensor(std::span<const int64_t> rows)> read{};
 };
 
@@ -89,8 +90,8 @@ struct Entry {
 };
 
 struct SaveOptions {
-  // How many checkpoints to keep, the newest by step. Older ones are removed once the new one is on
-  // the disk. 0 keeps all.
+  // Number of checkpoints to keep, the newest by epoch and step. Older ones are removed once the
+  // new one is on the disk. 0 keeps all.
   int keep = 3;
   // false is for tests: a power failure may then lose or damage the checkpoint.
   bool fsync = true;
@@ -101,10 +102,10 @@ struct SaveOptions {
   // checkpoints' chunks are not written again either. One that is not there is ignored.
   std::vector<std::filesystem::path> shared_roots{};
   Compression compression = Compression::kNone;
-  // Refuses to save tensors of which the ranks that hold the same box have different bits. Tensors
-  // that are offloaded are not compared.
+  // Refuses to save if ranks that hold the same box of a tensor have different bits. Offloaded
+  // tensors are not compared.
   bool compare_replicas = true;
-  // false: refuses to save NaN and infinite values, but for those of offloaded tensors that are
+  // false: refuses to save NaN and infinite values, except in offloaded tensors that are
   // written without a copy.
   bool allow_nonfinite = true;
   // Unset: all ranks see `root` as the same folder. Otherwise each site has its own, where its
@@ -112,6 +113,9 @@ struct SaveOptions {
   std::optional<Sites> sites{};
   // With `sites`: how many sites after a site keep its files too.
   int replicas = 0;
+  // Counts the times at which another group of ranks may have begun to write to `root`. A save
+  // never touches what a later epoch has written; the checkpoint's name has it from 2 on.
+  int64_t epoch = 1;
   // Called while ranks wait for others' disks.
   OnWait on_wait{};
 };
@@ -130,13 +134,14 @@ struct SaveOptions {
 void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options = {});
 
-// Where a checkpoint goes, and how.
+// The destination of a checkpoint, and its options.
 struct SaveTarget {
   std::filesystem::path root;
   SaveOptions options;
 };
 
-// Folders of complete checkpoints in `root`, oldest step first; none when `root` does not exist.
+// Folders of complete checkpoints in `root`, those of earlier epochs first, then by step; none when
+// `root` does not exist.
 // Throws: CheckpointError when `root` is not a folder; Error when it or a checkpoint in it cannot
 //         be read (no permission, a bad disk)
 std::vector<std::filesystem::path> list(const std::filesystem::path& root);

@@ -1,3 +1,4 @@
+// Length: the format, its reader and its checks, which change together.
 #include "trireme/checkpoint/manifest.h"
 
 #include <algorithm>
@@ -15,13 +16,23 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
-#include "trireme/checkpoint/exact_cover.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/fail.h"
-#include "trireme/checkpoint/plain_name.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// A manifest is written by to_text() and read in three steps, from cheap to expensive, so that
+// nothing is built from bytes that a step before would have refused. The first line has the
+// checksum of all others and is compared as text, before any parsing: a changed bit is damage, and
+// JSON's own complaint about it would mislead. Then the bounded reader builds values by type and
+// range. check_pieces() comes last and checks what no checksum can tell, because a manifest with a
+// right checksum may still be hostile or written by a bug: files inside the folder, chunks inside
+// their files, and boxes that hold every element once. commit() runs the same checks before a
+// checkpoint gets its name. A save that readers would refuse must fail while the old checkpoint is
+// still there.
+
 namespace {
 
 using nlohmann::json;
@@ -31,8 +42,10 @@ constexpr const char* kFormatName = "trireme-checkpoint";
 constexpr std::string_view kFirstLineBegin = "{\"checksum\": \"";
 constexpr std::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kChecksumDigits = 16;
+// Fixed, so the checksum is found without parsing.
 constexpr size_t kFirstLineBytes = kFirstLineBegin.size() + kChecksumDigits + kFirstLineEnd.size();
 
+// A thousand times any real world; it bounds products of numbers in a manifest.
 constexpr int64_t kMaxWorldSize = 1 << 20;
 // Limit for the pieces of all tensors; they take seconds to sort. Our layouts give a piece two or
 // four.
@@ -50,6 +63,7 @@ json to_json(const std::vector<Chunk>& chunks) {
 json to_json(const Piece& piece) {
   json object = {
       {"offset", piece.box.offset}, {"size", piece.box.size}, {"chunks", to_json(piece.chunks)}};
+  // Patches are left out when there are none: the text is then one that version 2 reads.
   for (const Patch& patch : piece.patches) {
     object["patches"].push_back({{"rows", to_json(patch.rows)}, {"values", to_json(patch.values)}});
   }
@@ -76,6 +90,7 @@ json to_json(const TensorRecord& record) {
 std::string digits(const JsonView& value) {
   const std::string& text = value.text();
   const bool is_hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  // Ranks exchange the same form before a file's header is known.
   if (!text.empty() && (text.size() != kChecksumDigits || !is_hex))
     value.fail(concat(kChecksumDigits, " hexadecimal digits"));
   return text;
@@ -91,6 +106,7 @@ std::vector<Chunk> parse_chunks(const JsonView& value) {
   return chunks;
 }
 
+// Version 1 had one entry of a file for each piece.
 Piece parse_piece(const JsonView& value, int64_t version) {
   Piece piece{.box = {value.at("offset").integers(0), value.at("size").integers(0)}};
   if (version == 1) {
@@ -116,6 +132,7 @@ TensorRecord parse_record(const JsonView& value, int64_t version) {
     record.axes.push_back({axis.at("name").word(), static_cast<int>(size)});
   }
   for (const JsonView& placement : value.at("placements").elements())
+    // A list of cuts may be longer than any other word: one number for each rank.
     record.placements.push_back(mesh::parse_placement(placement.word(kMaxPlacementBytes)));
   for (const JsonView& piece : value.at("pieces").elements())
     record.pieces.push_back(parse_piece(piece, version));
@@ -126,6 +143,7 @@ Manifest parse_body(const JsonView& body, int64_t version) {
   Manifest manifest{.format_version = version};
   manifest.step = body.at("step").integer(0, kMaxStep);
   manifest.world_size = static_cast<int>(body.at("world_size").integer(1, kMaxWorldSize));
+  // Kept as text. The caller's JSON is the caller's to understand.
   manifest.state = body.at("state").value().dump();
   for (const auto& [name, value] : body.at("tensors").members())
     manifest.tensors.emplace(name, parse_record(value, version));
@@ -147,6 +165,7 @@ std::set<std::string> check_files(const Manifest& manifest, const std::filesyste
     if (!is_plain_name(file.name))
       fail(where, "the file name ", in_quotes(file.name),
            " is not one that a checkpoint uses; expected ", kPlainName);
+    // Two records of one file could disagree about its size.
     if (!names.insert(file.name).second)
       fail(where, "lists the file ", in_quotes(file.name), " twice");
   }
@@ -163,6 +182,7 @@ std::vector<mesh::Box> boxes_of(const TensorRecord& record) {
 void check_entries(const std::string& title, const TensorRecord& record,
                    const std::set<std::string>& files, const std::filesystem::path& where) {
   std::set<std::string> used;
+  // A set and not a search in the list: every piece asks.
   for (const Piece& piece : record.pieces) {
     if (!files.contains(piece.file))
       fail(where, "a piece of ", title, " is in ", in_quotes(piece.file), ", which is not listed");
@@ -177,9 +197,11 @@ void check_chunk(const std::string& title, const Chunk& chunk, const Manifest& m
   if (chunk.file >= manifest.files.size())
     fail(where, "a chunk of ", title, " is in file ", chunk.file, " of ", manifest.files.size());
   const FileRecord& file = manifest.files[chunk.file];
+  // Subtracting, because the sum of two numbers from the file may overflow.
   if (chunk.stored_bytes > file.num_bytes || chunk.begin > file.num_bytes - chunk.stored_bytes)
     fail(where, "a chunk of ", title, " has ", chunk.stored_bytes, " bytes at ", chunk.begin,
          " of ", in_quotes(file.name), ", which has ", file.num_bytes);
+  // A chunk is memory, and its size is the file's claim.
   if (chunk.num_bytes == 0 || chunk.num_bytes > kChunkBytes)
     fail(where, "a chunk of ", title, " has ", chunk.num_bytes, " bytes, expected 1 to ",
          kChunkBytes);
@@ -194,6 +216,7 @@ void check_chunks(const std::string& title, const TensorRecord& record, const Ma
     uint64_t left = static_cast<uint64_t>(piece.box.numel()) * c10::elementSize(record.dtype);
     for (const Chunk& chunk : piece.chunks) {
       check_chunk(title, chunk, manifest, where);
+      // Chunks are used one by one, each as whole elements of the tensor.
       if (chunk.num_bytes % c10::elementSize(record.dtype) != 0)
         fail(where, "a chunk of ", title, " has ", chunk.num_bytes, " bytes, not whole elements");
       if (chunk.num_bytes > left)
@@ -212,12 +235,14 @@ void check_patches(const std::string& title, const TensorRecord& record, const M
       fail(where, "a piece of ", title, " has ", piece.patches.size(),
            " patches, expected at most ", kMaxPatches);
     const uint64_t row_bytes = row_bytes_of(piece.box, c10::elementSize(record.dtype));
+    // A box without dimensions has no rows.
     int64_t rows_left = piece.box.size.empty() ? 0 : piece.box.size[0];
     for (const Patch& patch : piece.patches) {
       for (const Chunk& chunk : patch.rows) check_chunk(title, chunk, manifest, where);
       for (const Chunk& chunk : patch.values) check_chunk(title, chunk, manifest, where);
       if (const std::string error = patch_error(patch, row_bytes, rows_left); !error.empty())
         fail(where, "a patch of ", title, " ", error);
+      // Together: each patch alone would fit, and all of them not.
       rows_left -= patch.num_rows();
     }
   }
@@ -241,6 +266,7 @@ void check_record(const std::string& name, const TensorRecord& record, const Man
   if (record.axes.size() != record.placements.size())
     fail(where, title, " has ", record.axes.size(), " axes and ", record.placements.size(),
          " placements, expected one for each");
+  // Before chunks: a box that reaches outside the tensor would make their sizes meaningless.
   if (const std::string error = cover_error(record.shape, boxes_of(record)); !error.empty())
     fail(where, title, ": ", error);
   if (manifest.format_version == 1) {
@@ -251,9 +277,37 @@ void check_record(const std::string& name, const TensorRecord& record, const Man
   }
 }
 
+constexpr std::string_view kEpochMark = "-epoch-";
+
+// The number at the beginning of `text`, which loses it.
+std::optional<int64_t> take_number(std::string_view& text) {
+  int64_t number = -1;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc() || number < 0) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return number;
+}
+
+// Step and epoch.
+std::optional<std::pair<int64_t, int64_t>> parse_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  const auto step = take_number(name);
+  if (!step || *step > kMaxStep) return std::nullopt;
+  if (name.empty()) return std::pair(*step, int64_t{1});
+  if (!name.starts_with(kEpochMark)) return std::nullopt;
+  name.remove_prefix(kEpochMark.size());
+  const auto epoch = take_number(name);
+  // An epoch of 1 has no mark, or one checkpoint would have two names.
+  if (!epoch || *epoch < 2 || !name.empty()) return std::nullopt;
+  return std::pair(*step, *epoch);
+}
+
 // A renamed folder would be resumed as another step.
 void check_name(const std::filesystem::path& folder, int64_t step,
                 const std::filesystem::path& where) {
+  // absolute(): the folder may be "." or end in a slash.
   std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();
   const int64_t named = step_of(whole.filename().string());
@@ -264,19 +318,20 @@ void check_name(const std::filesystem::path& folder, int64_t step,
 
 }  // namespace
 
-std::string folder_name(int64_t step) {
+std::string folder_name(int64_t step, int64_t epoch) {
   char name[32];
   std::snprintf(name, sizeof(name), "step-%06lld", static_cast<long long>(step));
-  return name;
+  return epoch > 1 ? concat(name, kEpochMark, epoch) : name;
 }
 
 int64_t step_of(const std::string& name) {
-  constexpr std::string_view kPrefix = "step-";
-  if (!name.starts_with(kPrefix)) return -1;
-  const char* end = name.data() + name.size();
-  int64_t step = -1;
-  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return parsed.ec == std::errc() && parsed.ptr == end && step <= kMaxStep ? step : -1;
+  const auto named = parse_name(name);
+  return named ? named->first : -1;
+}
+
+int64_t epoch_of(const std::string& name) {
+  const auto named = parse_name(name);
+  return named ? named->second : -1;
 }
 
 int64_t TensorRecord::num_elements() const {
@@ -290,8 +345,10 @@ int64_t TensorRecord::num_bytes() const {
 }
 
 std::string to_text(const Manifest& manifest) {
+  // The caller's state is embedded, so text that is no JSON would break the whole.
   const json state = json::parse(manifest.state, nullptr, false);
   if (state.is_discarded()) throw CheckpointError("the state to save is not valid JSON");
+  // Older programs read the smallest version that says all.
   const int64_t version = has_patches(manifest) ? kFormatVersion : kVersionWithoutPatches;
   json body = {{"format", kFormatName}, {"format_version", version},
                {"step", manifest.step}, {"world_size", manifest.world_size},
@@ -329,6 +386,7 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
     if (format != kFormatName)
       fail(where, "format ", in_quotes(format), ", expected \"", kFormatName, "\"");
     const int64_t version = body.at("format_version").integer(1);
+    // Before the body: a later version may have other keys.
     if (version > kFormatVersion)
       fail(where, "written in checkpoint format ", version, "; this program reads formats up to ",
            kFormatVersion, ": use a newer trireme");
@@ -342,6 +400,8 @@ void check_pieces(const Manifest& manifest, const std::filesystem::path& where) 
   const std::set<std::string> files = check_files(manifest, where);
   size_t corners = 0;
   for (const auto& [name, record] : manifest.tensors) {
+    // Cheap, and before any corner is made: a hostile manifest may list many tensors that pass one
+    // by one.
     corners += std::min(num_corners(record.shape, boxes_of(record)), kMaxAllCorners + 1);
     if (corners > kMaxAllCorners)
       fail(where, "its tensors are cut into pieces with more than ", kMaxAllCorners, " corners");
@@ -366,4 +426,4 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   return manifest;
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

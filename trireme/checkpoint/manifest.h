@@ -1,6 +1,6 @@
 // The content of a checkpoint's folder: manifest.json, the file that is written last and checks all
 // others. Never reads a tensor's bytes.
-// Format: docs/checkpoint-format.md
+// Format: docs/design/checkpoint-format.md
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,9 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/checkpoint/chunk/chunk.h"
-#include "trireme/checkpoint/chunk/patch.h"
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 // Increase it whenever an older program could misread a newer checkpoint.
 inline constexpr int64_t kFormatVersion = 3;
@@ -25,9 +24,12 @@ inline constexpr const char* kManifestName = "manifest.json";
 // Larger steps are refused: 31 years at a thousand steps a second.
 inline constexpr int64_t kMaxStep = 1'000'000'000'000;
 
-// "step-000050", and the reverse; -1 when `name` is not a checkpoint's name.
-std::string folder_name(int64_t step);
+// "step-000050", and from the second epoch of a run on "step-000050-epoch-2", so that a writer that
+// was paused while its successor began never writes to the successor's names.
+std::string folder_name(int64_t step, int64_t epoch = 1);
+// The reverse; -1 when `name` is not a checkpoint's name.
 int64_t step_of(const std::string& name);
+int64_t epoch_of(const std::string& name);
 
 // One box of a tensor, stored as chunks.
 struct Piece {
@@ -107,4 +109,4 @@ Manifest parse_and_check_manifest(const std::string& text, const std::filesystem
 // The checks of files and pieces that both functions above make.
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

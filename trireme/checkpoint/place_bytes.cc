@@ -9,7 +9,14 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// A chunk is a range of a box's bytes, and its ends may lie within rows. Cutter splits such a range
+// into boxes: the rest of a row, whole rows, the beginning of a row, again in each dimension. There
+// are at most two partial blocks per dimension, so a chunk becomes a few copies and never a loop
+// over elements. Each block is then intersected with the box that the target holds. Source tensors
+// are views of mapped or received bytes; nothing is copied before its place is known.
+
 namespace {
 
 // Cuts ranges of elements into blocks, dimension by dimension.
@@ -25,10 +32,12 @@ class Cutter {
     for (size_t d = dim + 1; d < shape_.size(); ++d) row *= shape_[d];
     while (first < last) {
       const int64_t index = first / row, inside = first % row;
+      // Only at the beginning of a row can whole rows be taken.
       const int64_t whole_rows = inside == 0 ? last / row - index : 0;
       block_.offset[dim] = index;
       block_.size[dim] = std::max<int64_t>(whole_rows, 1);
       if (whole_rows > 0) {
+        // The rest of this dimension is complete, so deeper ones need not be looked at.
         use_(block_, base + first);
         first += whole_rows * row;
       } else {
@@ -49,6 +58,7 @@ class Cutter {
 
 // to.copy_(from), without its cost for each of many small parts.
 void copy_values(const at::Tensor& from, const at::Tensor& to) {
+  // memcpy for what training resumes at, and copy_ for another device or dtype.
   const bool are_alike = to.is_cpu() && to.scalar_type() == from.scalar_type() &&
                          to.is_contiguous() && from.is_contiguous();
   if (!are_alike) {
@@ -61,6 +71,7 @@ void copy_values(const at::Tensor& from, const at::Tensor& to) {
 // The part of `tensor` that `part` covers. `box` is the place of `tensor`.
 at::Tensor view_part(at::Tensor tensor, const mesh::Box& box, const mesh::Box& part) {
   for (size_t d = 0; d < part.size.size(); ++d) {
+    // narrow() costs an operator, and most blocks span most dimensions.
     if (part.size[d] == box.size[d]) continue;
     tensor = tensor.narrow(static_cast<int64_t>(d), part.offset[d] - box.offset[d], part.size[d]);
   }
@@ -98,10 +109,12 @@ void for_each_block(const std::vector<int64_t>& shape, int64_t first, int64_t la
 }
 
 void place_bytes(const PieceBytes& from, const mesh::Box& box, const at::Tensor& target) {
+  // The target may be a parameter that requires gradients.
   const at::NoGradGuard no_grad;
   const uint64_t width = c10::elementSize(from.dtype);
   TRIREME_ASSERT(from.at % width == 0 && from.bytes.size() % width == 0, from.bytes.size(),
-                 " bytes at ", from.at, " are no whole elements of ", width);
+                 " bytes at ", from.at, " are not a whole number of elements of ", width);
+  // The bytes may begin within the box: `at` says where.
   const auto first = static_cast<int64_t>(from.at / width);
   const auto last = first + static_cast<int64_t>(from.bytes.size() / width);
   for_each_block(from.box.size, first, last, [&](const mesh::Box& cut, int64_t element) {
@@ -124,6 +137,7 @@ void place_rows(const PieceRows& from, const mesh::Box& box, const at::Tensor& t
   const auto first = std::ranges::lower_bound(from.rows, part.offset[0]);
   const auto last = std::ranges::lower_bound(from.rows, part.offset[0] + part.size[0]);
   if (first == last) return;
+  // The rows lie one after the other in the patch, wherever they are in the tensor.
   mesh::Box block = from.box;  // as if the rows followed each other
   block.offset[0] = 0;
   block.size[0] = std::ssize(from.rows);
@@ -141,4 +155,4 @@ void place_rows(const PieceRows& from, const mesh::Box& box, const at::Tensor& t
   copy_rows(view_part(source, block, taken), places, view_part(target, box, columns));
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

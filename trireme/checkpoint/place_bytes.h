@@ -12,7 +12,7 @@
 
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 // Elements [first, last) of a tensor of that shape, row-major, as boxes whose elements follow each
 // other. Calls `use(block, element)` for each, in order, with its first element.
@@ -43,4 +43,4 @@ struct PieceRows {
 // The same for the elements of these rows.
 void place_rows(const PieceRows& from, const mesh::Box& box, const at::Tensor& target);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

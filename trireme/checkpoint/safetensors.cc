@@ -11,12 +11,21 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
-#include "trireme/base/shown.h"
-#include "trireme/checkpoint/exact_cover.h"
+#include "trireme/base/numbers.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/fail.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// The reader trusts nothing in a file: lengths are compared with the file before they are used, the
+// header goes through the bounded JSON reader, and the tensors must fill the data without gap or
+// overlap. That last rule is the format's own, and it is what makes every later access safe: a
+// tensor's range lies in the file and belongs to no other. Files are mapped and not read, so
+// opening one costs its header. A mapped file that shrinks would end the process by SIGBUS; our
+// code never rewrites a file in place, it makes a new one under another name. The writer sorts by
+// element size, so that each tensor can be used where it is mapped.
+
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
@@ -28,8 +37,10 @@ constexpr std::pair<at::ScalarType, const char*> kDtypes[] = {
 
 constexpr const char* kDtypeNames = "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL";
 
+// The header's length, little-endian, takes this many bytes.
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+// A tensor takes about eight values, so this is a million tensors.
 constexpr size_t kMaxHeaderValues = size_t{8} << 20;
 constexpr const char* kMetadataKey = "__metadata__";
 
@@ -43,6 +54,7 @@ TensorInfo parse_info(const std::string& name, const JsonView& value) {
   try {
     info.dtype = parse_dtype(dtype.text());
   } catch (const ConfigError&) {
+    // The message of JsonView has the place in the header.
     dtype.fail(concat("one of ", kDtypeNames));
   }
   info.shape = value.at("shape").integers(0);
@@ -50,6 +62,7 @@ TensorInfo parse_info(const std::string& name, const JsonView& value) {
   const std::vector<int64_t> ends = offsets.integers(0);
   if (ends.size() != 2) offsets.fail("two offsets");
   info.begin = static_cast<uint64_t>(ends[0]);
+  // Signs and order are checked below, all in one place.
   info.end = static_cast<uint64_t>(ends[1]);
   return info;
 }
@@ -67,6 +80,7 @@ void check_offsets(std::span<const TensorInfo> tensors, uint64_t data_bytes,
                    const std::filesystem::path& path) {
   uint64_t at = 0;
   for (const TensorInfo& info : tensors) {
+    // Each comparison holds before the subtraction after it.
     if (info.begin > info.end || info.end > data_bytes)
       fail(path, "tensor \"", info.name, "\" lies at bytes ", info.begin, " to ", info.end, " of ",
            data_bytes, ": the file is truncated or damaged");
@@ -100,6 +114,7 @@ std::string safetensors_header(std::span<const TensorInfo> tensors,
   } catch (const nlohmann::json::exception&) {
     fail(path, "a tensor's name or the metadata is not UTF-8");
   }
+  // Padding with blanks is allowed by the format, and puts the data at the alignment.
   text.resize(round_up(kLengthBytes + text.size(), alignment) - kLengthBytes, ' ');
   if (text.size() > kMaxHeaderBytes)
     fail(path, "header of ", text.size(), " bytes, at most ", kMaxHeaderBytes, " allowed");
@@ -127,6 +142,7 @@ at::ScalarType parse_dtype(const std::string& name) {
 uint64_t size_of_file(const std::filesystem::path& path) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
+  // Not found is the checkpoint's fault, and any other error this machine's.
   if (status.type() == std::filesystem::file_type::not_found || !code) {
     if (!std::filesystem::exists(status)) fail_to_read(path, "No such file or directory");
     if (!std::filesystem::is_regular_file(status)) fail_to_read(path, "it is not a regular file");
@@ -137,6 +153,7 @@ uint64_t size_of_file(const std::filesystem::path& path) {
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
+  // A FIFO would block the mapping's open.
   size_of_file(path);  // also checks that it is a regular file
   file_ = std::make_shared<MappedFile>(path);
   parse(path);
@@ -155,6 +172,7 @@ void SafetensorsReader::parse(const std::filesystem::path& path) {
     fail(path, "header of ", length, " bytes in a file of ", bytes.size(), ": truncated");
   data_begin_ = kLengthBytes + length;
   parse_header({reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length});
+  // JSON has no order of its own, and the checks go by byte.
   std::stable_sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
@@ -214,8 +232,10 @@ at::Tensor SafetensorsReader::view(uint64_t begin, at::ScalarType dtype,
                  path_.string(), " has no tensor of shape ", shape, " at byte ", begin);
   const auto found = data().subspan(begin, static_cast<size_t>(*num_bytes));
   const auto options = at::TensorOptions().dtype(dtype);
+  // The format does not promise alignment; other programs' files may lack it.
   const bool is_aligned = reinterpret_cast<uintptr_t>(found.data()) % c10::elementSize(dtype) == 0;
   if (is_aligned && !found.empty()) {
+    // The deleter holds the mapping as long as any tensor needs it.
     // from_blob takes no const pointer, but the mapping itself forbids writes.
     return at::from_blob(
         const_cast<std::byte*>(found.data()), shape, [file = file_](void*) {}, options);
@@ -241,6 +261,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
     return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
   });
   uint64_t at = 0;
+  // The reserved key counts as taken.
   std::map<std::string, int> uses{{kMetadataKey, 1}};
   for (TensorInfo& info : tensors_) {
     if (++uses[info.name] > 1) fail(path, "tensor name \"", info.name, "\" is taken");
@@ -255,15 +276,31 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
 }
 
 std::string SafetensorsWriter::write(const at::Tensor& tensor) {
-  TRIREME_ASSERT(next_ < tensors_.size(), path_.string(), " is complete");
+  // Parts and whole tensors must not be mixed: the bytes would be at the wrong place.
+  TRIREME_ASSERT(next_ < tensors_.size() && part_bytes_ == 0, path_.string(),
+                 " is complete, or a tensor in it is not");
   const TensorInfo& info = tensors_[next_++];
   TRIREME_ASSERT(
       tensor.scalar_type() == info.dtype && tensor.sizes() == at::IntArrayRef(info.shape), "\"",
       info.name, "\" was announced with another dtype or shape");
+  // A device's tensor comes here, one at a time.
   const at::Tensor data = tensor.detach().cpu().contiguous();
   const auto* begin = static_cast<const std::byte*>(data.const_data_ptr());
   file_.write(begin, data.nbytes());
   return checksum({begin, data.nbytes()});
+}
+
+void SafetensorsWriter::write_part(const at::Tensor& part) {
+  TRIREME_ASSERT(next_ < tensors_.size(), path_.string(), " is complete");
+  const TensorInfo& info = tensors_[next_];
+  const at::Tensor data = part.detach().cpu().contiguous();
+  part_bytes_ += data.nbytes();
+  TRIREME_ASSERT(data.scalar_type() == info.dtype && part_bytes_ <= info.end - info.begin, "\"",
+                 info.name, "\" was announced with another dtype or fewer elements");
+  file_.write(data.const_data_ptr(), data.nbytes());
+  if (part_bytes_ < info.end - info.begin) return;
+  ++next_;
+  part_bytes_ = 0;
 }
 
 void SafetensorsWriter::finish(bool fsync) {
@@ -283,4 +320,4 @@ void write_safetensors(const std::filesystem::path& path,
   writer.finish(/*fsync=*/true);
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -1,6 +1,6 @@
 // The safetensors file format: a JSON header, then the tensors' bytes without gaps. Every tool of
 // the field can read it. Never trusts a file: checks everything in the header before use.
-// Format: docs/checkpoint-format.md
+// Format: docs/design/checkpoint-format.md
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 #include "trireme/base/file/file.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 // "F32" and the like, and the reverse.
 // Throws: ConfigError for a dtype that the format or this program lacks
@@ -102,6 +102,9 @@ class SafetensorsWriter {
   // Writes the next tensor, from any device and with any strides. Returns the checksum of its
   // bytes.
   std::string write(const at::Tensor& tensor);
+  // Writes the elements of the next tensor that follow those written so far, row-major; the tensor
+  // is complete when it has all.
+  void write_part(const at::Tensor& part);
   // Call after the last tensor. Without it the file is incomplete.
   void finish(bool fsync);
 
@@ -110,7 +113,8 @@ class SafetensorsWriter {
   OutputFile file_;
   std::vector<TensorInfo> tensors_;
   size_t next_ = 0;
-  uint64_t num_bytes_ = 0;  // of the whole file
+  uint64_t part_bytes_ = 0;  // of tensors_[next_], written so far
+  uint64_t num_bytes_ = 0;   // of the whole file
   std::string header_checksum_;
 };
 
@@ -119,4 +123,4 @@ void write_safetensors(const std::filesystem::path& path,
                        const std::map<std::string, at::Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -14,7 +14,16 @@
 #include "trireme/checkpoint/fail.h"
 #include "trireme/checkpoint/place_bytes.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// Shards turns pieces of the manifest into bytes that have been checked. A chunk's digest is
+// compared each time just before the chunk is used, while its bytes are in the processor's cache; a
+// check of whole files first would read them twice. Files are mapped and opened on demand, always
+// in the calling thread: for_each() runs on the compute threads, and they may only look files up.
+// That is why read_chunks() and read_patches() open every file in a first loop and read in a
+// second. The pointers in patch_spans_ and checked_entries_ are those of the manifest's own
+// records, which must stay where they are.
+
 namespace {
 
 template <typename... Args>
@@ -38,6 +47,8 @@ Shards::Shards(std::filesystem::path folder, const Manifest& manifest)
 void for_each_chunk(const Piece& piece, const mesh::Box& part, const TensorRecord& record,
                     const std::function<void(const Chunk& chunk, uint64_t at)>& use) {
   // The range of bytes from the part's first to its last element.
+  // All chunks between the first and the last byte are taken, although the part may skip some in
+  // between. Parts are mostly whole rows, and then there are none.
   uint64_t first = 0, last = 0;
   for (size_t d = 0; d < part.size.size(); ++d) {
     const int64_t at = part.offset[d] - piece.box.offset[d];
@@ -60,6 +71,7 @@ const SafetensorsReader& Shards::open(const std::string& file) {
                                    [&](const FileRecord& known) { return known.name == file; });
   TRIREME_ASSERT(record != manifest_.files.end(), "file ", file, " is not in the manifest");
   const std::filesystem::path path = folder_ / file;
+  // Only a size can tell a truncated file from a damaged one.
   // Before the reader's own checks, whose messages are about the format and not the cause.
   const uint64_t num_bytes = size_of_file(path);
   if (num_bytes != record->num_bytes)
@@ -84,9 +96,11 @@ std::span<const std::byte> Shards::stored(const Chunk& chunk) {
 bool Shards::has_whole(const Chunk& chunk) {
   try {
     const auto bytes = stored(chunk);
+    // A packed chunk is not unpacked: its stored bytes have a checksum of their own.
     return chunk.codec == Codec::kRaw ? digest_of(bytes) == chunk.digest
                                       : checksum(bytes) == chunk.stored_checksum;
   } catch (const Error&) {
+    // Whatever is wrong with it, the caller writes the chunk again.
     return false;
   }
 }
@@ -115,9 +129,12 @@ std::span<const std::byte> Shards::read_chunk(const std::string& name, size_t wi
   if (chunk.codec != Codec::kRaw) {
     scratch.resize(chunk.num_bytes);
     is_whole =
+        // First the stored bytes, then the unpacking: zstd is not given bytes that are known to be
+        // damaged.
         checksum(bytes) == chunk.stored_checksum && decode(chunk.codec, bytes, width, scratch);
     bytes = scratch;
   } else if (!is_aligned(bytes, width)) {
+    // Chunks before it may have any length, and kernels need whole elements at their addresses.
     scratch.assign(bytes.begin(), bytes.end());
     bytes = scratch;
   }
@@ -138,6 +155,7 @@ void Shards::check(const std::string& name, const TensorRecord& record, const Pi
   std::vector<std::byte> scratch;
   for (const Chunk& chunk : piece.chunks) read_chunk(name, record, chunk, scratch);
   for (const Patch& patch : piece.patches) {
+    // What load() checked and remembered is not enough here: verify reads all.
     patch_spans_.erase(&patch);  // so that all are read
     rows_in(name, piece, patch, 0, 0);
     for (const Chunk& chunk : patch.values) read_chunk(name, record, chunk, scratch);
@@ -155,9 +173,12 @@ std::vector<Shards::PatchRows> Shards::rows_in(const std::string& name, const Pi
     const auto is_outside = [&](const std::pair<int64_t, int64_t>& span) {
       return span.second < begin || span.first >= end;
     };
+    // Ranges of rows are known after the first time, so a block of a large table reads only its own
+    // chunks.
     if (known != patch_spans_.end() && is_outside(known->second[i])) continue;
     const Chunk& chunk = patch.rows[i];
     const auto bytes = read_chunk(name, kRowNumberBytes, chunk, scratch);
+    // It is one number, and the next chunk is compared with it.
     // The last row of the chunk before stays, so that they ascend over all chunks.
     rows.erase(rows.begin(), rows.empty() ? rows.begin() : rows.end() - 1);
     const size_t num_before = rows.size();
@@ -169,6 +190,7 @@ std::vector<Shards::PatchRows> Shards::rows_in(const std::string& name, const Pi
     spans.emplace_back(own.front(), own.back());
     if (!is_outside(spans.back())) result.push_back({i, own});
   }
+  // Only now: had the patch been damaged, all of it would be read again.
   if (known == patch_spans_.end()) patch_spans_.emplace(&patch, std::move(spans));
   return result;
 }
@@ -180,6 +202,7 @@ void Shards::for_each(int64_t count, bool in_parallel,
     for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) read(i, scratch);
   };
   if (!in_parallel) return run(0, count);
+  // One at a time: chunks have equal sizes, but reading them does not take equal time.
   at::parallel_for(0, count, 1, run);
 }
 
@@ -225,13 +248,16 @@ void Shards::read_chunks(const std::string& name, const TensorRecord& record, co
     const mesh::Box part = mesh::intersect(piece.box, box);
     if (part.numel() == 0) continue;
     if (manifest_.format_version == 1) {
-      check_entry(name, record, piece);
+      // Version 1 has one checksum for the piece, so it is checked as a whole, once.
+      if (!checked_entries_.contains(&piece)) check_entry(name, record, piece);
+      checked_entries_.insert(&piece);
       const at::Tensor view = open(piece.file).view(name);
       const auto* const data = static_cast<const std::byte*>(view.const_data_ptr());
       place_bytes({piece.box, record.dtype, 0, {data, view.nbytes()}}, box, target);
       continue;
     }
     for_each_chunk(piece, part, record, [&](const Chunk& chunk, uint64_t at) {
+      // Chunks that another rank of the host reads.
       if (skips && skips(chunk)) return;
       open(manifest_.files.at(chunk.file).name);
       wanted.push_back({piece, chunk, at});
@@ -261,4 +287,4 @@ at::Tensor read_tensor(const std::filesystem::path& folder, const Manifest& mani
   return Shards(folder, manifest).read(name, found->second);
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

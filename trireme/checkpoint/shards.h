@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,7 +21,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 class Shards {
  public:
@@ -52,7 +53,7 @@ class Shards {
   void read_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
                 const at::Tensor& target);
 
-  // read_box() in two steps. First the pieces' chunks, but for those for which `skips` is true.
+  // read_box() in two steps. First the pieces' chunks, except those for which `skips` is true.
   using Skips = std::function<bool(const Chunk& chunk)>;
   void read_chunks(const std::string& name, const TensorRecord& record, const mesh::Box& box,
                    const at::Tensor& target, const Skips& skips = {});
@@ -63,7 +64,7 @@ class Shards {
   // The whole tensor.
   at::Tensor read(const std::string& name, const TensorRecord& record);
 
-  // Of tensors, as they were saved, whose digests were compared.
+  // Bytes of tensors, as saved, whose digests were compared.
   int64_t num_bytes_read() const { return num_bytes_read_; }
 
  private:
@@ -82,7 +83,8 @@ class Shards {
   // are read, to check that they ascend within the piece; later only those chunks.
   std::vector<PatchRows> rows_in(const std::string& name, const Piece& piece, const Patch& patch,
                                  int64_t begin, int64_t end);
-  // In format 1.
+  // In format 1. Its one checksum is of the whole piece, so a piece that is read in parts is
+  // checked before the first.
   void check_entry(const std::string& name, const TensorRecord& record, const Piece& piece);
 
   std::filesystem::path folder_;
@@ -91,6 +93,7 @@ class Shards {
   std::atomic<int64_t> num_bytes_read_ = 0;
   // The first and the last row of each chunk, of patches whose rows were checked.
   std::map<const Patch*, std::vector<std::pair<int64_t, int64_t>>> patch_spans_;
+  std::set<const Piece*> checked_entries_;
 };
 
 // Calls `use(chunk, at)` for the chunks of `piece` that meet `part`, a box inside the piece's, each
@@ -104,4 +107,4 @@ void for_each_chunk(const Piece& piece, const mesh::Box& part, const TensorRecor
 at::Tensor read_tensor(const std::filesystem::path& folder, const Manifest& manifest,
                        const std::string& name);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -6,9 +6,15 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/random/entropy.h"
+#include "trireme/base/random/random.h"
 
 namespace trireme::checkpoint {
+
+// Whether two ranks see the same folder is tried out: each makes a file, and each looks which of
+// the files it sees. Host names say nothing about mounts, and one path may be a shared file system
+// on some hosts and a local disk on others. The key is random, so files of other runs in the same
+// folder do not count.
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -19,6 +25,7 @@ int lowest_rank(const fs::path& folder, const std::string& prefix, int mine) {
   for (const fs::directory_entry& item : fs::directory_iterator(folder)) {
     const std::string name = item.path().filename().string();
     if (!name.starts_with(prefix)) continue;
+    // A name that cannot be read as a number counts as this rank's own.
     int rank = mine;
     std::from_chars(name.data() + prefix.size(), name.data() + name.size(), rank);
     lowest = std::min(lowest, rank);
@@ -42,11 +49,13 @@ Sites find_sites(const fs::path& folder, comm::Communicator& world, const OnWait
     make_folders(folder);
     OutputFile(mine).close();
   };
+  // All files are there before anyone looks.
   run_or_throw(world, write, on_wait);
   const auto look = [&](const Peers&) {
     return std::to_string(lowest_rank(folder, prefix, world.rank()));
   };
   const auto marks = gather_or_throw(world, look, on_wait);
+  // Not before all have looked, which gather_or_throw() makes sure of.
   std::error_code ignored;
   fs::remove(mine, ignored);
   return {marks, world.rank()};
@@ -59,6 +68,7 @@ std::string from_leader(const Sites& sites, comm::Communicator& world,
   const auto on_leader = [&](const Peers& peers) {
     return sites.leads() ? produce(peers) : std::string();
   };
+  // Every rank takes part; only the results of the leaders count.
   return gather_or_throw(world, on_leader, on_wait)[sites.leader(sites.mine())];
 }
 

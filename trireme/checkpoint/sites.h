@@ -1,5 +1,5 @@
-// Which ranks see the same folder under one path. On a shared file system all do; on a local disk
-// or in memory, those of one host. Such ranks are a site.
+// Sites: groups of ranks that see the same folder under one path. On a shared file system, all
+// ranks form one site; on a local disk or in memory, the ranks of each host do.
 #pragma once
 
 #include <filesystem>

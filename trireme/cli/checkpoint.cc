@@ -11,10 +11,10 @@
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/train/state/saved_run.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct CheckpointArguments {
@@ -97,8 +97,8 @@ void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer) {
     add_json(*command, arguments->json);
     command->callback([arguments, run, &exit_code] { exit_code = run(*arguments); });
   };
-  add("inspect", "List the tensors of a checkpoint with their shapes and layouts", inspect);
-  add("verify", "Read a checkpoint whole and compare every checksum", verify);
+  add("inspect", "List a checkpoint's tensors, with shapes and layouts", inspect);
+  add("verify", "Read a whole checkpoint and verify every checksum", verify);
   add_checkpoint_diff(*group, exit_code, offer);
   add_checkpoint_average(*group, exit_code, offer);
   add_checkpoint_reshard(*group, exit_code, offer);
@@ -107,13 +107,13 @@ void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer) {
 }
 
 void add_checkpoint_path(CLI::App& command, std::string& path) {
-  command.add_option("path", path, "a run's folder, or one checkpoint of it")->required();
+  command.add_option("path", path, "folder of a run, or one of its checkpoints")->required();
 }
 
 void add_new_run(CLI::App& command, std::string& output) {
-  command.add_option("--output", output, "the new run's folder; new or empty")->required();
+  command.add_option("--output", output, "folder of the new run; must be new or empty")->required();
 }
 
 void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "print JSON"); }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

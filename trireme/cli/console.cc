@@ -2,25 +2,104 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/cli/printable.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/cli/commands.h"
 #include "trireme/cli/profile_table.h"
-#include "trireme/train/parallel/layout.h"
+#include "trireme/cli/terminal_text.h"
+#include "trireme/launch/jobs/quoted.h"
+#include "trireme/train/parallel/run_layout.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
-// How the model's states are distributed.
+constexpr int kWidth = 40;
+
+}  // namespace
+
+void ClosingSummary::add(const train::StepMetrics& metrics) {
+  ++num_steps_;
+  unit_ = metrics.unit;
+  units_ += metrics.units_per_second * metrics.step_seconds;
+  step_seconds_ += metrics.step_seconds;
+  if (num_steps_ == 1) first_loss_ = metrics.loss;
+  last_loss_ = metrics.loss;
+  if (!metrics.validation_loss) return;
+  last_ = {*metrics.validation_loss, metrics.step};
+  if (!best_ || last_->loss < best_->loss) best_ = last_;
+}
+
+std::vector<std::string> ClosingSummary::lines(double seconds) const {
+  if (is_empty()) return {};
+  std::vector<std::string> lines;
+  lines.push_back(concat("done    ", num_steps_, num_steps_ == 1 ? " step in " : " steps in ",
+                         human_duration(seconds)));
+  if (step_seconds_ > 0) {
+    lines.back() += concat(", ", human_count(units_ / step_seconds_), " ", unit_, "/s");
+  }
+  lines.push_back(format("loss    %.4f -> %.4f", first_loss_, last_loss_));
+  if (best_) {
+    lines.back() += format("; validation %.4f", last_->loss);
+    if (best_->step != last_->step) {
+      lines.back() +=
+          format(", best %.4f at step %lld", best_->loss, static_cast<long long>(best_->step));
+    }
+  }
+  if (!checkpoint_.empty()) lines.push_back("kept    " + checkpoint_);
+  return lines;
+}
+
+std::string next_command(const std::string& program, const std::string& task,
+                         const std::string& folder) {
+  const std::string run = launch::shell_word(folder);
+  if (program == "trireme" && task == "language") {
+    return concat("trireme generate --checkpoint ", run, " --prompt 'The '");
+  }
+  if (program == "trireme" && task == "vision") return "trireme classify --checkpoint " + run;
+  return concat(program, " checkpoint inspect ", run);
+}
+
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), is_terminal_(isatty(STDOUT_FILENO)) {}
+
+ProgressBar::~ProgressBar() {
+  if (shown_percent_ >= 0) std::printf("\r\033[K");
+}
+
+void ProgressBar::update(int64_t done, int64_t total) {
+  const int percent = total > 0 ? static_cast<int>(100 * done / total) : 100;
+  if (!is_terminal_ || percent == shown_percent_) return;
+  shown_percent_ = percent;
+  std::string bar(kWidth, ' ');
+  std::fill_n(bar.begin(), kWidth * percent / 100, '#');
+  std::printf("\r\033[K%-7s [%s] %3d%%  %s of %s", label_.c_str(), bar.c_str(), percent,
+              human_bytes(static_cast<double>(done)).c_str(),
+              human_bytes(static_cast<double>(total)).c_str());
+  std::fflush(stdout);
+}
+
+// There are lines that stay and, on a terminal, one that is overwritten. line_open_ says that the
+// latter is on the screen; whoever prints next must erase it. So all output goes through
+// print_line() and update_line(), under one mutex, because another thread reports waits. The mutex
+// is recursive, as show_wait() holds it around them. Where nothing can be overwritten, the lines of
+// a long wait become rarer. Names come from configs and data, so each line is made printable.
+
+namespace {
+
+// Describes the distribution of the model's states.
 std::string describe_sharing(const train::ParallelConfig& parallel) {
   if (parallel.zero == 0) return "a copy on each rank";
   std::string text = format("ZeRO-%lld over %lld ranks", static_cast<long long>(parallel.zero),
                             static_cast<long long>(parallel.shard * parallel.context));
-  const auto replicas = static_cast<long long>(parallel.data / parallel.shard);
+  const auto replicas = static_cast<long long>(sample_ranks(parallel) / parallel.shard);
   if (replicas > 1) text += format(", %lld replicas", replicas);
   return text;
 }
@@ -30,9 +109,8 @@ std::string describe_memory(const train::RunConfig& config, const train::RunSumm
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   std::string text = "parameters " + bytes(summary.memory.parameters) + ", gradients " +
                      bytes(summary.memory.gradients);
-  const int64_t accumulating = config.held_gradients() * summary.memory.whole_gradients;
-  if (accumulating > summary.memory.gradients) {
-    text += " (" + bytes(accumulating) + " until the last microbatch)";
+  if (summary.memory.accumulating > summary.memory.gradients) {
+    text += " (" + bytes(summary.memory.accumulating) + " until the last microbatch)";
   }
   if (summary.compression_bytes > 0) {
     text += ", compression " + bytes(summary.compression_bytes);
@@ -45,17 +123,29 @@ std::string describe_memory(const train::RunConfig& config, const train::RunSumm
   return text + " per rank; " + describe_sharing(config.parallel);
 }
 
-}  // namespace
-
-std::string describe_wait(std::span<const int> ranks, double seconds) {
+// "0, 3, 5 and 2 more".
+std::string some_of(std::span<const int> ranks) {
   constexpr size_t kNamed = 8;
   std::string names;
   for (size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
     names += concat(i == 0 ? "" : ", ", ranks[i]);
   }
   if (ranks.size() > kNamed) names += format(" and %zu more", ranks.size() - kNamed);
-  return concat("waiting for ", ranks.size() == 1 ? "rank " : "the disks of ranks ", names,
+  return names;
+}
+
+}  // namespace
+
+std::string describe_wait(std::span<const int> ranks, double seconds) {
+  return concat("waiting for ", ranks.size() == 1 ? "rank " : "the disks of ranks ", some_of(ranks),
                 ranks.size() == 1 ? "'s disk" : "", ": ", human_duration(seconds));
+}
+
+std::string describe_callback_wait(const std::string& callback, std::span<const int> ranks,
+                                   double seconds) {
+  return concat("waiting for the callback ", callback,
+                ranks.size() == 1 ? " on rank " : " on ranks ", some_of(ranks), ": ",
+                human_duration(seconds));
 }
 
 std::string human_count(double count) {
@@ -93,27 +183,31 @@ Console::~Console() {
 }
 
 void Console::on_start(const train::RunConfig& config, const train::RunSummary& summary) {
+  start_ = std::chrono::steady_clock::now();
+  next_command_ = next_command(std::filesystem::path(own_program()).filename().string(),
+                               config.task_choice.name, config.output.folder);
   num_steps_ = config.train.steps;
+  resumed_step_ = summary.resumed_step;
   print_interval_ = std::max<int64_t>(1, num_steps_ / 20);
   const int64_t batch = config.train.global_batch;
-  print_line(format("model   %s, %s parameters, %s", config.task->model_name().c_str(),
+  print_line(format("model   %s, %s parameters, %s", config.task->model().traits().name.c_str(),
                     human_count(static_cast<double>(summary.num_parameters)).c_str(),
                     name_of(train::kPrecisions, config.train.precision).c_str()));
-  print_line(
-      format("data    %s, %s %s (%.2f epochs in %lld steps)", config.task->data_name().c_str(),
-             human_count(static_cast<double>(summary.num_samples)).c_str(),
-             config.task->samples_name().c_str(),
-             static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_samples),
-             static_cast<long long>(num_steps_)));
-  print_line(
-      format("layout  %d ranks x %d threads%s, %s; batch %lld %s %lld ranks x %lld "
-             "microbatches x %lld",
-             summary.num_ranks, summary.num_threads,
-             summary.device.is_cpu() ? "" : concat(" on ", summary.device.type()).c_str(),
-             train::describe_layout(config).c_str(), static_cast<long long>(batch),
-             config.is_even() ? "=" : "within", static_cast<long long>(config.parallel.data),
-             static_cast<long long>(summary.microbatches_per_step),
-             static_cast<long long>(config.train.micro_batch)));
+  print_line(format(
+      "data    %s, %s %s (%.2f epochs in %lld steps)", config.task->traits().data_name.c_str(),
+      human_count(static_cast<double>(summary.num_samples)).c_str(),
+      config.task->traits().samples_name.c_str(),
+      static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_samples),
+      static_cast<long long>(num_steps_)));
+  print_line(format(
+      "layout  %d ranks x %d threads%s, %s; batch %lld %s %lld ranks x %lld "
+      "microbatches x %lld",
+      summary.num_ranks, summary.num_threads,
+      summary.device.is_cpu() ? "" : concat(" on ", summary.device.type()).c_str(),
+      train::describe_layout(config).c_str(), static_cast<long long>(batch),
+      config.is_even() ? "=" : "within", static_cast<long long>(sample_ranks(config.parallel)),
+      static_cast<long long>(summary.microbatches_per_step),
+      static_cast<long long>(config.train.micro_batch)));
   if (summary.tensor_crosses_hosts) {
     print_line(
         "layout  tensor groups lie on several hosts, and every layer waits for the network: let "
@@ -121,6 +215,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   }
   print_line("memory  " + describe_memory(config, summary));
   if (!summary.initial_weights.empty()) print_line("init    " + summary.initial_weights);
+  for (const std::string& note : summary.initial_notes) print_line("init    " + note);
   if (summary.resumed_step > 0) {
     const bool is_in_folder = summary.resumed_place == "output.folder";
     print_line(
@@ -144,38 +239,56 @@ void Console::on_step(const train::StepMetrics& metrics) {
                           ? metrics.step_seconds
                           : kMemory * seconds_per_step_ + (1 - kMemory) * metrics.step_seconds;
   const double left = seconds_per_step_ * static_cast<double>(num_steps_ - metrics.step);
-  std::string line =
-      format("step %5lld/%lld  loss %.4f  %s %s/s  %s left  grad norm %.2f  lr %.2e",
-             static_cast<long long>(metrics.step), static_cast<long long>(num_steps_), metrics.loss,
-             human_count(metrics.units_per_second).c_str(), metrics.unit.c_str(),
-             human_duration(left).c_str(), metrics.grad_norm, metrics.learning_rate);
-  if (metrics.mfu) line += format("  mfu %.0f %%", 100 * *metrics.mfu);
-  if (metrics.validation_loss) {
-    line += format("  validation %.4f", *metrics.validation_loss);
-    for (const auto& [name, value] : metrics.validation_others) {
-      line += format(", %s %.4f", printable(name).c_str(), value);
-    }
-  }
+  const std::string line = step_line(metrics, left);
   noise_scale_ = metrics.noise_scale;
-  if (metrics.skipped) {
-    print_line(line + "  skipped, the weights stay");
-    return;
-  }
-  const bool is_last = metrics.step == num_steps_;
-  if (is_terminal_ && !metrics.validation_loss && !is_last) {
-    update_line(line);
-  } else if (is_terminal_ || metrics.validation_loss || is_last || num_new_steps_ == 1 ||
-             metrics.step % print_interval_ == 0) {
+  summary_.add(metrics);
+  const bool is_kept = metrics.skipped || metrics.validation_loss || num_new_steps_ == 1 ||
+                       metrics.step == num_steps_ || metrics.step % print_interval_ == 0;
+  if (is_kept) {
     print_line(line);
+  } else if (is_terminal_) {
+    update_line(line);
   }
+}
+
+// On a terminal what fits on one of its lines; elsewhere everything.
+std::string Console::step_line(const train::StepMetrics& metrics, double left) const {
+  const std::string steps = std::to_string(num_steps_);
+  std::vector<LinePart> parts = {
+      {0, format("step %*lld/%s", static_cast<int>(steps.size()),
+                 static_cast<long long>(metrics.step), steps.c_str())},
+      {1, format("loss %.4f", metrics.loss)},
+      {4, concat(human_count(metrics.units_per_second), " ", metrics.unit, "/s")},
+      {5, concat(human_duration(left), " left")},
+      {6, format("norm %.2f", metrics.grad_norm)},
+      {7, format("lr %.1e", metrics.learning_rate)}};
+  if (metrics.mfu) parts.push_back({8, format("mfu %.0f %%", 100 * *metrics.mfu)});
+  if (metrics.validation_loss) {
+    std::string text = format("validation %.4f", *metrics.validation_loss);
+    for (const auto& [name, value] : metrics.validation_others) {
+      text += format(", %s %.4f", printable(name).c_str(), value);
+    }
+    parts.push_back({2, text});
+  }
+  if (metrics.skipped) parts.push_back({3, "skipped, the weights stay"});
+  return fitted_line(parts, is_terminal_ ? output_columns() - 1 : std::string::npos);
 }
 
 void Console::on_finding(const std::string& line) { print_line(line); }
 
-// When lines are not overwritten, they become rarer.
 void Console::on_wait(std::span<const int> ranks, double seconds) {
+  show_wait(describe_wait(ranks, seconds), seconds);
+}
+
+void Console::on_callback_wait(const std::string& callback, std::span<const int> ranks,
+                               double seconds) {
+  show_wait(describe_callback_wait(callback, ranks, seconds), seconds);
+}
+
+// When lines are not overwritten, prints fewer of them.
+void Console::show_wait(const std::string& line, double seconds) {
   constexpr double kFirstLine = 10;
-  const std::string line = describe_wait(ranks, seconds);
+  const std::lock_guard lock(mutex_);
   if (is_terminal_) {
     update_line(line);
     return;
@@ -192,6 +305,7 @@ void Console::on_checkpoint(const std::filesystem::path& path, double seconds,
   const std::string stall =
       stall_seconds < seconds ? format(", training waited %.2fs", stall_seconds) : "";
   print_line(format("saved   %s (%.1fs%s)", path.c_str(), seconds, stall.c_str()));
+  summary_.add_checkpoint(path.string());
 }
 
 void Console::on_profile(const train::ProfileReport& report) {
@@ -207,27 +321,34 @@ void Console::on_end(train::Outcome outcome) {
   }
   if (outcome == train::Outcome::kStopped) {
     print_line("stopped on request; run the same command again to continue");
-  } else if (outcome == train::Outcome::kFinished && num_new_steps_ == 0) {
+  }
+  for (const std::string& line : summary_.lines(seconds_since(start_))) print_line(line);
+  if (outcome != train::Outcome::kStopped && !next_command_.empty() && !summary_.is_empty()) {
+    print_line("next    " + next_command_);
+  }
+  if (outcome == train::Outcome::kFinished && num_new_steps_ == 0) {
     print_line(format("done    all %lld steps were finished before; more with --train.steps=%lld",
-                      static_cast<long long>(num_steps_), static_cast<long long>(2 * num_steps_)));
+                      static_cast<long long>(num_steps_),
+                      static_cast<long long>(2 * std::max(num_steps_, resumed_step_))));
   }
 }
 
 // Cut to the terminal's width, because a line that wraps cannot be overwritten.
 void Console::update_line(std::string line) {
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
-    line = line.substr(0, size.ws_col - 1u);
-  }
+  const std::lock_guard lock(mutex_);
+  line = line.substr(0, output_columns() - 1);
   std::printf("\r\033[K%s", printable(line).c_str());
   std::fflush(stdout);
   line_open_ = true;
 }
 
 void Console::print_line(const std::string& line) {
-  std::printf("%s%s\n", line_open_ ? "\r\033[K" : "", printable(line).c_str());
+  const std::lock_guard lock(mutex_);
+  const std::string text = printable(line);
+  std::printf("%s%s\n", line_open_ ? "\r\033[K" : "",
+              is_terminal_ ? wrapped_line(text, output_columns()).c_str() : text.c_str());
   std::fflush(stdout);
   line_open_ = false;
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -13,15 +13,15 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
 #include "trireme/cli/story_report.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/comm/recorder/diagnosis.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct DoctorArguments {
@@ -69,7 +69,7 @@ std::vector<comm::ObservedRank> observe(const DoctorArguments& arguments) {
   return comm::observe_ranks(recorder_folder(run));
 }
 
-// What the run's event log tells.
+// The run's event log and the story it tells.
 struct RunStory {
   launch::EventLog log;
   launch::Story story;
@@ -166,7 +166,7 @@ void print_calls(const comm::ObservedRank& rank, size_t count) {
 
 int doctor(const DoctorArguments& arguments) {
   TRIREME_CHECK(arguments.late_after >= 0, "--late-after is ", arguments.late_after,
-                "; expected seconds from 0 on");
+                "; expected at least 0 seconds");
   const std::vector<comm::ObservedRank> ranks = observe(arguments);
   std::vector<comm::Finding> findings;
   if (!ranks.empty()) {
@@ -197,31 +197,30 @@ void add_doctor(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<DoctorArguments>();
   CLI::App* command = app.add_subcommand(
       "doctor",
-      "Diagnose a run, while it runs or after a crash: which rank is late, dead or stopped, in\n"
-      "which call and since when; which call differs between ranks; who waits for whom.\n"
+      "Diagnose a run, during the run or after a crash: which rank is late, dead or stopped,\n"
+      "in which call and since when; which calls differ between ranks; who waits for whom.\n"
       "  trireme doctor runs/demo\n"
       "  trireme doctor runs/demo --calls 5 --late-after 1\n");
   command->add_option("run", arguments->run, "a run's folder (its output.folder)")->required();
   command
       ->add_option("--late-after", arguments->late_after,
-                   "a rank is late when others have waited for it this many seconds")
+                   "seconds that others must wait for a rank before it counts as late")
       ->check(within({0, 1e9}))
       ->capture_default_str();
-  command->add_option("--calls", arguments->num_calls, "also list the last calls of every rank")
+  command
+      ->add_option("--calls", arguments->num_calls, "number of last calls to list for every rank")
       ->check(within({0, 1e9}))
       ->capture_default_str();
   add_json(*command, arguments->json);
   command->footer(
-      "Prints one finding per line, the most likely culprit first. Every rank records its calls "
-      "in\n"
-      "RUN/recorder; reading them does not disturb the run. All times are UTC.\n"
-      "For a run that `trireme run` has started, also tells from RUN/events.jsonl what happened, "
-      "the\n"
-      "share of time in steps that were kept (goodput), and the time lost to each cause.\n"
-      "Exit codes: 0 the run is healthy or has finished, 2 nothing was recorded, 3 a rank is "
-      "lost,\n"
-      "stopped, late or without a recorder file, or ranks make different calls.");
+      "Prints one finding per line, the most likely culprit first. Every rank records its\n"
+      "calls in RUN/recorder; reading them does not disturb the run. All times are UTC. For a\n"
+      "run that `trireme run` started, it also reads RUN/events.jsonl and reports what\n"
+      "happened, the share of time in steps that were kept (goodput), and the time lost to\n"
+      "each cause. Exit codes: 0 the run is healthy or has finished, 2 nothing was recorded, 3\n"
+      "a rank is lost, stopped, late or without a recorder file, or ranks make different\n"
+      "calls.");
   command->callback([arguments, &exit_code] { exit_code = doctor(*arguments); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/median.h"
-#include "trireme/cli/printable.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/numbers.h"
+#include "trireme/cli/terminal_text.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr size_t kMostEventLines = 30;
@@ -19,26 +19,14 @@ constexpr size_t kMostCauses = 20;
 
 // "4.2 s", "12m 30s", "1d 02h 05m".
 std::string duration_text(double seconds) {
-  char text[60];
   const auto whole = static_cast<long long>(std::llround(seconds));
-  if (seconds < 99.95) {
-    std::snprintf(text, sizeof(text), "%.1f s", seconds);
-  } else if (whole < 3600) {
-    std::snprintf(text, sizeof(text), "%lldm %02llds", whole / 60, whole % 60);
-  } else if (whole < 86400) {
-    std::snprintf(text, sizeof(text), "%lldh %02lldm", whole / 3600, whole / 60 % 60);
-  } else {
-    std::snprintf(text, sizeof(text), "%lldd %02lldh %02lldm", whole / 86400, whole / 3600 % 24,
-                  whole / 60 % 60);
-  }
-  return text;
+  if (seconds < 99.95) return format("%.1f s", seconds);
+  if (whole < 3600) return format("%lldm %02llds", whole / 60, whole % 60);
+  if (whole < 86400) return format("%lldh %02lldm", whole / 3600, whole / 60 % 60);
+  return format("%lldd %02lldh %02lldm", whole / 86400, whole / 3600 % 24, whole / 60 % 60);
 }
 
-std::string percent_text(double share) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.1f %%", 100 * share);
-  return text;
-}
+std::string percent_text(double share) { return format("%.1f %%", 100 * share); }
 
 std::string event_line(const launch::Event& event) {
   std::vector<std::string> parts;
@@ -76,6 +64,17 @@ std::string recovery_line(const std::vector<double>& seconds) {
                 duration_text(*std::ranges::max_element(seconds)));
 }
 
+std::string goodput_line(const launch::Story& story) {
+  const std::string wall = duration_text(story.wall_seconds);
+  if (!story.goodput()) {
+    return concat("goodput unknown: no step was reported in ", wall,
+                  "; programs other than `trireme train` do not report theirs");
+  }
+  return concat("goodput ", percent_text(*story.goodput()), ": ", duration_text(story.kept_seconds),
+                " of ", wall, " in steps that were kept, ", duration_text(story.start_seconds),
+                " until the first step");
+}
+
 std::string host_line(const launch::Story& story) {
   std::string names;
   for (size_t i = 0; i < std::min(kMostHosts, story.hosts.size()); ++i) {
@@ -98,14 +97,11 @@ std::vector<std::string> story_lines(const launch::EventLog& log, const launch::
         concat("events  ", log.num_unreadable, " unreadable lines",
                log.is_cut ? "; there are too many lines, and the last were not read" : ""));
   }
-  lines.push_back(printable(
-      concat("run     ", story.num_epochs, story.num_epochs == 1 ? " epoch, " : " epochs, ",
-             story.num_failures, story.num_failures == 1 ? " failure, " : " failures, ", "step ",
-             std::max<int64_t>(0, story.last_step), "; ", state_of(story))));
-  lines.push_back(concat("goodput ", percent_text(story.goodput()), ": ",
-                         duration_text(story.kept_seconds), " of ",
-                         duration_text(story.wall_seconds), " in steps that were kept, ",
-                         duration_text(story.start_seconds), " until the first step"));
+  lines.push_back(printable(concat(
+      "run     ", story.num_epochs, story.num_epochs == 1 ? " epoch, " : " epochs, ",
+      story.num_failures, story.num_failures == 1 ? " failure" : " failures",
+      story.last_step < 0 ? "" : concat(", step ", story.last_step), "; ", state_of(story))));
+  lines.push_back(goodput_line(story));
   for (size_t i = 0; i < std::min(kMostCauses, story.causes.size()); ++i) {
     lines.push_back(cause_line(story.causes[i]));
   }
@@ -121,7 +117,7 @@ nlohmann::json story_json(const launch::EventLog& log, const launch::Story& stor
                            {"failures", story.num_failures},
                            {"last_step", story.last_step},
                            {"jobs_without_end", story.num_without_end},
-                           {"goodput", story.goodput()},
+                           {"goodput", nullptr},  // unknown
                            {"wall_seconds", story.wall_seconds},
                            {"kept_seconds", story.kept_seconds},
                            {"start_seconds", story.start_seconds},
@@ -129,6 +125,7 @@ nlohmann::json story_json(const launch::EventLog& log, const launch::Story& stor
                            {"causes", nlohmann::json::array()},
                            {"hosts", nlohmann::json::array()},
                            {"events", nlohmann::json::array()}};
+  if (story.goodput()) object["goodput"] = *story.goodput();
   for (const launch::CauseShare& share : story.causes) {
     object["causes"].push_back({{"cause", share.cause},
                                 {"failures", share.num_failures},
@@ -151,4 +148,4 @@ nlohmann::json story_json(const launch::EventLog& log, const launch::Story& stor
   return object;
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// What `trireme doctor` says of a run's event log: what happened, and what it cost.
+// The report of `trireme doctor` on a run's event log: what happened, and what it cost.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "trireme/launch/journal/story.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 // Lines to print: the latest events, goodput, time lost by cause, recoveries, hosts. They contain
 // nothing that a terminal obeys.
@@ -18,4 +18,4 @@ std::vector<std::string> story_lines(const launch::EventLog& log, const launch::
 inline constexpr size_t kMostListedEvents = 1000;
 nlohmann::json story_json(const launch::EventLog& log, const launch::Story& story);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -11,6 +11,7 @@ struct Cancellation::Watch::Entry {
   Abort abort;       // null: called already, or its watch is gone
 
   void run(const std::string& reason) {
+    // Held while it runs, so that the watch's destructor waits for it.
     const std::lock_guard lock(mutex);
     if (const Abort once = std::exchange(abort, nullptr)) once(reason);
   }
@@ -28,10 +29,12 @@ void Cancellation::cancel(const std::string& reason) {
   std::vector<std::weak_ptr<Watch::Entry>> entries;
   {
     const std::lock_guard lock(mutex_);
+    // The first reason counts.
     if (!reason_.empty()) return;
     reason_ = reason;
     entries.swap(entries_);
   }
+  // Without the lock: what aborts may ask for the reason.
   for (const auto& each : entries) {
     if (const auto entry = each.lock()) entry->run(reason);
   }
@@ -52,10 +55,12 @@ Cancellation::Watch Cancellation::watch(Abort abort) {
   std::string why;
   {
     const std::lock_guard lock(mutex_);
+    // Groups come and go, and their entries would stay.
     std::erase_if(entries_, [](const auto& each) { return each.expired(); });
     entries_.push_back(entry);
     why = reason_;
   }
+  // It was cancelled before the watch was made.
   if (!why.empty()) entry->run(why);
   return Watch(std::move(entry));
 }

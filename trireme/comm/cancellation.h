@@ -24,7 +24,8 @@ class Cancellation {
   // Throws: CommError with the reason when cancelled; `doing` begins the text
   void check(const std::string& doing) const;
 
-  // What cancel() aborts. When the watch is gone, `abort` is not called any more, and has returned.
+  // An operation that cancel() aborts. Once the watch is destroyed, `abort` is no longer called,
+  // and any call has returned.
   class Watch {
    public:
     Watch() = default;  // watches nothing

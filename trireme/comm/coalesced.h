@@ -1,8 +1,11 @@
-// Many small tensors in one operation: packed back to back, with one call per dtype. On every
-// transport the values are the same as with one call per tensor.
+// Operations on tensors that are packed first: many small ones in one call per dtype, and sparse
+// ones. On every transport the values are the same as with one call per tensor.
 #pragma once
 
+#include <functional>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
 
@@ -28,5 +31,19 @@ namespace trireme::comm {
 [[nodiscard]] WorkPtr reduce_scatter_coalesced(Communicator& group, std::vector<at::Tensor> outputs,
                                                std::vector<std::vector<at::Tensor>> inputs,
                                                Options options = {});
+
+// A reduction of a sparse tensor, such as the gradient of an embedding, under way.
+struct SparseAllReduce {
+  WorkPtr work;
+  std::function<void()> finish;  // call once when `work` is done: copies the result into the tensor
+};
+
+// Reduces a COO tensor in place. Shape and sparse dims must be the same on every rank; the number
+// of values may differ. First sums duplicate indices, then elements in rank order. The call itself
+// waits for its peers.
+// Comm:       8 bytes per dim from each rank, and 16 more; then the others' indices and values
+// Collective: every rank
+// Throws:     ConfigError unless the operation is sum or average, or when shapes differ
+SparseAllReduce all_reduce_sparse(Communicator& group, const at::Tensor& data, Options options);
 
 }  // namespace trireme::comm

@@ -7,42 +7,12 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/loan.h"
 
 namespace trireme::comm {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-// A message that is copied to its device when it has arrived.
-class StagedRecv final : public Work {
- public:
-  StagedRecv(WorkPtr work, at::Tensor copy, at::Tensor target)
-      : work_(std::move(work)), copy_(std::move(copy)), target_(std::move(target)) {}
-
-  void wait() override {
-    work_->wait();
-    finish();
-  }
-  bool wait_for(std::chrono::milliseconds limit) override {
-    const bool is_done = work_->wait_for(limit);
-    if (is_done) finish();
-    return is_done;
-  }
-  bool poll() override { return work_->poll(); }
-  void abort() override { work_->abort(); }
-  int source() const override { return work_->source(); }
-
- private:
-  void finish() {
-    if (!copy_.defined()) return;
-    target_.detach().copy_(copy_, /*non_blocking=*/true);
-    copy_.reset();
-  }
-
-  WorkPtr work_;
-  at::Tensor copy_;
-  at::Tensor target_;
-};
 
 class DeviceGroup final : public Communicator {
  public:
@@ -59,57 +29,25 @@ class DeviceGroup final : public Communicator {
   const std::string& name() const override { return host_->name(); }
   bool reduces_in_rank_order() const override { return device_->reduces_in_rank_order(); }
 
-  WorkPtr all_reduce(at::Tensor data, Options options) override {
-    return of(data).all_reduce(std::move(data), options);
+  WorkPtr run(Collective call) override {
+    Communicator& group = group_of(call);
+    if (!call.is_message() || &group == host_.get()) return group.run(std::move(call));
+    // A loan is host memory, and this tensor is to be on the device.
+    receive_copy(call);
+    return run_staged(*host_, std::move(call));
   }
-  WorkPtr reduce(at::Tensor data, int root, Options options) override {
-    return of(data).reduce(std::move(data), root, options);
-  }
-  WorkPtr broadcast(at::Tensor data, int root, Options options) override {
-    return of(data).broadcast(std::move(data), root, options);
-  }
-  WorkPtr all_gather(Tensors outputs, at::Tensor input, Options options) override {
-    return of(input, outputs).all_gather(std::move(outputs), std::move(input), options);
-  }
-  WorkPtr reduce_scatter(at::Tensor output, Tensors inputs, Options options) override {
-    return of(output, inputs).reduce_scatter(std::move(output), std::move(inputs), options);
-  }
-  WorkPtr all_to_all(Tensors outputs, Tensors inputs, Options options) override {
-    Communicator& group = inputs.empty() ? *host_ : of(of(inputs[0], inputs), outputs);
-    return group.all_to_all(std::move(outputs), std::move(inputs), options);
-  }
-  WorkPtr gather(Tensors outputs, at::Tensor input, int root, Options options) override {
-    return of(input, outputs).gather(std::move(outputs), std::move(input), root, options);
-  }
-  WorkPtr scatter(at::Tensor output, Tensors inputs, int root, Options options) override {
-    return of(output, inputs).scatter(std::move(output), std::move(inputs), root, options);
-  }
-  WorkPtr send(at::Tensor data, int peer, Options options) override {
-    return host_->send(data.defined() ? data.to(at::kCPU) : data, peer, options);
-  }
-  WorkPtr recv(at::Tensor data, int peer, Options options) override {
-    if (&of(data) == host_.get()) return host_->recv(std::move(data), peer, options);
-    const at::Tensor copy =
-        at::empty(data.sizes(), data.options().device(at::kCPU).pinned_memory(true));
-    auto work = std::make_shared<StagedRecv>(host_->recv(copy, peer, options), copy, data);
-    if (!options.background) work->wait();
-    return work;
-  }
-  LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
-                 Options options) override {
-    return dtype.device().is_cpu() ? host_->borrow(sizes, dtype, peer, options)
-                                   : Communicator::borrow(sizes, dtype, peer, options);
-  }
-  WorkPtr barrier(Options options) override { return host_->barrier(options); }
 
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override {
     return host_->symmetric_empty(sizes, dtype);
   }
   void abort(const std::string& reason) override {
+    // The host's group first: its ranks learn the reason, which NCCL does not pass on.
     host_->abort(reason);
     device_->abort(reason);
   }
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override {
+    // Both on every rank, also where the color is negative: a split is a collective of each of the
+    // groups.
     auto host = host_->split(color, key, name);
     auto device = device_->split(color, key, name_on_device(name, type_));
     if (host == nullptr) return nullptr;
@@ -122,11 +60,14 @@ class DeviceGroup final : public Communicator {
   Communicator& of(const at::Tensor& tensor) {
     return tensor.defined() ? of(tensor.device()) : *host_;
   }
-  Communicator& of(const at::Tensor& first, const Tensors& others) { return of(of(first), others); }
-  Communicator& of(Communicator& group, const Tensors& others) {
-    for (const at::Tensor& other : others) {
-      TRIREME_CHECK(!other.defined() || &of(other) == &group, "a call on group ", name(),
-                    " got tensors of the host and of its device; expected all on one of them");
+  Communicator& group_of(const Collective& call) {
+    if (call.borrowed) return of(call.borrowed->options.device());
+    Communicator& group = of(call.first_tensor());
+    for (const Tensors* list : {&call.outputs, &call.inputs}) {
+      for (const at::Tensor& other : *list) {
+        TRIREME_CHECK(!other.defined() || &of(other) == &group, "a call on group ", name(),
+                      " got tensors of the host and of its device; expected all on one of them");
+      }
     }
     return group;
   }
@@ -146,6 +87,70 @@ std::unique_ptr<Communicator> make_device_group(std::unique_ptr<Communicator> ho
 
 std::string name_on_device(const std::string& name, c10::DeviceType type) {
   return concat(name, "@", c10::DeviceTypeName(type, /*lower_case=*/true));
+}
+
+namespace {
+
+// Calls on_end(succeeded) when the first wait sees how `work` ends.
+class StagedMessage final : public Work {
+ public:
+  StagedMessage(WorkPtr work, std::function<void(bool)> on_end)
+      : work_(std::move(work)), on_end_(std::move(on_end)) {}
+
+  void wait() override {
+    watched([&] { return work_->wait(), true; });
+  }
+  bool wait_for(std::chrono::milliseconds limit) override {
+    return watched([&] { return work_->wait_for(limit); });
+  }
+  bool poll() override { return work_->poll(); }
+  void abort() override { work_->abort(); }
+  int source() const override { return work_->source(); }
+
+ private:
+  template <typename Wait>
+  bool watched(const Wait& wait) {
+    bool is_done = false;
+    try {
+      is_done = wait();
+    } catch (...) {
+      if (on_end_) std::exchange(on_end_, nullptr)(false);
+      throw;
+    }
+    if (is_done && on_end_) std::exchange(on_end_, nullptr)(true);
+    return is_done;
+  }
+
+  WorkPtr work_;
+  std::function<void(bool)> on_end_;
+};
+
+}  // namespace
+
+WorkPtr run_staged(Communicator& host, Collective message, std::function<void(bool)> on_end) {
+  const at::Tensor target = message.data;
+  const bool is_recv = message.kind == Collective::Kind::kRecv;
+  const bool is_background = message.options.background;
+  // Pinned, so that the copy to the device need not wait.
+  const at::Tensor copy =
+      is_recv ? at::empty(target.sizes(), target.options().device(at::kCPU).pinned_memory(true))
+              : target.to(at::kCPU);
+  message.data = copy;
+  WorkPtr work;
+  try {
+    work = host.run(std::move(message));
+  } catch (...) {
+    if (on_end) on_end(false);
+    throw;
+  }
+  work = std::make_shared<StagedMessage>(std::move(work), [=, on_end = std::move(on_end)](bool ok) {
+    // In the waiter's thread and on its current stream, so that what it launches next comes after
+    // the copy.
+    if (is_recv && ok) target.detach().copy_(copy, /*non_blocking=*/true);
+    if (on_end) on_end(ok);
+  });
+  if (!is_background) work->wait();
+  return work;
 }
 
 }  // namespace trireme::comm

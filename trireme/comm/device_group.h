@@ -1,6 +1,8 @@
-// A group of ranks that each have a device beside their host's memory, such as a GPU.
+// A group of ranks that each have a device beside their host's memory, such as a GPU, and the
+// messages of the device's tensors, which go through the host's memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,5 +26,11 @@ std::unique_ptr<Communicator> make_device_group(std::unique_ptr<Communicator> ho
 
 // The name of the device's part of group `name`, such as "world@cuda".
 std::string name_on_device(const std::string& name, c10::DeviceType type);
+
+// Like host.run() of a send or recv, for a tensor on another device. A received tensor has its
+// values for work that the current stream of the waiting thread is given after wait(). on_end is
+// called once, when a wait sees how the message ends.
+WorkPtr run_staged(Communicator& host, Collective message,
+                   std::function<void(bool succeeded)> on_end = {});
 
 }  // namespace trireme::comm

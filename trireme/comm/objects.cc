@@ -9,6 +9,8 @@
 namespace trireme::comm {
 namespace {
 
+// A length comes before its text, so that the buffers fit. A damaged one would be allocated; no
+// text that ranks exchange comes near this.
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 
 // Checks a length announced by `rank` before memory is allocated for it.
@@ -17,6 +19,7 @@ void check_length(Communicator& group, int rank, int64_t length) {
   const std::string reason =
       concat("rank ", rank, " of group ", group.name(), " announces a text of ", length,
              " bytes, expected at most ", kMostBytes, "; its memory or program is damaged");
+  // The others are on their way into the next collective.
   group.abort(reason);
   throw CommError(reason);
 }

@@ -11,11 +11,19 @@
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
+
+// A block is summed rank by rank into accumulators that stay in the first-level cache, and is
+// rounded once, when it is written. The compiler vectorises over elements and never over ranks, so
+// the order of an element's terms is the same for every size and instruction set. Two ranks without
+// a division need no accumulators; one pass over both is faster than blocks. The operations are
+// functors and not function pointers, so that each is compiled into its loop.
+
 namespace {
 
 template <typename T>
 constexpr bool kIsSmallFloat = std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>;
+// bf16 keeps 8 bits. Rounded after each term, a sum over many ranks would lose some of them.
 template <typename T>
 using Accumulator = std::conditional_t<kIsSmallFloat<T>, float, T>;
 
@@ -30,6 +38,16 @@ struct RealOf<c10::complex<T>> {
 };
 template <typename T>
 using Real = typename RealOf<T>::Type;
+
+// A sum's share. An integer's divisor may be beyond its own type, so it is divided in a wider one.
+template <typename A>
+TRIREME_INLINE A quotient(A sum, int divisor) {
+  if constexpr (std::is_integral_v<A>) {
+    return static_cast<A>(sum / static_cast<std::common_type_t<A, int>>(divisor));
+  } else {
+    return sum / static_cast<Real<A>>(divisor);
+  }
+}
 
 // Unsigned, so that integers wrap around instead of overflowing.
 template <typename T>
@@ -49,6 +67,7 @@ struct Sum {
 struct Product {
   template <typename T>
   TRIREME_INLINE T operator()(T a, T b) const {
+    // Two unsigned shorts would be multiplied as int, whose overflow is undefined.
     if constexpr (std::is_integral_v<T>) return static_cast<T>(wide(a) * wide(b));
     return a * b;
   }
@@ -132,11 +151,10 @@ TRIREME_INLINE void reduce(const Operands& operands, Operation operation, int di
       const T* values = static_cast<const T*>(operands.inputs[r]) + offset;
       for (int64_t i = 0; i < n; ++i) sums[i] = operation(sums[i], static_cast<A>(values[i]));
     }
-    if constexpr (!std::is_integral_v<T>) {
-      if (divisor > 1) {
-        for (int64_t i = 0; i < n; ++i) sums[i] = sums[i] / static_cast<Real<A>>(divisor);
-      }
+    if (divisor > 1) {
+      for (int64_t i = 0; i < n; ++i) sums[i] = quotient(sums[i], divisor);
     }
+    // While the sums are in the cache, instead of a copy by each further reader.
     for (void* out : operands.outs) {
       T* values = static_cast<T*>(out) + offset;
       for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(sums[i]);
@@ -180,10 +198,11 @@ TRIREME_MULTIVERSION void reduce_double(const Operands& operands, ReduceOp opera
   reduce_as<double>(operands, operation);
 }
 
+// A sum that is passed from host to host is divided once, by the last host.
 template <typename T>
 void divide_as(void* data, int64_t count, int divisor) {
   T* values = static_cast<T*>(data);
-  for (int64_t i = 0; i < count; ++i) values[i] = values[i] / static_cast<Real<T>>(divisor);
+  for (int64_t i = 0; i < count; ++i) values[i] = quotient(values[i], divisor);
 }
 
 }  // namespace
@@ -191,6 +210,14 @@ void divide_as(void* data, int64_t count, int divisor) {
 void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divisor) {
   using c10::ScalarType;
   switch (dtype) {
+    case ScalarType::Byte: return divide_as<uint8_t>(data, count, divisor);
+    case ScalarType::Char: return divide_as<int8_t>(data, count, divisor);
+    case ScalarType::Short: return divide_as<int16_t>(data, count, divisor);
+    case ScalarType::Int: return divide_as<int32_t>(data, count, divisor);
+    case ScalarType::Long: return divide_as<int64_t>(data, count, divisor);
+    case ScalarType::UInt16: return divide_as<uint16_t>(data, count, divisor);
+    case ScalarType::UInt32: return divide_as<uint32_t>(data, count, divisor);
+    case ScalarType::UInt64: return divide_as<uint64_t>(data, count, divisor);
     case ScalarType::Float: return divide_as<float>(data, count, divisor);
     case ScalarType::Double: return divide_as<double>(data, count, divisor);
     case ScalarType::ComplexFloat: return divide_as<c10::complex<float>>(data, count, divisor);
@@ -209,19 +236,26 @@ const char* name_of(ReduceOp operation) {
 
 void check_reducible(c10::ScalarType dtype, ReduceOp operation) {
   using c10::ScalarType;
-  static constexpr ScalarType kKnown[] = {
-      ScalarType::Bool,   ScalarType::Byte,         ScalarType::Char,         ScalarType::Short,
-      ScalarType::Int,    ScalarType::Long,         ScalarType::UInt16,       ScalarType::UInt32,
-      ScalarType::UInt64, ScalarType::Half,         ScalarType::BFloat16,     ScalarType::Float,
-      ScalarType::Double, ScalarType::ComplexFloat, ScalarType::ComplexDouble};
-  bool supported = std::ranges::find(kKnown, dtype) != std::end(kKnown);
+  // A bit per dtype, because every reduction asks.
+  static constexpr uint64_t kKnown = [] {
+    uint64_t bits = 0;
+    for (const ScalarType known :
+         {ScalarType::Bool, ScalarType::Byte, ScalarType::Char, ScalarType::Short, ScalarType::Int,
+          ScalarType::Long, ScalarType::UInt16, ScalarType::UInt32, ScalarType::UInt64,
+          ScalarType::Half, ScalarType::BFloat16, ScalarType::Float, ScalarType::Double,
+          ScalarType::ComplexFloat, ScalarType::ComplexDouble}) {
+      bits |= uint64_t{1} << static_cast<int>(known);
+    }
+    return bits;
+  }();
+  bool supported = ((kKnown >> static_cast<int>(dtype)) & 1) != 0;
   const bool is_integral = c10::isIntegralType(dtype, /*includeBool=*/true);
   switch (operation) {
     case ReduceOp::kSum:
     case ReduceOp::kProduct: break;
     case ReduceOp::kMin:
     case ReduceOp::kMax: supported &= !c10::isComplexType(dtype); break;
-    case ReduceOp::kAverage: supported &= !is_integral; break;
+    case ReduceOp::kAverage: supported &= dtype != ScalarType::Bool; break;
     case ReduceOp::kBitAnd:
     case ReduceOp::kBitOr:
     case ReduceOp::kBitXor: supported &= is_integral; break;
@@ -254,4 +288,4 @@ void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* con
   }
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -8,61 +8,17 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm::inline internal {
-
-void check_cpu_tensor(const char* operation, const at::Tensor& tensor) {
-  TRIREME_CHECK(tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided, operation,
-                ": got ",
-                tensor.defined() ? concat("a tensor on ", tensor.device()) : "an undefined tensor",
-                "; expected a dense CPU tensor");
-}
-
-void check_rank(const char* operation, const Communicator& group, int root) {
-  TRIREME_CHECK(root >= 0 && root < group.size(), operation, ": rank ", root, " is not in group ",
-                group.name(), " of ", group.size(), " ranks");
-}
-
-void check_peer(const char* operation, const Communicator& group, int peer) {
-  check_rank(operation, group, peer);
-  TRIREME_CHECK(peer != group.rank(), operation, ": rank ", peer,
-                " is this rank; expected another");
-}
-
-void check_source(const char* operation, const Communicator& group, int peer) {
-  if (peer != kAnySource) check_peer(operation, group, peer);
-}
-
-void check_one_a_rank(const char* operation, const Communicator& group,
-                      const std::vector<at::Tensor>& tensors) {
-  TRIREME_CHECK(tensors.size() == static_cast<size_t>(group.size()), operation, ": got ",
-                tensors.size(), " tensors, expected one for each of the ", group.size(),
-                " ranks of group ", group.name());
-  for (const at::Tensor& tensor : tensors) check_cpu_tensor(operation, tensor);
-}
-
-void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
-                  const at::Tensor& like) {
-  for (const at::Tensor& tensor : tensors) {
-    TRIREME_CHECK(tensor.scalar_type() == like.scalar_type(), operation, ": got tensors of ",
-                  c10::toString(tensor.scalar_type()), " and ", c10::toString(like.scalar_type()),
-                  "; expected one dtype");
-  }
-}
-
-void check_own_block(const char* operation, const Communicator& group,
-                     const std::vector<at::Tensor>& blocks, const at::Tensor& own) {
-  check_dtypes(operation, blocks, own);
-  const at::Tensor& block = blocks[group.rank()];
-  TRIREME_CHECK(block.nbytes() == own.nbytes(), operation, ": this rank's own tensor has ",
-                own.nbytes(), " bytes and its block of the list ", block.nbytes());
-}
+namespace trireme::comm {
 
 uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const at::Tensor& tensor : tensors) {
     hash = (hash ^ static_cast<uint64_t>(tensor.nbytes())) * 0x100000001b3;
+    // A product carries bits only upwards. The shift brings them down again, so that sizes which
+    // differ only in their high bits differ everywhere.
     hash ^= hash >> 29;
   }
+  // 0 stands for a call without blocks.
   return hash | 1;
 }
 
@@ -73,9 +29,9 @@ int64_t total_elements(const std::vector<at::Tensor>& tensors) {
 }
 
 void FlatTensor::commit() const {
-  if (contiguous_.is_same(tensor_)) return;
+  if (!is_copy()) return;
   const c10::NoGradGuard no_grad;
-  tensor_.copy_(contiguous_);
+  tensor_->copy_(copy_);
 }
 
 Few<std::span<std::byte>> FlatTensors::bytes() const {
@@ -100,6 +56,11 @@ void FlatTensors::commit() const {
   for (const FlatTensor& item : items_) item.commit();
 }
 
+void FlatCollective::commit(const Collective& call, int rank) const {
+  outputs.commit();
+  if (call.writes_data(rank)) data.commit();
+}
+
 at::Tensor flat_of(const at::Tensor& tensor) { return tensor.detach().contiguous().view({-1}); }
 
 std::vector<at::Tensor> flat_of(const std::vector<at::Tensor>& tensors) {
@@ -118,6 +79,7 @@ std::vector<int> members_of_split(Communicator& group, int color, int key, c10::
     const at::Tensor values = all[rank].cpu();
     if (values[0].item<int64_t>() == color) members.emplace_back(values[1].item<int64_t>(), rank);
   }
+  // Equal keys keep the order of ranks, as in MPI_Comm_split.
   std::ranges::sort(members);
   std::vector<int> ranks;
   for (const auto& [_, rank] : members) ranks.push_back(rank);
@@ -137,4 +99,4 @@ std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count) {
   return blocks;
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -1,5 +1,5 @@
-// Checks of a call's tensors, made before anything is sent, and the contiguous memory behind them.
-// Never communicates, except for members_of_split().
+// A call's tensors: their sizes, and the contiguous memory behind them. Never communicates, except
+// for members_of_split().
 #pragma once
 
 #include <cstddef>
@@ -9,56 +9,48 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/MaybeOwned.h>
 #include <c10/util/SmallVector.h>
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::comm::inline internal {
-
-// Throws: ConfigError unless `tensor` is a dense CPU tensor
-void check_cpu_tensor(const char* operation, const at::Tensor& tensor);
-// Throws: ConfigError unless `root` is a rank of `group`
-void check_rank(const char* operation, const Communicator& group, int root);
-// Throws: ConfigError unless `peer` is another rank of `group`
-void check_peer(const char* operation, const Communicator& group, int peer);
-// The same, but accepts kAnySource.
-void check_source(const char* operation, const Communicator& group, int peer);
-// Throws: ConfigError unless there is one tensor for each rank of `group`, all on the CPU
-void check_one_a_rank(const char* operation, const Communicator& group,
-                      const std::vector<at::Tensor>& tensors);
-// Throws: ConfigError unless all have `like`'s dtype
-void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
-                  const at::Tensor& like);
-
-// blocks: one per rank. own: this rank's input or output.
-// Throws: ConfigError unless all blocks have the dtype of `own`, and this rank's block has its size
-//         in bytes
-void check_own_block(const char* operation, const Communicator& group,
-                     const std::vector<at::Tensor>& blocks, const at::Tensor& own);
+namespace trireme::comm {
 
 // For calls whose ranks must agree on each block's size, not just on the sum. Never 0.
 uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors);
 int64_t total_elements(const std::vector<at::Tensor>& tensors);
 
 // Contiguous memory for a tensor that an operation reads or writes: the tensor itself, or a copy.
-// commit() writes the copy back.
+// commit() writes the copy back. An undefined tensor has none.
 class FlatTensor {
  public:
-  explicit FlatTensor(at::Tensor tensor)
-      : tensor_(std::move(tensor)), contiguous_(tensor_.contiguous()) {}
+  // Borrows: somebody else keeps the tensor meanwhile. Counting references is a good part of the
+  // time of a small all_reduce.
+  explicit FlatTensor(const at::Tensor& tensor)
+      : FlatTensor(c10::MaybeOwned<at::Tensor>::borrowed(tensor)) {}
+  explicit FlatTensor(at::Tensor&& tensor)
+      : FlatTensor(c10::MaybeOwned<at::Tensor>::owned(std::move(tensor))) {}
   std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(contiguous_.data_ptr()), contiguous_.nbytes()};
+    return {static_cast<std::byte*>(contiguous().data_ptr()), contiguous().nbytes()};
   }
   std::span<const std::byte> const_bytes() const {
-    return {static_cast<const std::byte*>(contiguous_.const_data_ptr()), contiguous_.nbytes()};
+    return {static_cast<const std::byte*>(contiguous().const_data_ptr()), contiguous().nbytes()};
   }
-  const at::Tensor& contiguous() const { return contiguous_; }         // in the tensor's shape
-  at::Tensor flat() const { return contiguous_.detach().view({-1}); }  // [numel], a view
+  bool is_copy() const { return copy_.defined(); }
+  // In the tensor's shape.
+  const at::Tensor& contiguous() const { return is_copy() ? copy_ : *tensor_; }
+  at::Tensor flat() const {  // [numel], a view
+    return tensor_->defined() ? contiguous().detach().view({-1}) : *tensor_;
+  }
   void commit() const;
 
  private:
-  at::Tensor tensor_;
-  at::Tensor contiguous_;
+  explicit FlatTensor(c10::MaybeOwned<at::Tensor> tensor) : tensor_(std::move(tensor)) {
+    if (tensor_->defined() && !tensor_->is_contiguous()) copy_ = tensor_->contiguous();
+  }
+
+  c10::MaybeOwned<at::Tensor> tensor_;
+  at::Tensor copy_;  // undefined when the tensor is contiguous
 };
 
 // One entry per rank. A few ranks need no allocation.
@@ -80,6 +72,24 @@ class FlatTensors {
   Few<FlatTensor> items_;
 };
 
+// Contiguous memory for all tensors of a collective, which must live as long.
+struct FlatCollective {
+  explicit FlatCollective(const Collective& call)
+      : data(call.data), outputs(call.outputs), inputs(call.inputs) {}
+  // Writes back what `rank` finds new when `call`, the same, is done.
+  void commit(const Collective& call, int rank) const;
+
+  FlatTensor data;
+  FlatTensors outputs;
+  FlatTensors inputs;
+};
+
+// One flat tensor per rank, this one included; undefined: nothing.
+struct Moves {
+  std::vector<at::Tensor> to;
+  std::vector<at::Tensor> from;
+};
+
 // Contiguous versions, each [numel], of tensors that an operation only reads.
 at::Tensor flat_of(const at::Tensor& tensor);
 std::vector<at::Tensor> flat_of(const std::vector<at::Tensor>& tensors);
@@ -95,4 +105,4 @@ std::vector<int> members_of_split(Communicator& group, int color, int key,
 // Views of flat [n] as `count` blocks. Their lengths differ by at most one; longer ones come first.
 std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count);
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -1,9 +1,12 @@
 // This rank's microbatches of a step. Step s holds the source's step_size(s) samples from
-// step_sample(s) on. The layout only decides which rank reads which of them.
+// step_sample(s) on. The layout only decides which rank reads which of them. The order of the
+// samples is a pure function of (seed, position), so every layout and every resume sees the same
+// samples in the same order. It holds no position.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,12 +15,41 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/base/choice.h"
-#include "trireme/dataset/sample_order.h"
+#include "trireme/base/random/random.h"
 #include "trireme/dataset/source.h"
 
 namespace trireme::dataset {
 
-// What becomes of an epoch's last samples when the global batch does not divide the data.
+// Samples of a source in shards that are shuffled together, within an epoch.
+inline constexpr int64_t kShuffleWindow = 4096;
+
+// Thread safe.
+class SampleOrder {
+ public:
+  // Each epoch visits all `size` samples in its own order, or if not shuffled, by index.
+  // shards: the sizes of the source's parts, see Source::shard_sizes(); empty: any sample may
+  //         follow any other. Otherwise an epoch takes the shards in its own order, each from its
+  //         beginning, and shuffles windows of `window` samples of that sequence; so its reads stay
+  //         within few shards for a while.
+  SampleOrder(int64_t size, uint64_t seed, bool shuffle, std::vector<int64_t> shards = {},
+              int64_t window = kShuffleWindow);
+
+  int64_t size() const { return size_; }
+  // The index of sample n. n counts over all ranks from the run's first step on.
+  int64_t index(int64_t n) const;
+  // The random numbers of sample n, for its augmentation.
+  RandomKey augmentation(int64_t n) const;
+
+ private:
+  class Shards;
+
+  int64_t size_;
+  uint64_t seed_;
+  bool shuffle_;
+  std::shared_ptr<const Shards> shards_;  // null without shards
+};
+
+// Use of an epoch's last samples when the global batch does not divide the data.
 enum class LastBatch {
   kFill,  // a batch continues in the next epoch
   kKeep,  // the epoch's last batch is smaller
@@ -40,8 +72,10 @@ struct BatchOptions {
   bool shuffle = true;  // false for evaluation: samples in the source's order, not augmented
   LastBatch last_batch = LastBatch::kFill;
   // A sample that the source refuses with ConfigError is replaced by the source's next one, up to
-  // so many in a row. 0: its error passes through.
+  // this many in a row. 0: the error is passed on.
   int64_t most_replaced = 0;
+  // false: a rank reads M microbatches that follow each other. true: ranks read one in turn.
+  bool in_turn = false;
 };
 
 // The samples of one forward.
@@ -75,7 +109,8 @@ class BatchLoader {
   int data_rank() const { return options_.data_rank; }
 
   // The position in the order of the first sample of microbatch `index`. Ranks hold contiguous
-  // blocks: step_sample(step) + (rank*M + index) * micro_batch.
+  // blocks: step_sample(step) + (rank*M + index) * micro_batch. Or, in_turn:
+  // step_sample(step) + (index*data_size + rank) * micro_batch.
   int64_t first_sample(int64_t step, int64_t index) const;
 
   // Shapes:  -> each tensor [micro_batch, ...]; uneven or kKeep: [0 to micro_batch, ...]

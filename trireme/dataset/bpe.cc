@@ -6,14 +6,23 @@
 #include <unordered_map>
 
 #include "trireme/base/error.h"
-#include "trireme/dataset/utf8.h"
+#include "trireme/dataset/documents.h"
 
 #ifdef TRIREME_HAVE_SENTENCEPIECE
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
+#include <protozero/pbf_reader.hpp>
 #endif
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
+
+// Words are encoded one by one, each distinct one once in a call. That is right only where no piece
+// of the model crosses from one word to the next, so the pieces are looked at first (Cut). Only
+// models of BPE are cut at all, since a unigram model compares rounded sums over its whole text.
+// SentencePiece changes text by itself in several ways. So bytes that are appended to the model
+// switch normalisation off, what is not plain text goes to the byte tokens, and each result must
+// spell its word. One that does not becomes bytes as well.
+
 #ifndef TRIREME_HAVE_SENTENCEPIECE
 
 namespace {
@@ -36,8 +45,38 @@ using sentencepiece::SentencePieceTrainer;
 
 constexpr std::string_view kSpace = "\u2581";  // how a piece spells a space
 constexpr size_t kMaxSentenceBytes = 4000;
-constexpr size_t kMaxWordBytes = 16384;
+constexpr size_t kMaxCachedWordBytes = 128;
 constexpr size_t kMaxCachedWords = 1 << 16;
+
+// Where a text may be cut so that its parts have the tokens of the whole.
+enum class Cut {
+  kBeforeSpaces,  // no piece has a space behind another character
+  kBehindSpaces,  // no piece has another character behind a space (treat_whitespace_as_suffix)
+  kNowhere,
+};
+
+// Whether ModelProto.trainer_spec.model_type of a serialized model says BPE. Only merges of pairs
+// are decided without regard to the text around them: a unigram model compares sums of rounded
+// scores that begin where its text begins.
+bool is_bpe_model(std::string_view model) {
+  constexpr uint32_t kTrainerSpec = 2, kModelType = 3;
+  constexpr uint64_t kBpe = 2;
+  uint64_t type = 1;  // unigram, the default
+  for (protozero::pbf_reader parts(model.data(), model.size()); parts.next();) {
+    if (parts.tag() != kTrainerSpec) {
+      parts.skip();
+      continue;
+    }
+    for (protozero::pbf_reader spec = parts.get_message(); spec.next();) {
+      if (spec.tag() == kModelType) {
+        type = static_cast<uint64_t>(spec.get_enum());
+      } else {
+        spec.skip();
+      }
+    }
+  }
+  return type == kBpe;
+}
 
 // SentencePiece prints to stderr; 4 is above its highest level.
 void silence() {
@@ -93,6 +132,11 @@ class BpeTokenizer : public Tokenizer {
     TRIREME_CHECK(end_of_document_ >= 0,
                   "tokenizer model has no end-of-document (eos) piece: train it with an eos_id");
     read_pieces();
+    try {
+      cut_ = is_bpe_model(model_) ? cut_of_pieces() : Cut::kNowhere;
+    } catch (const protozero::exception& error) {
+      throw ConfigError(concat("tokenizer model is damaged: ", error.what()));
+    }
   }
 
   TokenizerKind kind() const override { return TokenizerKind::kBpe; }
@@ -106,11 +150,7 @@ class BpeTokenizer : public Tokenizer {
     WordCache cache;
     while (!text.empty()) {
       const size_t plain = plain_prefix(text);
-      for (size_t begin = 0; begin < plain;) {
-        const std::string_view word = first_word(text.substr(begin, plain - begin));
-        encode_word(word, cache, tokens);
-        begin += word.size();
-      }
+      encode_plain(text.substr(0, plain), cut_, cache, tokens);
       text.remove_prefix(plain);
       if (text.empty()) break;
       tokens.push_back(byte_tokens_[static_cast<unsigned char>(text[0])]);
@@ -161,15 +201,41 @@ class BpeTokenizer : public Tokenizer {
     return text.append(piece);
   }
 
-  // Spaces and the text after them up to the next space. No piece crosses that border, so words can
-  // be encoded one by one, each distinct word once.
-  static std::string_view first_word(std::string_view text) {
-    const size_t letters = std::min(text.find_first_not_of(' '), text.size());
-    const size_t end = std::min(text.find(' ', letters), text.size());
-    return text.substr(0, cut_length(text.substr(0, end), kMaxWordBytes));
+  Cut cut_of_pieces() const {
+    bool has_before = false, has_behind = false;
+    for (const std::string& piece : pieces_) {
+      for (size_t i = 1; i < piece.size(); ++i) {
+        has_before |= piece[i] == ' ' && piece[i - 1] != ' ';
+        has_behind |= piece[i] != ' ' && piece[i - 1] == ' ';
+      }
+    }
+    if (!has_before) return Cut::kBeforeSpaces;
+    return has_behind ? Cut::kNowhere : Cut::kBehindSpaces;
   }
 
-  void encode_word(std::string_view word, WordCache& cache, std::vector<int32_t>& tokens) const {
+  static std::string_view first_word(std::string_view text, Cut cut) {
+    if (cut == Cut::kNowhere) return text;
+    size_t end = 0;
+    if (cut == Cut::kBeforeSpaces) {
+      end = text.find(' ', text.find_first_not_of(' '));
+    } else {
+      end = text.find_first_not_of(' ', text.find(' '));
+    }
+    return text.substr(0, end);
+  }
+
+  // Word by word, each distinct one once.
+  void encode_plain(std::string_view text, Cut cut, WordCache& cache,
+                    std::vector<int32_t>& tokens) const {
+    for (; !text.empty();) {
+      const std::string_view word = first_word(text, cut);
+      encode_word(word, cut, cache, tokens);
+      text.remove_prefix(word.size());
+    }
+  }
+
+  void encode_word(std::string_view word, Cut cut, WordCache& cache,
+                   std::vector<int32_t>& tokens) const {
     const auto cached = cache.find(word);
     if (cached != cache.end()) {
       tokens.insert(tokens.end(), cached->second.begin(), cached->second.end());
@@ -178,11 +244,15 @@ class BpeTokenizer : public Tokenizer {
     std::vector<int> ids;
     const bool encoded = processor_.Encode(word, &ids).ok();
     if (!encoded || !spells(ids, word)) {
+      // Only the words that it has no tokens for become bytes.
+      if (cut == Cut::kNowhere) return encode_plain(word, Cut::kBeforeSpaces, cache, tokens);
       ids.clear();
       for (const char c : word) ids.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
     }
     tokens.insert(tokens.end(), ids.begin(), ids.end());
-    if (cache.size() < kMaxCachedWords) cache.emplace(word, std::move(ids));
+    if (word.size() <= kMaxCachedWordBytes && cache.size() < kMaxCachedWords) {
+      cache.emplace(word, std::move(ids));
+    }
   }
 
   bool spells(const std::vector<int>& ids, std::string_view word) const {
@@ -199,6 +269,7 @@ class BpeTokenizer : public Tokenizer {
   std::vector<std::string> pieces_;       // the bytes each token stands for
   std::array<int32_t, 256> byte_tokens_;  // the token of each byte
   int32_t end_of_document_ = -1;
+  Cut cut_ = Cut::kNowhere;
 };
 
 // SentencePiece's messages name its own flags and source lines. Rewords the two that concern users:
@@ -246,6 +317,8 @@ std::string train_bpe(const std::function<std::string()>& next_text, int64_t voc
   TRIREME_CHECK(!sentences.done(), "no text to train a bpe tokenizer on: the input holds no valid ",
                 "UTF-8; use --tokenizer bytes");
   std::string model;
+  // The library reads a fraction in the program's locale, so character_coverage keeps its default,
+  // 0.9995.
   const auto status = SentencePieceTrainer::Train(
       std::unordered_map<std::string, std::string>{
           {"model_type", "bpe"},
@@ -256,7 +329,6 @@ std::string train_bpe(const std::function<std::string()>& next_text, int64_t voc
           {"remove_extra_whitespaces", "false"},
           {"allow_whitespace_only_pieces", "true"},
           {"split_digits", "true"},
-          {"character_coverage", "0.9995"},
           {"max_sentence_length", std::to_string(kMaxSentenceBytes + 4)},
           // The trainer treats a tab as a border between words, so tabs get their own pieces.
           {"user_defined_symbols", "\t,\t\t,\t\t\t\t"},
@@ -273,4 +345,4 @@ std::string train_bpe(const std::function<std::string()>& next_text, int64_t voc
 
 #endif
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -10,7 +10,7 @@
 
 #include "trireme/dataset/tokenizer.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // Whether this build has SentencePiece.
 bool bpe_available();
@@ -23,6 +23,9 @@ bool bpe_available();
 // Source: Sennrich et al. 2016, arXiv:1508.07909
 std::string train_bpe(const std::function<std::string()>& next_text, int64_t vocab_size);
 
+// Takes models of every kind: BPE, unigram, words and characters. Text without what is said above
+// has the tokens that SentencePiece gives it as a whole, whatever its length. One call holds some
+// 100 bytes for each byte of it at most.
 // Throws: ConfigError when the model is damaged, or lacks the byte pieces or the end-of-document
 //         (eos) piece
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string model);
@@ -35,4 +38,4 @@ struct BpeSpecialPieces {
 // Throws: ConfigError when the model is damaged
 BpeSpecialPieces bpe_special_pieces(const std::string& model);
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

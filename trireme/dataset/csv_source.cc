@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <deque>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -10,20 +12,28 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/base/words.h"
+#include "trireme/dataset/file/as_config_error.h"
 
 namespace trireme::dataset {
+
+// The text is cut into rows three times, because no row is kept: cells as strings took 25 times the
+// memory of the file. The first pass finds the columns of numbers, which are known only at the end,
+// as every cell must be one. The second collects the names of categories, and the third the values.
+// Names are sorted, so that a category's number does not depend on the order of rows. A validation
+// file takes columns and categories from the training's and may not bring its own.
+
 namespace {
 
 constexpr size_t kMostColumns = size_t{1} << 16;
 
 struct Row {
-  int64_t line = 0;  // where it begins
-  std::vector<std::string> cells{};
+  int64_t line = 0;                       // where it begins
+  std::vector<std::string_view> cells{};  // valid until the reader's next row
 };
 
 // Cuts a text into rows. A cell in double quotes may hold separators, line ends and doubled quotes.
+// Keeps no rows: as strings they take many times the memory of the text.
 class Reader {
  public:
   Reader(std::string_view text, char separator, std::string path)
@@ -37,6 +47,7 @@ class Reader {
     if (at_ >= text_.size()) return false;
     row.line = line_;
     row.cells.clear();
+    unquoted_.clear();
     while (true) {
       row.cells.push_back(cell());
       TRIREME_CHECK(row.cells.size() <= kMostColumns, path_, ":", row.line, ": more than ",
@@ -58,11 +69,11 @@ class Reader {
 
   bool ends_cell(char c) const { return c == separator_ || c == '\n' || c == '\r'; }
 
-  std::string cell() {
+  std::string_view cell() {
     if (at_ >= text_.size() || text_[at_] != '"') {
       const size_t begin = at_;
       while (at_ < text_.size() && !ends_cell(text_[at_])) ++at_;
-      return std::string(text_.substr(begin, at_ - begin));
+      return text_.substr(begin, at_ - begin);
     }
     const int64_t begin_line = line_;
     std::string value;
@@ -76,7 +87,7 @@ class Reader {
         ++at_;
         TRIREME_CHECK(at_ >= text_.size() || ends_cell(text_[at_]), path_, ":", line_,
                       ": text after a closing quote; double the quotes inside a cell");
-        return value;
+        return unquoted_.emplace_back(std::move(value));
       }
     }
     throw ConfigError(concat(path_, ":", begin_line, ": a quote is not closed"));
@@ -87,6 +98,7 @@ class Reader {
   std::string path_;
   size_t at_ = 0;
   int64_t line_ = 1;
+  std::deque<std::string> unquoted_;  // cells of the row, whose addresses stay
 };
 
 std::optional<double> parse_number(std::string_view text) {
@@ -96,15 +108,17 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
-std::vector<std::string> sorted_names(const std::vector<Row>& rows, size_t column) {
-  std::set<std::string> names;
-  for (const Row& row : rows) names.insert(row.cells[column]);
-  return {names.begin(), names.end()};
+using Names = std::set<std::string, std::less<>>;
+
+void add_name(std::string_view name, Names& names) {
+  if (!names.contains(name)) names.emplace(name);
 }
 
-bool is_of_numbers(const std::vector<Row>& rows, size_t column) {
-  return std::ranges::all_of(
-      rows, [&](const Row& row) { return parse_number(row.cells[column]).has_value(); });
+std::vector<std::string> sorted(Names names) {
+  std::vector<std::string> all;
+  all.reserve(names.size());
+  while (!names.empty()) all.push_back(std::move(names.extract(names.begin()).value()));
+  return all;
 }
 
 // The place of a cell in the file, for messages.
@@ -113,7 +127,7 @@ struct Place {
   const Row& row;
   const std::string& column;
   size_t index;
-  const std::string& text() const { return row.cells[index]; }
+  std::string_view text() const { return row.cells[index]; }
   std::string where() const { return concat(path, ":", row.line, ": ", shown(column)); }
 };
 
@@ -124,26 +138,49 @@ float number_at(const Place& place) {
   return static_cast<float>(*value);
 }
 
-int64_t category_at(const Place& place, const std::vector<std::string>& categories) {
-  const auto found = std::ranges::lower_bound(categories, place.text());
+int32_t category_at(const Place& place, const std::vector<std::string>& categories) {
+  const auto found = std::ranges::lower_bound(categories, place.text(), std::less<>());
   TRIREME_CHECK(found != categories.end() && *found == place.text(), place.where(), " is \"",
                 shown(place.text()), "\", which the training data does not have");
-  return found - categories.begin();
+  return static_cast<int32_t>(found - categories.begin());
 }
 
-std::vector<Row> read_rows(Reader& reader, const Row& header, const std::string& path) {
-  std::vector<Row> rows;
-  for (Row row; reader.next(row);) {
-    TRIREME_CHECK(row.cells.size() == header.cells.size(), path, ":", row.line, " has ",
-                  row.cells.size(), " cells; expected ", header.cells.size(),
-                  ", as in its first line");
-    for (size_t i = 0; i < row.cells.size(); ++i) {
-      TRIREME_CHECK(!row.cells[i].empty(), path, ":", row.line, ": ", shown(header.cells[i]),
-                    " is empty; fill the cell or leave the row out");
-    }
-    rows.push_back(row);
+void check_row(const Row& row, const std::vector<std::string>& header, const std::string& path) {
+  TRIREME_CHECK(row.cells.size() == header.size(), path, ":", row.line, " has ", row.cells.size(),
+                " cells; expected ", header.size(), ", as in its first line");
+  for (size_t i = 0; i < row.cells.size(); ++i) {
+    TRIREME_CHECK(!row.cells[i].empty(), path, ":", row.line, ": ", shown(header[i]),
+                  " is empty; fill the cell or leave the row out");
   }
-  return rows;
+}
+
+// A survey of a table: its rows, its non-numeric columns, and the names in them.
+struct Survey {
+  int64_t num_rows = 0;
+  std::vector<bool> is_category;
+  std::vector<std::vector<std::string>> names;
+};
+
+// Reads the rows twice: before the end, a column of numbers is not known to be one.
+// target: a column whose names are wanted whatever they are, if any
+Survey survey(const Reader& below_header, const std::vector<std::string>& header,
+              const std::string& path, std::optional<size_t> target) {
+  Survey found{.is_category = std::vector<bool>(header.size())};
+  Row row;
+  for (Reader reader = below_header; reader.next(row); ++found.num_rows) {
+    check_row(row, header, path);
+    for (size_t i = 0; i < header.size(); ++i) {
+      if (!found.is_category[i]) found.is_category[i] = !parse_number(row.cells[i]);
+    }
+  }
+  std::vector<Names> names(header.size());
+  for (Reader reader = below_header; reader.next(row);) {
+    for (size_t i = 0; i < header.size(); ++i) {
+      if (found.is_category[i] || i == target) add_name(row.cells[i], names[i]);
+    }
+  }
+  for (Names& of_column : names) found.names.push_back(sorted(std::move(of_column)));
+  return found;
 }
 
 }  // namespace
@@ -153,40 +190,49 @@ CsvSource::CsvSource(const std::filesystem::path& path, const CsvOptions& option
   const std::string name = path.string();
   const std::string text = as_config_error([&] { return read_file(path, options.max_bytes); });
   Reader reader(text, options.separator, name);
-  Row header;
-  TRIREME_CHECK(reader.next(header), name, " is empty; expected a line of column names");
-  const auto target = std::ranges::find(header.cells, options.target);
-  TRIREME_CHECK(target != header.cells.end(), name, " has no column \"", shown(options.target),
+  Row row;
+  TRIREME_CHECK(reader.next(row), name, " is empty; expected a line of column names");
+  const std::vector<std::string> header(row.cells.begin(), row.cells.end());
+  const auto target = std::ranges::find(header, options.target);
+  TRIREME_CHECK(target != header.end(), name, " has no column \"", shown(options.target),
                 "\"; expected it among the names in its first line");
-  const auto target_index = static_cast<size_t>(target - header.cells.begin());
-  const std::vector<Row> rows = read_rows(reader, header, name);
-  TRIREME_CHECK(!rows.empty(), name, " has no rows below its column names");
-  num_rows_ = std::ssize(rows);
+  const auto target_index = static_cast<size_t>(target - header.begin());
+  Survey found = survey(reader, header, name,
+                        options.is_class ? std::optional<size_t>(target_index) : std::nullopt);
+  TRIREME_CHECK(found.num_rows > 0, name, " has no rows below its column names");
+  num_rows_ = found.num_rows;
 
   if (like != nullptr) {
     numbers_ = like->numbers_;
     categories_ = like->categories_;
     const auto find = [&](Column& column) {
-      const auto found = std::ranges::find(header.cells, column.name);
-      TRIREME_CHECK(found != header.cells.end(), name, " has no column \"", shown(column.name),
+      const auto at = std::ranges::find(header, column.name);
+      TRIREME_CHECK(at != header.end(), name, " has no column \"", shown(column.name),
                     "\", which the training data has");
-      column.index = static_cast<size_t>(found - header.cells.begin());
+      column.index = static_cast<size_t>(at - header.begin());
     };
     std::ranges::for_each(numbers_, find);
     std::ranges::for_each(categories_, find);
   } else {
-    for (size_t i = 0; i < header.cells.size(); ++i) {
+    for (size_t i = 0; i < header.size(); ++i) {
       if (i == target_index) continue;
-      Column column{.name = header.cells[i], .index = i};
-      const bool has_numbers = is_of_numbers(rows, i);
-      if (!has_numbers) column.categories = sorted_names(rows, i);
-      (has_numbers ? numbers_ : categories_).push_back(std::move(column));
+      Column column{.name = header[i], .index = i};
+      if (found.is_category[i]) column.categories = std::move(found.names[i]);
+      (found.is_category[i] ? categories_ : numbers_).push_back(std::move(column));
     }
   }
   if (options.is_class)
-    classes_ = like != nullptr ? like->classes_ : sorted_names(rows, target_index);
+    if (like != nullptr) {
+      classes_ = like->classes_;
+    } else {
+      classes_ = std::move(found.names[target_index]);
+    }
 
-  for (const Row& row : rows) {
+  const auto rows = static_cast<size_t>(num_rows_);
+  values_.reserve(rows * numbers_.size());
+  codes_.reserve(rows * categories_.size());
+  (options.is_class ? target_class_.reserve(rows) : target_value_.reserve(rows));
+  while (reader.next(row)) {
     for (const Column& column : numbers_) {
       values_.push_back(number_at({name, row, column.name, column.index}));
     }
@@ -204,15 +250,14 @@ CsvSource::CsvSource(const std::filesystem::path& path, const CsvOptions& option
 
 NamedTensors CsvSource::get(int64_t index, std::optional<RandomKey> /*augmentation*/) const {
   TRIREME_ASSERT(index >= 0 && index < num_rows_, "row ", index, " of ", num_rows_);
-  const auto copy = [index](const auto& all, int64_t width, at::ScalarType dtype) {
+  const auto copy = [index](const auto& all, auto type, int64_t width, at::ScalarType dtype) {
     at::Tensor row = at::empty({width}, dtype);
-    std::copy_n(all.begin() + index * width, width,
-                row.mutable_data_ptr<typename std::decay_t<decltype(all)>::value_type>());
+    std::copy_n(all.begin() + index * width, width, row.mutable_data_ptr<decltype(type)>());
     return row;
   };
-  NamedTensors sample = {{"x", copy(values_, num_numbers(), at::kFloat)}};
+  NamedTensors sample = {{"x", copy(values_, float(), num_numbers(), at::kFloat)}};
   if (!categories_.empty()) {
-    sample.emplace_back("categories", copy(codes_, std::ssize(categories_), at::kLong));
+    sample.emplace_back("categories", copy(codes_, int64_t(), std::ssize(categories_), at::kLong));
   }
   const bool is_class = !target_class_.empty();
   const at::Tensor y = at::empty({}, is_class ? at::kLong : at::kFloat);
@@ -224,12 +269,6 @@ NamedTensors CsvSource::get(int64_t index, std::optional<RandomKey> /*augmentati
   }
   sample.emplace_back("y", y);
   return sample;
-}
-
-std::vector<int64_t> CsvSource::category_sizes() const {
-  std::vector<int64_t> sizes;
-  for (const Column& column : categories_) sizes.push_back(std::ssize(column.categories));
-  return sizes;
 }
 
 }  // namespace trireme::dataset

@@ -24,7 +24,7 @@ struct CsvOptions {
 //   x           [columns of numbers] fp32
 //   categories  [columns of categories] int64; only if there are any
 //   y           int64: the class; or fp32 when the target is a number
-// In memory: 4 bytes per number, 8 per category.
+// In memory: 4 bytes per cell, and while it is opened the text and each name of a category once.
 class CsvSource : public Source {
  public:
   // like: takes the columns and the categories of another file, such as the training data's, and
@@ -38,8 +38,6 @@ class CsvSource : public Source {
   NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override;
 
   int64_t num_numbers() const { return static_cast<int64_t>(numbers_.size()); }
-  // The number of categories in each column of categories.
-  std::vector<int64_t> category_sizes() const;
   // 0 when the target is a number.
   int64_t num_classes() const { return static_cast<int64_t>(classes_.size()); }
   // The names of the classes, by number.
@@ -57,8 +55,8 @@ class CsvSource : public Source {
   std::vector<std::string> classes_;
   int64_t num_rows_ = 0;
   std::vector<float> values_;          // [rows, numbers]
-  std::vector<int64_t> codes_;         // [rows, categories]
-  std::vector<int64_t> target_class_;  // [rows] if the target is a class
+  std::vector<int32_t> codes_;         // [rows, categories]
+  std::vector<int32_t> target_class_;  // [rows] if the target is a class
   std::vector<float> target_value_;    // [rows] if it is a number
 };
 

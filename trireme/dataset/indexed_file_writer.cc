@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/atomic_file.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::dataset {
 namespace {
@@ -14,14 +16,15 @@ constexpr int64_t kMaxSequenceTokens = int64_t{1} << 30;  // lengths are int32 i
 constexpr size_t kPendingBytes = size_t{1} << 20;
 constexpr size_t kPendingLengths = size_t{1} << 16;
 
-fs::path temporary_bin(const std::string& prefix) { return prefix + ".bin.tmp"; }
-fs::path temporary_idx(const std::string& prefix) { return prefix + ".idx.tmp"; }
-fs::path temporary_lengths(const std::string& prefix) { return prefix + ".lengths.tmp"; }
+template <typename T>
+std::string_view bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
 
 // Collects small values and writes them in blocks.
 class BufferedOutput {
  public:
-  explicit BufferedOutput(OutputFile& file) : file_(file) { buffer_.reserve(kPendingBytes + 64); }
+  explicit BufferedOutput(AtomicFile& file) : file_(file) { buffer_.reserve(kPendingBytes + 64); }
 
   template <typename T>
   void put(T value) {
@@ -33,12 +36,12 @@ class BufferedOutput {
     if (buffer_.size() >= kPendingBytes) flush();
   }
   void flush() {
-    file_.write(buffer_.data(), buffer_.size());
+    file_.write(bytes_of(buffer_));
     buffer_.clear();
   }
 
  private:
-  OutputFile& file_;
+  AtomicFile& file_;
   std::vector<char> buffer_;
 };
 
@@ -47,22 +50,16 @@ class BufferedOutput {
 IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size)
     : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(token_type_for(vocab_size)) {
   try {
-    bin_.emplace(temporary_bin(prefix_));
-    lengths_.emplace(temporary_lengths(prefix_));
+    bin_ = std::make_unique<AtomicFile>(bin_path(prefix_));
+    idx_ = std::make_unique<AtomicFile>(idx_path(prefix_));
+    lengths_ = std::make_unique<AtomicFile>(prefix_ + ".lengths");
   } catch (const Error& error) {
-    std::error_code ignored;
-    if (bin_) fs::remove(temporary_bin(prefix_), ignored);
     throw ConfigError(concat("output ", prefix_, " is not writable: ", error.what(),
                              "; choose another --output"));
   }
 }
 
-IndexedFileWriter::~IndexedFileWriter() {
-  std::error_code ignored;
-  for (const auto& path :
-       {temporary_bin(prefix_), temporary_idx(prefix_), temporary_lengths(prefix_)})
-    fs::remove(path, ignored);
-}
+IndexedFileWriter::~IndexedFileWriter() = default;
 
 void IndexedFileWriter::add_document(std::span<const int32_t> tokens) {
   append(tokens);
@@ -96,12 +93,12 @@ void IndexedFileWriter::end_sequence(bool end_of_document) {
   sequence_tokens_ = 0;
   ++num_sequences_;
   if (pending_lengths_.size() < kPendingLengths) return;
-  lengths_->write(pending_lengths_.data(), pending_lengths_.size() * sizeof(int32_t));
+  lengths_->write(bytes_of(pending_lengths_));
   pending_lengths_.clear();
 }
 
 void IndexedFileWriter::flush_tokens() {
-  bin_->write(pending_bin_.data(), pending_bin_.size());
+  bin_->write(bytes_of(pending_bin_));
   pending_bin_.clear();
 }
 
@@ -109,24 +106,21 @@ void IndexedFileWriter::complete() {
   if (completed_) return;
   if (sequence_tokens_ > 0) end_document();
   flush_tokens();
-  bin_->sync();
-  bin_->close();
-  lengths_->write(pending_lengths_.data(), pending_lengths_.size() * sizeof(int32_t));
-  lengths_->close();
+  bin_->complete();
+  lengths_->write(bytes_of(pending_lengths_));
   write_index();
-  fs::remove(temporary_lengths(prefix_));
+  lengths_.reset();
   completed_ = true;
 }
 
 void IndexedFileWriter::write_index() {
-  const MappedFile lengths(temporary_lengths(prefix_));
+  const MappedFile lengths(lengths_->temporary());
   const auto length = [&](int64_t i) {
     int32_t value;
     std::memcpy(&value, lengths.bytes().data() + i * sizeof(value), sizeof(value));
     return value;
   };
-  OutputFile file(temporary_idx(prefix_));
-  BufferedOutput out(file);
+  BufferedOutput out(*idx_);
   out.put("MMIDIDX\0", 9);
   out.put<uint64_t>(1);
   out.put(static_cast<uint8_t>(type_));
@@ -142,8 +136,7 @@ void IndexedFileWriter::write_index() {
   for (int64_t i = 0; i < num_sequences_; ++i)
     if (length(i) < 0) out.put<int64_t>(i + 1);
   out.flush();
-  file.sync();
-  file.close();
+  idx_->complete();
 }
 
 void IndexedFileWriter::publish() {
@@ -151,13 +144,13 @@ void IndexedFileWriter::publish() {
   // Without its index the old .bin is not a token file, so no reader pairs old with new files.
   std::error_code ignored;
   fs::remove(idx_path(prefix_), ignored);
-  std::error_code failure;
-  fs::rename(temporary_bin(prefix_), bin_path(prefix_), failure);
-  if (!failure) fs::rename(temporary_idx(prefix_), idx_path(prefix_), failure);
-  TRIREME_CHECK(!failure, "output ", prefix_, " is not writable: ", failure.message(),
-                "; choose another --output");
-  const fs::path folder = fs::path(prefix_).parent_path();
-  sync_folder(folder.empty() ? fs::path(".") : folder);
+  try {
+    bin_->commit();
+    idx_->commit();
+  } catch (const Error& error) {
+    throw ConfigError(concat("output ", prefix_, " is not writable: ", error.what(),
+                             "; choose another --output"));
+  }
 }
 
 void IndexedFileWriter::finish() {

@@ -3,18 +3,22 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "trireme/base/file/file.h"
 #include "trireme/dataset/indexed_file.h"
+
+namespace trireme {
+class AtomicFile;
+}
 
 namespace trireme::dataset {
 
-// Thread safety: one thread. Until publish() only PREFIX.*.tmp files exist; the destructor removes
-// them.
+// Thread safety: one thread. Until publish() only temporary files exist, hidden and beside the
+// final ones; the destructor removes them. Two writers with one prefix do not disturb each other,
+// but a reader may find the tokens of one with the index of the other: hold a WorkFolder.
 class IndexedFileWriter {
  public:
   // Throws: ConfigError when the files cannot be created
@@ -47,8 +51,9 @@ class IndexedFileWriter {
   std::string prefix_;
   int64_t vocab_size_;
   TokenType type_;
-  std::optional<OutputFile> bin_;
-  std::optional<OutputFile> lengths_;  // int32 per sequence; ~length where a document ends
+  std::unique_ptr<AtomicFile> bin_;
+  std::unique_ptr<AtomicFile> idx_;
+  std::unique_ptr<AtomicFile> lengths_;  // int32 per sequence; ~length where a document ends
   std::vector<std::byte> pending_bin_;
   std::vector<int32_t> pending_lengths_;
   int64_t sequence_tokens_ = 0;  // of the current sequence

@@ -8,11 +8,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/random/random.h"
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/documents.h"
 #include "trireme/dataset/indexed_file_writer.h"
-#include "trireme/dataset/json_tokenizer.h"
 #include "trireme/dataset/tokenizer.h"
 
 namespace trireme::dataset {
@@ -185,14 +185,27 @@ std::string validation_prefix(const std::string& prefix) { return prefix + ".val
 PrepareReport prepare(const PrepareOptions& options,
                       const std::function<void(int64_t, int64_t)>& progress) {
   check_options(options);
+  const DocumentOptions wanted = {.inputs = options.inputs,
+                                  .globs = options.globs,
+                                  .excludes = options.excludes,
+                                  .ignored = output_paths(options.output),
+                                  .as_text = options.as_text};
+  std::vector<Document> documents = find_documents(wanted);
+  std::optional<WorkFolder> work;  // keeps another prepare() away from this output
+  const auto take_output = [&] {
+    make_parent_folder(options.output);
+    if (!work) work.emplace(options.output);
+  };
+  if (std::ranges::any_of(documents, &Document::is_pipe)) {
+    take_output();
+    keep_pipes(documents, wanted, work->path());
+  }
   const Split split =
-      split_documents(find_documents({options.inputs, options.globs, options.excludes,
-                                      output_paths(options.output)}),
-                      options.validation_fraction, options.seed);
+      split_documents(std::move(documents), options.validation_fraction, options.seed);
   const int64_t bytes = total_bytes(split.training) + total_bytes(split.validation);
 
   // Training the tokenizer takes a while, so check first that the output can be written at all.
-  make_parent_folder(options.output);
+  take_output();
   { const IndexedFileWriter probe(options.output, 1); }
   const auto tokenizer = choose_tokenizer(options, split);
 

@@ -12,7 +12,7 @@
 namespace trireme::dataset {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs = {};    // files and folders; each file is a document
+  std::vector<std::string> inputs = {};    // files, folders, pipes; each file is a document
   std::vector<std::string> globs = {};     // which files of a folder, such as "*.py"; none = all
   std::vector<std::string> excludes = {};  // names of files and folders to skip, such as "test*"
 
@@ -29,6 +29,7 @@ struct PrepareOptions {
   double validation_fraction = 0.0;  // of the documents, or of the bytes if there is one document
   uint64_t seed = 1;                 // chooses validation documents and the tokenizer's sample
   bool append_end_of_document = true;
+  bool as_text = false;  // takes files that look like JSON lines, tables or compressed ones as text
 };
 
 struct PrepareReport {
@@ -46,7 +47,8 @@ struct PrepareReport {
 // OUTPUT.tokenizer.json (and .model). The same input, options and seed give the same bytes. Whether
 // a document is for validation depends only on (seed, name), so adding files moves no others.
 // `progress`, if set, is called with (bytes done, total bytes) as text is encoded.
-// Throws: ConfigError for every option or input that the user can fix; Error when the disk fails
+// Throws: ConfigError for every option or input that the user can fix, and while another process
+//         prepares the same output; Error when the disk fails
 PrepareReport prepare(const PrepareOptions& options,
                       const std::function<void(int64_t, int64_t)>& progress = {});
 

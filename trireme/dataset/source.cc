@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <sstream>
 
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
 
 namespace trireme::dataset {
 namespace {
 
 std::string describe(const NamedTensor& tensor, c10::IntArrayRef sizes) {
-  std::ostringstream out;
+  TextWriter out;
   out << "\"" << tensor.first << "\" of " << sizes << " " << tensor.second.scalar_type();
   return out.str();
 }
@@ -23,8 +23,8 @@ at::Tensor find_tensor(const NamedTensors& tensors, std::string_view name) {
   return found == tensors.end() ? at::Tensor() : found->second;
 }
 
-// By hand: at::stack() starts a pool of threads for each thread that calls it, and several read
-// ahead.
+// Copies by hand, because at::stack() starts a pool of threads for each thread that calls it, and
+// several read ahead.
 void copy_into_batch(const NamedTensors& sample, NamedTensors& batch, int64_t b) {
   TRIREME_CHECK(sample.size() == batch.size(), "a sample has ", sample.size(),
                 " tensors and another of its batch ", batch.size(), "; expected all samples alike");
@@ -45,6 +45,21 @@ void copy_into_batch(const NamedTensors& sample, NamedTensors& batch, int64_t b)
 void Source::get_into(int64_t index, std::optional<RandomKey> augmentation, NamedTensors& batch,
                       int64_t b) const {
   copy_into_batch(get(index, augmentation), batch, b);
+}
+
+double sample_bytes(const Source& source) {
+  constexpr int64_t kMostTried = 100;  // a run may skip bad samples
+  for (int64_t index = 0;; ++index) {
+    try {
+      double bytes = 0;
+      for (const auto& [name, tensor] : source.get(index, std::nullopt)) {
+        bytes += static_cast<double>(tensor.nbytes());
+      }
+      return bytes;
+    } catch (const ConfigError&) {
+      if (index + 1 >= std::min(source.size(), kMostTried)) throw;
+    }
+  }
 }
 
 }  // namespace trireme::dataset

@@ -1,5 +1,5 @@
-// What a run trains on or evaluates: samples by index. Says nothing about their order or which rank
-// reads them.
+// The samples that a run trains on or evaluates, by index. Says nothing about their order or which
+// rank reads them.
 #pragma once
 
 #include <cstdint>
@@ -46,5 +46,9 @@ class Source {
   virtual void get_into(int64_t index, std::optional<RandomKey> augmentation, NamedTensors& batch,
                         int64_t b) const;
 };
+
+// Bytes of one sample's tensors. Reads the first of 100 that can be read; all are alike.
+// Throws: as get(), when none can
+double sample_bytes(const Source& source);
 
 }  // namespace trireme::dataset

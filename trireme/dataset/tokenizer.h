@@ -1,7 +1,10 @@
 // Converts text to tokens and back. Every tokenizer is exact: decode(encode(text)) == text for
 // every string of bytes, valid UTF-8 or not. The exception is a tokenizer.json that asks for a
-// normal form, a space before every text, or added tokens that take white space along.
-// Thread safe once constructed.
+// normal form, a space before every text, or added tokens that take white space along. Thread safe
+// once constructed.
+// Tokenizers from Hugging Face's tokenizer.json (byte_level/byte_level_bpe.h) need PCRE2 and
+// utf8proc: in a build without, json_tokenizer_available() says so, and the functions that need
+// them throw ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +31,9 @@ class Tokenizer {
 
   virtual TokenizerKind kind() const = 0;
   virtual int64_t vocab_size() const = 0;
-  // The token between two documents. It decodes to nothing, and no text encodes to it.
+  // The token between two documents. It decodes to nothing, and no text encodes to it, unless it is
+  // a kJson tokenizer's token of another purpose, such as the end of a turn: that one is found in
+  // text, and decodes to its content, as in any other place.
   virtual int32_t end_of_document() const = 0;
 
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
@@ -61,5 +66,19 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix);
 // The two paths above.
 std::filesystem::path tokenizer_json_path(const std::string& prefix);
 std::filesystem::path tokenizer_model_path(const std::string& prefix);
+
+// Whether this build has PCRE2 and utf8proc.
+bool json_tokenizer_available();
+
+// `file` is the content of a tokenizer.json. `end_of_document` is the content of the added token
+// that ends a document, or its number; "" takes <|endoftext|>, <|end_of_text|> or </s>.
+// Throws: ConfigError when the file is damaged, describes a tokenizer of another kind, or lacks the
+//         token that is to end documents
+std::unique_ptr<Tokenizer> make_json_tokenizer(std::string file, std::string_view end_of_document);
+std::unique_ptr<Tokenizer> make_json_tokenizer(std::string file, int64_t end_of_document);
+
+// How the file spells the token that ends a document, which other readers of the file ask for.
+// Throws: ConfigError as above
+std::string spelled_end_of_document(std::string_view file, int64_t end_of_document);
 
 }  // namespace trireme::dataset

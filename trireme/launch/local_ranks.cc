@@ -11,23 +11,38 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/random/entropy.h"
+#include "trireme/base/random/random.h"
 #include "trireme/launch/process/child.h"
-#include "trireme/launch/process/meeting_file.h"
 #include "trireme/launch/process/rank_environment.h"
 #include "trireme/launch/process/signal_watch.h"
 
 namespace trireme::launch {
+
+// One loop watches all ranks of this host, woken by SIGCHLD through a signalfd. When a rank fails,
+// the others lose it and end with a CommError by themselves, which tells more than a kill would.
+// Only after a grace are they killed. The first failure that is a cause counts: a rank that lost
+// its peers may be collected before the rank that they lost.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 // Shared by the ranks of one launch.
 struct Launch {
-  explicit Launch(std::string name) : job(std::move(name)), meeting(job) {}
+  explicit Launch(std::string name)
+      : job(std::move(name)), meeting(job), ready(make_pipe("the launcher", O_NONBLOCK)) {}
+
+  // A byte in a pipe, so that any rank can say it and none has to be asked.
+  // Whether a rank has said that expendable ones may fail.
+  bool is_ready() const {
+    pollfd said{ready.read_end.get(), POLLIN, 0};
+    return poll(&said, 1, /*timeout=*/0) > 0 && (said.revents & POLLIN) != 0;
+  }
 
   std::string job;
   MeetingFile meeting;
+  Pipe ready;  // behind TRIREME_READY_FD
+  GroupGuard guard{};
 };
 
 Environment environment_of(int rank, int num_ranks, const Launch& launch) {
@@ -36,10 +51,12 @@ Environment environment_of(int rank, int num_ranks, const Launch& launch) {
       {.rank = rank, .size = num_ranks, .local_rank = rank, .local_size = num_ranks}, launch.job);
   variables["TRIREME_LAUNCH"] = launch.job;
   variables["TRIREME_ERROR_FD"] = std::to_string(kFirstInherited);
+  variables["TRIREME_READY_FD"] = std::to_string(kFirstInherited + 1);
   if (!variables.contains("MASTER_ADDR")) {
     variables.emplace("TRIREME_STORE", launch.meeting.store());
   }
   // Nothing listens there. Other programs read these variables.
+  // emplace: values of the user stay.
   variables.emplace("MASTER_ADDR", "127.0.0.1");
   variables.emplace("MASTER_PORT", "29500");
   return variables;
@@ -51,12 +68,15 @@ struct Rank {
   Descriptor errors;  // read end of the pipe behind TRIREME_ERROR_FD
 };
 
-Rank start_rank(const LocalRanksOptions& options, int rank, const Launch& launch) {
+Rank start_rank(const LocalRanksOptions& options, int rank, Launch& launch) {
   const std::string name = concat("rank ", rank);
+  // Non-blocking, so that reading a rank's last words cannot wait for a process that it left
+  // behind.
   Pipe errors = make_pipe(name, O_NONBLOCK);
   Child process({.command = options.command,
                  .environment = environment_of(rank, options.num_ranks, launch),
-                 .inherited = {errors.write_end.get()}},
+                 .inherited = {errors.write_end.get(), launch.ready.write_end.get()},
+                 .guard = &launch.guard},
                 name);
   return {rank, std::move(process), std::move(errors.read_end)};
 }
@@ -85,16 +105,21 @@ class Ranks {
   }
   bool stopped_before_start() const { return stopped_before_start_; }
   // Collects ranks that have ended. Remembers the first failure of a rank that is not expendable.
-  void reap(RankExit& failure, const LocalRanksOptions& options) {
+  void reap(RankExit& failure, const LocalRanksOptions& options, const Launch& launch) {
+    // Before that moment nobody has copies of what an expendable rank holds.
+    const int num_expendable = launch.is_ready() ? options.num_expendable : 0;
     std::erase_if(running_, [&](Rank& rank) {
       const std::optional<ExitStatus> status = rank.process.reap();
       if (!status) return false;
       const auto [code, signal] = *status;
+      // A rank that lost a peer is replaced by one that failed by itself, but not by one that this
+      // program kills.
       const bool is_cause =
           failure.rank < 0 || (failure.code == kPeerLost && code != kPeerLost && !killing_);
       if (signal != 0 && signal == requested_signal_) {
         stopped_before_start_ = true;
-      } else if (code != 0 && rank.rank >= options.num_ranks - options.num_expendable) {
+      } else if (code != 0 && rank.rank >= options.num_ranks - num_expendable) {
+        // Servers that end together with the others are not news.
         const bool is_stopping = killing_ || failure.rank >= 0 || requested_signal_ != 0;
         if (options.on_expended && !is_stopping) {
           options.on_expended({rank.rank, code, signal, read_message(rank)});
@@ -123,7 +148,7 @@ class Ranks {
 RankExit run_local_ranks(const LocalRanksOptions& options) {
   const SignalWatch signals({SIGCHLD, SIGTERM, SIGINT, SIGHUP});
   // The process id is for people who look into /dev/shm.
-  const Launch launch(concat(getpid(), "-", unique_name()));
+  Launch launch(concat(getpid(), "-", unique_name()));
   Ranks ranks;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     ranks.add(start_rank(options, rank, launch));
@@ -132,12 +157,14 @@ RankExit run_local_ranks(const LocalRanksOptions& options) {
   RankExit first_failure;
   std::optional<Clock::time_point> deadline;
   while (!ranks.empty()) {
+    // The timeout is for the deadline, which no signal announces.
     pollfd ready{signals.descriptor(), POLLIN, 0};
     poll(&ready, 1, /*timeout=*/100);
     while (const std::optional<int> signal = signals.next()) {
+      // SIGHUP as SIGTERM: the program asks to stop in one way only.
       if (*signal != SIGCHLD) ranks.request_stop(*signal == SIGHUP ? SIGTERM : *signal);
     }
-    ranks.reap(first_failure, options);
+    ranks.reap(first_failure, options, launch);
     // The others notice by themselves (CommError) and report it. Those that do not are killed.
     const bool is_ending = first_failure.rank >= 0 || ranks.stopped_before_start();
     if (is_ending && !deadline) deadline = Clock::now() + options.grace;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "trireme/launch/process/exit_codes.h"
 #include "trireme/launch/process/signal_watch.h"
 
 namespace trireme::launch {
@@ -25,7 +24,9 @@ struct LocalRanksOptions {
   std::vector<std::string> command;  // program and arguments, the same for every rank
   // How long the other ranks may take to stop after one has failed, before SIGKILL.
   std::chrono::milliseconds grace{3000};
-  // The last so many ranks may fail, and the others go on: they have copies of what those had.
+  // The number of last ranks that may fail while the others continue, which hold copies of their
+  // data. This applies once a rank has written a byte to the descriptor TRIREME_READY_FD, which it
+  // does when the copies exist.
   int num_expendable = 0;
   // Called when one of these has failed, unless the ranks are stopping. Null: nobody is told.
   std::function<void(const RankExit& exit)> on_expended = nullptr;
@@ -34,8 +35,9 @@ struct LocalRanksOptions {
 // Runs the command num_ranks times with these environment variables: torchrun's (RANK, WORLD_SIZE,
 // LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); TRIREME_JOB and TRIREME_LAUNCH (a random
 // name that suffices for the ranks to meet); TRIREME_STORE (a file to meet over, unless MASTER_ADDR
-// is set); TRIREME_ERROR_FD (where a rank may write one line that says why it failed); and
-// OMP_NUM_THREADS = cores / ranks unless it is set. Returns when all ranks have ended.
+// is set); TRIREME_ERROR_FD (where a rank may write one line that says why it failed);
+// TRIREME_READY_FD (see num_expendable); and OMP_NUM_THREADS = cores / ranks unless it is set.
+// Returns when all ranks have ended.
 // Passes SIGTERM and SIGINT on to the ranks, and SIGHUP as SIGTERM, unless they are ignored. A rank
 // that dies of such a signal before it has a handler has not failed. When this process dies, even
 // by SIGKILL, the kernel kills the ranks.

@@ -4,17 +4,24 @@
 #include <iterator>
 #include <utility>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 
 namespace trireme::mesh {
 namespace {
 
-// Position in kAxisOrder; throws on an unknown name.
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const AxisKind& kind : kAxisKinds) names.emplace_back(kind.name);
+  return names;
+}
+
+// Position in kAxisKinds; throws on an unknown name.
 size_t axis_order(std::string_view name) {
-  const auto* found = std::ranges::find(kAxisOrder, name);
-  TRIREME_CHECK(found != std::end(kAxisOrder), "mesh axis \"", name,
-                "\" is unknown; expected pipeline, data, shard, context, expert or tensor");
-  return static_cast<size_t>(found - std::begin(kAxisOrder));
+  const auto* found = std::ranges::find(kAxisKinds, name, &AxisKind::name);
+  TRIREME_CHECK(found != std::end(kAxisKinds), "mesh axis \"", name, "\" is unknown; expected ",
+                in_words(all_names()));
+  return static_cast<size_t>(found - std::begin(kAxisKinds));
 }
 
 void check_axes(std::span<const Axis> axes, int num_ranks) {
@@ -23,9 +30,8 @@ void check_axes(std::span<const Axis> axes, int num_ranks) {
     TRIREME_CHECK(axes[i].size >= 1, "mesh axis \"", axes[i].name, "\" has size ", axes[i].size,
                   "; expected at least 1");
     TRIREME_CHECK(i == 0 || axis_order(axes[i - 1].name) < axis_order(axes[i].name), "mesh axis \"",
-                  axes[i].name,
-                  "\" is repeated or out of order; expected the order "
-                  "pipeline, data, shard, context, expert, tensor");
+                  axes[i].name, "\" is repeated or out of order; expected the order ",
+                  joined(all_names()));
     axis_order(axes[i].name);
     product = std::min(product * axes[i].size, int64_t{1} << 31);  // cannot overflow
   }
@@ -50,11 +56,25 @@ int rank_of(std::span<const Axis> axes, std::span<const int> coordinates) {
   return rank;
 }
 
+const AxisKind& kind_of(std::string_view axis) { return kAxisKinds[axis_order(axis)]; }
+
+Position position_on(std::span<const Axis> axes, int rank,
+                     std::span<const std::string_view> names) {
+  const std::vector<int> coordinates = coordinates_of(axes, rank);
+  Position position;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (std::ranges::find(names, axes[i].name) == names.end()) continue;
+    position.index = position.index * axes[i].size + coordinates[i];
+    position.count *= axes[i].size;
+  }
+  return position;
+}
+
 DeviceMesh::DeviceMesh(comm::Communicator& world, std::vector<Axis> axes)
     : world_(world), axes_(std::move(axes)) {
   check_axes(axes_, world_.size());
   coordinates_ = coordinates_of(axes_, world_.rank());
-  for (std::string_view axis : kAxisOrder) joined_group({&axis, 1});
+  for (const AxisKind& kind : kAxisKinds) joined_group({&kind.name, 1});
 }
 
 int DeviceMesh::size(std::string_view axis) const {

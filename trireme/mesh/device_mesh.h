@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/mesh/axis_kinds.h"
 
 namespace trireme::mesh {
 
@@ -20,13 +21,16 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 
-// The axes a mesh may have, outermost first. Neighbours on `tensor` are neighbours in world rank.
-inline constexpr std::string_view kAxisOrder[] = {"pipeline", "data",   "shard",
-                                                  "context",  "expert", "tensor"};
-
 // The coordinates of `rank` on `axes` (row-major: the last axis varies fastest), and the reverse.
 std::vector<int> coordinates_of(std::span<const Axis> axes, int rank);
 int rank_of(std::span<const Axis> axes, std::span<const int> coordinates);
+// The position of `rank` among the ranks that differ from it only on `names`, and their number.
+// Names that are none of `axes` change nothing.
+struct Position {
+  int index = 0;
+  int count = 1;
+};
+Position position_on(std::span<const Axis> axes, int rank, std::span<const std::string_view> names);
 
 class DeviceMesh {
  public:
@@ -43,6 +47,10 @@ class DeviceMesh {
   // This rank's position on `axis`; 0 for an axis the mesh does not have.
   int coordinate(std::string_view axis) const;
   const std::vector<int>& coordinates() const { return coordinates_; }
+  // This rank's position, see position_on().
+  Position position(std::span<const std::string_view> axes) const {
+    return position_on(axes_, world_.rank(), axes);
+  }
 
   // The ranks that differ from this one only on `axis`. Every known axis has a group, possibly of
   // one rank.

@@ -8,7 +8,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
 namespace trireme::mesh {
 

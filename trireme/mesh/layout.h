@@ -1,6 +1,7 @@
-// How one global tensor lies on a mesh: its shape, and for each axis whether it is replicated,
-// sharded or a partial sum. Every parameter has a layout. Gradient norm, optimizer state,
-// checkpoint and comparison between layouts read it, so nothing ever guesses from a shard's shape.
+// The distribution of one global tensor over a mesh: its shape, and for each axis whether it is
+// replicated, sharded or a partial sum. Every parameter has a layout. Gradient norm, optimizer
+// state, checkpoint and comparison between layouts read it, so nothing ever guesses from a shard's
+// shape.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/model/family/config.h"
 #include "trireme/model/family/family.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/gpt2/gpt2.h"
 #include "trireme/model/llama/llama.h"
 

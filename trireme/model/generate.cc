@@ -54,7 +54,7 @@ std::vector<int64_t> generate(LanguageModel& model, std::span<const int64_t> pro
         at::from_blob(text.data() + text.size() - length, {1, length}, at::kLong);
     const at::Tensor logits_V = model.logits(tokens_BT).select(0, 0).select(0, length - 1);
     const int64_t token = sample_token(logits_V, options, random_uniform(key, drawn.size()));
-    if (token == options.stop_token) break;
+    if (std::ranges::find(options.stop_tokens, token) != options.stop_tokens.end()) break;
     text.push_back(token);
     drawn.push_back(token);
     if (on_token) on_token(token);

@@ -16,7 +16,7 @@ struct GenerateOptions {
   int64_t top_k = 0;         // only the k likeliest tokens; 0: all
   double top_p = 1.0;  // only the fewest likeliest tokens that together reach this probability
   uint64_t seed = 0;
-  int64_t stop_token = -1;  // drawing it ends the text; it is not returned; -1: none
+  std::vector<int64_t> stop_tokens{};  // drawing one ends the text; it is not returned
   int64_t vocab_limit = 0;  // tokens from this one on are never drawn (padded vocabulary); 0: none
 };
 

@@ -1,10 +1,16 @@
 #include "trireme/model/hugging_face.h"
 
+#include <algorithm>
+#include <set>
+#include <utility>
 #include <variant>
+#include <vector>
 
-#include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include <ATen/ATen.h>
+
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/model/family/family.h"
 
@@ -57,7 +63,7 @@ std::string hugging_face_architecture(const ModelConfig& config) {
 }
 
 std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype,
-                                std::optional<int64_t> end_of_document) {
+                                std::optional<int64_t> end_of_document, std::string_view kept) {
   const HuggingFaceKind& kind = *form_of(config).kind;
   ordered_json object = {{"architectures", {kind.architecture}}, {"model_type", kind.type}};
   for (const HuggingFaceKey& key : kind.keys()) {
@@ -72,7 +78,292 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
     object[key] = end_of_document ? ordered_json(*end_of_document) : ordered_json(nullptr);
   }
   object["use_cache"] = true;
+  if (!kept.empty()) object.update(ordered_json::parse(kept));
   return object.dump(2) + "\n";
+}
+
+// The table of keys that writes config.json also reads it, so both always agree. Reading goes
+// through it twice: first the keys that set something of the model, then those whose value must be
+// the one that the model computes, as this may depend on all others. A key in no table is refused,
+// because it may change what is computed and nobody would notice. Rotary angles are unpacked
+// before, as newer files have them in an object. What a file says twice, and what only training
+// does differently here, becomes a note.
+
+namespace {
+
+using nlohmann::json;
+
+constexpr JsonLimits kLimits{.max_bytes = size_t{1} << 20, .max_values = size_t{1} << 16};
+
+// Keys of any class that do not change the logits. These are about generation, token ids and other
+// tasks; an export of an imported model has them again.
+constexpr std::string_view kKept[] = {
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bos_token_id",
+    "cls_token_id",
+    "decoder_start_token_id",
+    "do_sample",
+    "early_stopping",
+    "eos_token_id",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "id2label",
+    "initializer_range",
+    "label2id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "pad_token_id",
+    "prefix",
+    "problem_type",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    "sep_token_id",
+    "suppress_tokens",
+    "task_specific_params",
+    "temperature",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "unk_token_id",
+    "use_cache",
+};
+
+// And these are about loading, the program that wrote the file, and memory.
+constexpr std::string_view kLeftOut[] = {
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_commit_hash",
+    "_name_or_path",
+    "architectures",
+    "auto_map",
+    "chunk_size_feed_forward",
+    "dtype",
+    "gradient_checkpointing",
+    "is_decoder",
+    "is_encoder_decoder",
+    "keys_to_ignore_at_inference",
+    "model_type",
+    "name_or_path",
+    "output_past",
+    "pretraining_tp",
+    "tf_legacy_loss",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+};
+
+const HuggingFaceKind& kind_of(const JsonView& root, const std::string& source) {
+  const std::vector<const HuggingFaceKind*> kinds = hugging_face_kinds();
+  const std::string& type = root.at("model_type").text();
+  const auto found = std::ranges::find(kinds, type, &HuggingFaceKind::type);
+  if (found != kinds.end()) return **found;
+  std::vector<std::string> known;
+  for (const HuggingFaceKind* kind : kinds) known.emplace_back(kind->type);
+  throw ConfigError(concat(source, ": model_type is ", in_quotes(type),
+                           ", an architecture that this program does not have; it reads ",
+                           in_words(known)));
+}
+
+// A value of the file in a message.
+std::string quoted(const json& value) {
+  return shown(value.dump(-1, ' ', /*ensure_ascii=*/true), 200);
+}
+
+bool is_plain_rope(const json& rope) {
+  return std::ranges::all_of(rope.items(), [](const auto& item) {
+    const bool is_type = item.key() == "rope_type" || item.key() == "type";
+    return item.key() == "rope_theta" || (is_type && item.value() == "default");
+  });
+}
+
+// The rotary angles are one object in newer files. As in transformers, rope_scaling is taken before
+// rope_parameters, whole, and an angle in the object before the one beside it.
+void unpack_rope(json& root, std::vector<std::string>& notes) {
+  json rope = json::object();
+  std::string from;
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const auto found = root.find(name);
+    if (found == root.end() || !found->is_object()) continue;
+    if (!found->empty() && !rope.empty() && *found != rope)
+      notes.push_back(concat(name, " is another object than ", from, ", which counts"));
+    if (rope.empty()) {
+      rope = *found;
+      from = name;
+    }
+    root.erase(found);
+  }
+  if (rope.contains("rope_theta")) {
+    const json& theta = rope["rope_theta"];
+    const auto beside = root.find("rope_theta");
+    if (beside != root.end() && *beside != theta)
+      notes.push_back(concat("rope_theta is ", quoted(theta), " in ", from, ", which counts, and ",
+                             quoted(*beside), " beside it"));
+    root["rope_theta"] = theta;
+  }
+  if (!is_plain_rope(rope)) root["rope_scaling"] = rope;
+  if (const auto empty = root.find("rope_parameters"); empty != root.end() && empty->is_null()) {
+    root.erase(empty);
+  }
+}
+
+std::optional<c10::ScalarType> dtype_of(const JsonView& root) {
+  for (const char* name : {"dtype", "torch_dtype"}) {
+    const auto found = root.find(name);
+    if (!found || found->value().is_null()) continue;
+    const auto* const dtype = find_choice(kTorchDtypes, found->text());
+    if (dtype == nullptr) found->fail("one of " + joined(names_of(kTorchDtypes)));
+    return dtype->value;
+  }
+  return std::nullopt;
+}
+
+class Reader {
+ public:
+  Reader(const json& root, const std::string& source, std::vector<std::string> notes)
+      : source_(source), root_(root, source), kind_(kind_of(root_, source)), keys_(kind_.keys()) {
+    model_.notes = std::move(notes);
+  }
+
+  HuggingFaceModel read() {
+    kind_.begin(model_);
+    for (const HuggingFaceKey& key : keys_) {
+      if (key.take) take(key);
+    }
+    for (const HuggingFaceKey& key : keys_) {
+      if (!key.value) continue;
+      if (key.is_compared) {
+        compare(key);
+      } else if (!key.take) {
+        note_difference(key);
+      }
+    }
+    if (kind_.check != nullptr) kind_.check(root_, model_.config);
+    refuse_unknown();
+    model_.kind = &kind_;
+    model_.dtype = dtype_of(root_);
+    return model_;
+  }
+
+ private:
+  std::optional<JsonView> find(const HuggingFaceKey& key) const {
+    std::optional<JsonView> found;
+    if (!key.other_name.empty()) found = root_.find(key.other_name);
+    if (!found) found = root_.find(key.name);
+    // In transformers, null is an ordinary value only where a class has no default.
+    if (found && found->value().is_null() && key.missing && !key.null) return std::nullopt;
+    return found;
+  }
+
+  static json value_of(const HuggingFaceKey::Value& function, const ModelConfig& config) {
+    return std::visit([](const auto& value) { return json(value); }, function(config));
+  }
+
+  void take(const HuggingFaceKey& key) {
+    const auto found = find(key);
+    note_two_names(key);
+    if (found && !(key.null && found->value().is_null())) return key.take(*found, model_);
+    TRIREME_CHECK(found || key.missing, source_, " has no ", key.name, ", which every ", kind_.name,
+                  " has; expected the config.json that transformers' save_pretrained() writes");
+    const json value = value_of(found ? key.null : key.missing, model_.config);
+    const std::string source = concat(source_, found ? " with null for " : " without ", key.name);
+    key.take(JsonView(value, source), model_);
+  }
+
+  void note_two_names(const HuggingFaceKey& key) {
+    if (key.other_name.empty()) return;
+    const auto first = root_.find(key.name), second = root_.find(key.other_name);
+    if (!first || !second || first->value() == second->value()) return;
+    model_.notes.push_back(concat(key.other_name, " is ", quoted(second->value()),
+                                  ", which counts, and ", key.name, ", the same in transformers, ",
+                                  quoted(first->value())));
+  }
+
+  // A key of training that has another value here.
+  void note_difference(const HuggingFaceKey& key) {
+    const auto found = find(key);
+    if (!found) return;
+    const json own = value_of(key.value, model_.config);
+    if (found->value() == own) return;
+    model_.notes.push_back(concat(key.name, " is ", quoted(found->value()),
+                                  ", and this model trains with ", own.dump()));
+  }
+
+  // Whether the file and the model that was read from it agree.
+  void compare(const HuggingFaceKey& key) const {
+    const auto found = find(key);
+    if (!found && !key.missing) return;
+    const bool is_null = found && key.null && found->value().is_null();
+    const json value = is_null ? value_of(key.null, model_.config)
+                       : found ? found->value()
+                               : value_of(key.missing, model_.config);
+    const json own = value_of(key.value, model_.config);
+    TRIREME_CHECK(value == own, source_, ": ", key.name, " is ", quoted(value),
+                  found ? "" : " where the key is missing", "; expected ", own.dump(),
+                  ", which is what a ", kind_.name, " here computes");
+  }
+
+  void refuse_unknown() const {
+    std::set<std::string_view> known(std::begin(kKept), std::end(kKept));
+    known.insert(std::begin(kLeftOut), std::end(kLeftOut));
+    for (const HuggingFaceKey& key : keys_) known.insert({key.name, key.other_name});
+    for (const auto& [name, value] : root_.members()) {
+      TRIREME_CHECK(known.contains(name) || value.value().is_null(), source_, ": ", in_quotes(name),
+                    " is ", quoted(value.value()), ", a key that this program does not know for a ",
+                    kind_.name,
+                    "; if it changes nothing that is computed, remove it from the file");
+    }
+  }
+
+  const std::string& source_;
+  JsonView root_;
+  const HuggingFaceKind& kind_;
+  std::vector<HuggingFaceKey> keys_;
+  HuggingFaceModel model_;
+};
+
+}  // namespace
+
+HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::string& source) {
+  json root = parse_json(text, source, kLimits);
+  TRIREME_CHECK(root.is_object(), source,
+                " is not a JSON object; expected transformers' config.json");
+  std::vector<std::string> notes;
+  unpack_rope(root, notes);
+  return Reader(root, source, std::move(notes)).read();
+}
+
+std::string kept_keys(std::string_view text, const std::string& source, const ModelConfig& config) {
+  const json root = parse_json(text, source, kLimits);
+  TRIREME_CHECK(root.is_object(), source,
+                " is not a JSON object; expected transformers' config.json");
+  json kept = json::object();
+  for (const std::string_view name : kKept) {
+    if (const auto found = root.find(name); found != root.end()) kept[std::string(name)] = *found;
+  }
+  const HuggingFaceKind& kind = kind_of(JsonView(root, source), source);
+  for (const HuggingFaceKey& key : kind.keys()) {
+    const auto found = root.find(key.name);
+    if (found != root.end() && key.is_kept && key.is_kept(config)) kept[key.name] = *found;
+  }
+  return kept.dump();
 }
 
 }  // namespace trireme::model

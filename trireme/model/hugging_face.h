@@ -1,19 +1,22 @@
 // A model in the form of Hugging Face's transformers: its tensors, how each is made of our
-// parameters, and config.json. Reads and writes no file. Knows no layout.
+// parameters, and config.json, written and read. Reads and writes no file. Knows no layout. The
+// text of a config.json is not trusted. A key that changes what is computed and has no counterpart
+// here is refused.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/choice.h"
-#include "trireme/model/family/config.h"
 #include "trireme/model/family/hugging_face_form.h"
+#include "trireme/model/family/model_config.h"
 
 namespace trireme::model {
 
@@ -46,7 +49,20 @@ inline constexpr Choice<c10::ScalarType> kTorchDtypes[] = {{"float64", c10::Scal
 // The text of config.json. end_of_document: the token that begins and ends texts. Without one,
 // bos_token_id and eos_token_id are null. If they were left out, transformers would take its own
 // default, a token of another vocabulary.
+// kept: the object of kept_keys() for an imported model, whose values come before; "": none
 std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype,
-                                std::optional<int64_t> end_of_document);
+                                std::optional<int64_t> end_of_document, std::string_view kept = "");
+
+// Where the file says a fact twice, transformers' choice holds, and a line of `notes` says so.
+// Every size is within the range of our key. Keys that only have an effect together are checked by
+// validate(). `source` begins every message.
+// Throws: ConfigError with the key, the value found and the value expected
+HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::string& source);
+
+// The members of a config.json that an export of the imported model repeats, as one object: token
+// ids, keys of generation, and rates of transformers' own training.
+// config: the model that is exported
+// Throws: ConfigError when it is not such a file
+std::string kept_keys(std::string_view text, const std::string& source, const ModelConfig& config);
 
 }  // namespace trireme::model

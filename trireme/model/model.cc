@@ -122,6 +122,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t se
                 "; expected at least 1: set it, or take it from the data before building");
   if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
   const ModelPlan plan = make_plan(config, sizes_of(axes));
+  const WithoutMemory guard(part.without_memory);
   auto model = std::make_unique<NetworkModel>(config, seed, dtype, axes, part);
   initialise(model->module(), plan, {axes.tensor.rank(), axes.expert.rank()}, seed);
   return model;

@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/parts.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/recompute.h"
@@ -48,7 +48,7 @@ class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
   virtual const ModelConfig& config() const = 0;
-  // Holds the parameters, named as in docs/models.md.
+  // Holds the parameters, named as in docs/reference/models.md.
   virtual torch::nn::Module& module() = 0;
   // The parts that run as a whole, in the order of forward: embedding, blocks, norm, head. A tied
   // head runs the embedding's unit again.
@@ -58,10 +58,11 @@ class LanguageModel {
   // Sets what the blocks recompute in backward. Before the first call they recompute nothing.
   virtual void set_recompute(const RecomputePlan& plan) = 0;
 
-  // What the part's routers counted in training since the last call, added to the table of the
-  // whole model: num_routing_counts() numbers for each sparse block.
+  // Adds the counts of this part's routers since the last call to the table of the whole model,
+  // which has num_routing_counts() numbers per sparse block.
   virtual void take_routing_counts(std::span<double> table) = 0;
-  // Teaches the routers the table of a step, summed over all ranks. Called when its weights change.
+  // Updates the routers with the counts of a step, summed over all ranks. Called when its weights
+  // change.
   virtual void use_routing_counts(std::span<const double> table) = 0;
 
   // Runs the part's layers.

@@ -1,6 +1,7 @@
 #include "trireme/train/chain_model.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -12,10 +13,24 @@
 #include "trireme/base/error.h"
 #include "trireme/model/layers/batch_norm.h"
 #include "trireme/model/layers/recompute.h"
+#include "trireme/parallel/data/sharded_weights.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::train {
+
+// A stage makes the whole chain and keeps the links of its part, because torch's modules draw their
+// first values one after the other: a part that is made alone would begin with others. The
+// generator is seeded before, under a lock, as ranks may be threads. The outline is what can be
+// known without weights; the chain is made for it once and dropped. A parameter may be in one link
+// only, since stages and ZeRO-3's units are made of links. Torch's norms with running statistics
+// are refused, as those would be of one rank's samples.
+//
+// Torch's initialisers know whole tensors only. Where ZeRO will shard them, a stage therefore makes
+// its chain twice, link by link: once for modules whose parameters then lose their memory, and once
+// for values, of which the rank copies its parts. It has one whole link at a time, if the links are
+// functions that make modules.
+
 namespace {
 
 std::string join(const std::string& link, const std::string& parameter) {
@@ -43,28 +58,36 @@ void check_statistics(const Chain::Link& link) {
   std::as_const(*link.module).apply(check, link.name);
 }
 
-// Torch's modules draw their initial values from the default generator, which ranks that are
-// threads of one process share.
-Chain seeded_chain(const std::function<Chain()>& make, uint64_t seed) {
+// Gives each link of a new chain to `use`, in its order, with its module. The module lives on only
+// if `use` keeps it. Torch's modules draw their initial values from the default generator, which
+// ranks that are threads of one process share.
+void for_each_link(const std::function<Chain()>& make, uint64_t seed,
+                   const std::function<void(const Chain::Link& link)>& use) {
   static std::mutex building;
   const std::lock_guard lock(building);
   at::manual_seed(seed);
-  Chain chain = make();
-  TRIREME_CHECK(!chain.links().empty(), "the model has no link; add one in make_chain()");
+  std::vector<Chain::Link> links = make().take_links();
+  TRIREME_CHECK(!links.empty(), "the model has no link; add one in make_chain()");
   std::set<std::string> names;
-  std::set<const void*> tensors;
-  for (const Chain::Link& link : chain.links()) {
+  std::set<const void*> tensors;  // of modules that were there from the beginning
+  for (Chain::Link& link : links) {
     TRIREME_CHECK(names.insert(link.name).second, "two links of the model are named \"", link.name,
                   "\"; give each its own name");
+    const bool was_there = link.module != nullptr;
+    if (!was_there) link.make(link);
+    TRIREME_CHECK(link.module != nullptr, "the link \"", link.name, "\" has no module");
     for (const auto& item : link.module->named_parameters()) {
-      TRIREME_CHECK(tensors.insert(item.value().unsafeGetTensorImpl()).second, "the parameter \"",
-                    join(link.name, item.key()),
+      TRIREME_CHECK(parallel::has_memory(item.value()), "the link \"", link.name,
+                    "\" returns a module that it has returned before; make a new one each time");
+      TRIREME_CHECK(!was_there || tensors.insert(item.value().unsafeGetTensorImpl()).second,
+                    "the parameter \"", join(link.name, item.key()),
                     "\" is also in an earlier link, and each could be on a rank of its own; put "
                     "both into one link");
     }
     check_statistics(link);
+    use(link);
+    link = {};
   }
-  return chain;
 }
 
 // Registers `module` at the dotted `path`, with plain modules on the way.
@@ -91,22 +114,45 @@ void adopt(torch::nn::Module& root, const std::string& path,
 
 class ChainStage : public StageModel {
  public:
-  ChainStage(Chain chain, const StageRequest& request, const ChainGoal& goal)
-      : goal_(goal),
+  ChainStage(const std::function<Chain()>& make, const StageRequest& request, const ChainGoal& goal)
+      : make_(make),
+        goal_(goal),
         part_(request.part),
         seed_(request.config.train.seed),
         recomputes_(request.config.train.recompute == model::Recompute::kFull),
         input_(part_.embeds ? goal.input : hidden_edge(request.stage)),
         module_(std::make_shared<torch::nn::Module>()) {
-    const auto first = chain.links().begin() + part_.first_layer;
-    links_.assign(first, part_.num_layers < 0 ? chain.links().end() : first + part_.num_layers);
-    for (const Chain::Link& link : links_) {
+    for_each_link_of_part([&](const Chain::Link& link) {
       link.module->to(request.config.dtype());
+      // Modules that all stand there already take as much memory as the whole.
+      if (part_.without_memory && link.make) {
+        for (at::Tensor& parameter : link.module->parameters()) {
+          parameter.set_data(parallel::without_memory(
+              parameter.sizes(), parameter.options().device(*part_.without_memory)));
+        }
+      }
+      links_.push_back(link);
       adopt(*module_, link.name, link.module);
       for (model::BatchNormImpl* const norm : model::batch_norms_of(*link.module)) {
         norm->axis = request.axes.batch;
       }
-    }
+    });
+  }
+
+  void initialise(std::span<const parallel::Shard> shards) override {
+    const at::NoGradGuard guard;
+    std::multimap<std::string, const parallel::Shard*> by_name;
+    for (const parallel::Shard& shard : shards) by_name.emplace(shard.name, &shard);
+    for_each_link_of_part([&](const Chain::Link& link) {
+      for (const auto& item : link.module->named_parameters()) {
+        const auto [begin, end] = by_name.equal_range(join(link.name, item.key()));
+        for (auto found = begin; found != end; ++found) {
+          const parallel::Shard& shard = *found->second;
+          const at::Tensor whole = item.value().detach().view(shard.layout.whole_shape());
+          shard.weights.copy_(checkpoint::view_box(whole, shard.layout.whole_box(shard.rank)));
+        }
+      }
+    });
   }
 
   torch::nn::Module& module() override { return *module_; }
@@ -146,6 +192,15 @@ class ChainStage : public StageModel {
   int64_t num_terms(const dataset::Batch& batch) const override { return batch.size(); }
 
  private:
+  void for_each_link_of_part(const std::function<void(const Chain::Link& link)>& use) const {
+    int64_t layer = 0;
+    for_each_link(make_, seed_, [&](const Chain::Link& link) {
+      const bool is_below_end =
+          part_.num_layers < 0 || layer < part_.first_layer + part_.num_layers;
+      if (layer++ >= part_.first_layer && is_below_end) use(link);
+    });
+  }
+
   // Torch's modules draw their masks from the default generator. They are then the same on every
   // rank that has this microbatch, and after every resume.
   void seed_dropout(const model::TrainingPlace& place) const {
@@ -159,6 +214,7 @@ class ChainStage : public StageModel {
     return parameters.empty() ? at::kFloat : parameters.front().scalar_type();
   }
 
+  std::function<Chain()> make_;
   ChainGoal goal_;
   model::ModelPart part_;
   uint64_t seed_;
@@ -171,7 +227,7 @@ class ChainStage : public StageModel {
 
 }  // namespace
 
-// What is known of the model without its weights.
+// Facts about the model that need no weights.
 struct ChainModel::Outline {
   struct Link {
     std::string name;
@@ -190,8 +246,7 @@ struct ChainModel::Outline {
 const ChainModel::Outline& ChainModel::outline() const {
   if (outline_) return *outline_;
   auto found = std::make_shared<Outline>();
-  const Chain chain = seeded_chain(make_, 0);
-  for (const Chain::Link& link : chain.links()) {
+  for_each_link(make_, 0, [&](const Chain::Link& link) {
     Outline::Link known{.name = link.name, .cost = link.cost};
     for (const auto& item : link.module->named_parameters()) {
       found->parameters.push_back({join(link.name, item.key()), item.value().sizes().vec()});
@@ -199,12 +254,12 @@ const ChainModel::Outline& ChainModel::outline() const {
     }
     found->has_batch_norm |= !model::batch_norms_of(*link.module).empty();
     found->links.push_back(std::move(known));
-  }
+  });
   outline_ = std::move(found);
   return *outline_;
 }
 
-void ChainModel::check(const RunConfig& config) {
+void check_chain(const RunConfig& config) {
   TRIREME_CHECK(config.train.recompute != model::Recompute::kSelective,
                 "train.recompute is \"selective\", and the model of task ", config.task_choice.name,
                 " has no parts to select from; set it to \"full\" or \"none\"");
@@ -218,10 +273,18 @@ std::vector<model::ParameterPlan> ChainModel::parameters(model::AxisSizes sizes)
   return plan;
 }
 
-int64_t ChainModel::num_parameters() const {
-  double count = 0;
-  for (const Outline::Link& link : outline().links) count += link.num_parameters;
-  return static_cast<int64_t>(count);
+ModelTraits ChainModel::traits() const {
+  constexpr double kForwardAndBackward = 3;  // backward computes two products for each
+  ModelTraits traits{.axes = {"pipeline"}, .has_batch_norm = outline().has_batch_norm};
+  double forward = 0, num_parameters = 0;
+  for (const Outline::Link& link : outline().links) {
+    traits.name += (traits.name.empty() ? "chain of " : " -> ") + link.name;
+    forward += link.cost.flops;
+    num_parameters += link.num_parameters;
+  }
+  traits.num_parameters = static_cast<int64_t>(num_parameters);
+  traits.flops_per_sample = kForwardAndBackward * forward;
+  return traits;
 }
 
 std::vector<parallel::LayerCost> ChainModel::layer_costs(const RunConfig& config) const {
@@ -240,14 +303,8 @@ std::vector<parallel::LayerCost> ChainModel::layer_costs(const RunConfig& config
   return costs;
 }
 
-// Backward computes two products for each of forward's.
-double ChainModel::flops() const {
-  double forward = 0;
-  for (const Outline::Link& link : outline().links) forward += link.cost.flops;
-  return 3 * forward;
-}
-
-std::vector<StageEdges> ChainModel::edges(int num_stages, const ChainGoal& goal) const {
+std::vector<StageEdges> ChainModel::edges(int num_stages) const {
+  const ChainGoal goal = goal_(/*seed=*/0);  // whose tensors' names are those of any seed
   std::vector<StageEdges> result;
   for (int stage = 0; stage < num_stages; ++stage) {
     const bool is_last = stage + 1 == num_stages;
@@ -264,20 +321,13 @@ std::vector<StageEdges> ChainModel::edges(int num_stages, const ChainGoal& goal)
   return result;
 }
 
-bool ChainModel::has_batch_norm() const { return outline().has_batch_norm; }
-
-std::string ChainModel::name() const {
-  std::string names;
-  for (const Outline::Link& link : outline().links) {
-    names += (names.empty() ? "" : " -> ") + link.name;
-  }
-  return names;
+std::unique_ptr<StageModel> ChainModel::make_stage(const StageRequest& request) const {
+  return make_stage(request, goal_(request.config.train.seed));
 }
 
 std::unique_ptr<StageModel> ChainModel::make_stage(const StageRequest& request,
                                                    const ChainGoal& goal) const {
-  return std::make_unique<ChainStage>(seeded_chain(make_, request.config.train.seed), request,
-                                      goal);
+  return std::make_unique<ChainStage>(make_, request, goal);
 }
 
 }  // namespace trireme::train

@@ -1,7 +1,7 @@
-// A task whose model is a chain of ordinary torch modules, each of which takes the output of the
-// one before. Trains under data parallelism, every ZeRO stage, recomputation and pipelines: the
-// links are the units of ZeRO-3 and recompute, and the layers of pipeline stages. A model of
-// another form is one link.
+// A task whose model is a chain of ordinary torch modules: each takes the output of the one before.
+// Trains under data parallelism, every ZeRO stage, recomputation and pipelines: the links are the
+// units of ZeRO-3 and recompute, and the layers of pipeline stages. A model of another form is one
+// link.
 //
 //   class Digits : public trireme::train::ChainTask {
 //     Chain make_chain() const override {
@@ -42,35 +42,14 @@ class ChainTask : public Task {
   // The sum of the losses of the batch's samples.
   // Shapes: output: what the last link returns -> scalar
   virtual at::Tensor loss_sum(const at::Tensor& output, const StageInput& batch) const = 0;
-  // The states of metrics(), one after the other, in fp64.
+  // The states of traits().metrics, one after the other, in fp64.
   // Shapes: output: as for loss_sum() -> [sum of Metric::size]
   virtual at::Tensor metric_states(const at::Tensor& output, const StageInput& batch) const;
   // The tensor of the batch that the first link takes, and those that loss_sum() reads.
   virtual std::string input_name() const { return "x"; }
   virtual std::vector<std::string> target_names() const { return {"y"}; }
 
-  std::vector<std::string> axes() const override { return {"pipeline"}; }
-  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
-    return model_.parameters(sizes);
-  }
-  int64_t num_parameters() const override { return model_.num_parameters(); }
-  std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const override {
-    return model_.layer_costs(config);
-  }
-  std::vector<StageEdges> edges(int num_stages) const override {
-    return model_.edges(num_stages, goal());
-  }
-  std::unique_ptr<StageModel> make_stage(const StageRequest& request) const override {
-    return model_.make_stage(request, goal());
-  }
-  Throughput throughput() const override { return {.flops = model_.flops()}; }
-  bool has_batch_norm() const override { return model_.has_batch_norm(); }
-  void check(const RunConfig& config) const override { ChainModel::check(config); }
-  std::string model_name() const override { return "chain of " + model_.name(); }
-  double sample_bytes() const override;
-  DataIdentity identify(const dataset::Source& source) const override {
-    return identify_samples(source);
-  }
+  const TaskModel& model() const override { return model_; }
 
  private:
   ChainGoal goal() const;

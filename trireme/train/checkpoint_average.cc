@@ -9,18 +9,17 @@
 #include <ATen/ops/zeros.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/exact_cover.h"
-#include "trireme/checkpoint/offline/lazy_entry.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/derived_run.h"
 #include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
-#include "trireme/train/state/state.h"
 
 namespace trireme::train {
 namespace {
@@ -198,13 +197,14 @@ CheckpointAverage average_checkpoints(std::span<const fs::path> paths, const fs:
   const SavedTensors& last = *averager.last().tensors;
   const std::string where = averager.last().folder.string();
   RunState state = parse_state(last.state(), where, last.step());
-  state.config = to_toml(derived_config(state.config, where, offer, output));
+  const RunConfig config = derived_config(state.config, where, offer, output);
+  state.config = to_toml(config);
   result.step = state.step;
   const std::vector<checkpoint::Entry> entries = averager.entries(result);
   DerivedRun run(where, output);
   const auto world = comm::make_thread_group(1);
   checkpoint::save(run.checkpoints(), state.step, entries, to_json(state), *world.front());
-  run.commit(state.config);
+  run.commit(state.config, config.task->traits().file_names);
   return result;
 }
 

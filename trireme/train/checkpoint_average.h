@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "trireme/checkpoint/offline/progress.h"
+#include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::train {

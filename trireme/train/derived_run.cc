@@ -4,27 +4,27 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
-#include "trireme/train/metrics/metrics.h"
+#include "trireme/base/words.h"
 #include "trireme/train/state/resume.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The files of the folder itself: those of the task, and the note that the run has had a
-// checkpoint, which is as true of the new one. The loop's other files lie in folders, but for two.
-void copy_files(const fs::path& from, const fs::path& to) {
-  for (const fs::directory_entry& item : fs::directory_iterator(from)) {
-    const std::string name = item.path().filename().string();
-    if (!item.is_regular_file() || name == kConfigName || name == kMetricsName) continue;
-    const MappedFile source(item.path());
-    OutputFile copy(to / name);
-    copy.write(source.bytes().data(), source.bytes().size());
-    copy.sync();
-    copy.close();
-  }
+// Only its owner may have been allowed to read it.
+void copy_own_file(const fs::path& from, const fs::path& to) {
+  const fs::file_status status = fs::symlink_status(from);
+  if (status.type() == fs::file_type::not_found) return;
+  TRIREME_CHECK(status.type() == fs::file_type::regular, from.string(),
+                status.type() == fs::file_type::symlink ? " is a link" : " is no regular file",
+                "; expected the run's own file: put a copy of it there");
+  const MappedFile source(from);
+  OutputFile copy(to);
+  fs::permissions(to, status.permissions() & fs::perms::all);
+  copy.write(source.bytes().data(), source.bytes().size());
+  copy.sync();
+  copy.close();
 }
 
 }  // namespace
@@ -54,7 +54,8 @@ FolderLock lock_run(const fs::path& folder, const std::string& toml, const std::
                 shown(like.task_choice.name), "' and ", folder.string(), " of '", shown(task),
                 "'; unpack it into a new folder");
   for (const Change& change : changes(parse_saved_config(text, path.string(), like), saved)) {
-    const bool stays = change.rule == OnResume::kMustStay && change.key != saved.task->data_key();
+    const bool stays =
+        change.rule == OnResume::kMustStay && change.key != saved.task->traits().data_key;
     TRIREME_CHECK(!stays, where, " is of another run than ", folder.string(), ": ", change.key, " ",
                   change.before, " -> ", change.after, "; unpack it into a new folder");
   }
@@ -64,13 +65,18 @@ FolderLock lock_run(const fs::path& folder, const std::string& toml, const std::
 DerivedRun::DerivedRun(fs::path checkpoint, const fs::path& output)
     : checkpoint_(std::move(checkpoint)), folder_(output) {}
 
-void DerivedRun::commit(const std::string& config) {
+void DerivedRun::commit(const std::string& config, const std::vector<std::string>& files) {
   // The path may be relative or end in a slash. A checkpoint elsewhere has no run's files beside
   // it.
   const fs::path root = fs::canonical(checkpoint_).parent_path();
-  if (root.filename() == "checkpoints") copy_files(root.parent_path(), folder_.path());
+  if (root.filename() == "checkpoints") {
+    const fs::path run = root.parent_path();
+    for (const std::string& name : files) copy_own_file(run / name, folder_.path() / name);
+    copy_own_file(run / kCheckpointNote,
+                  folder_.path() / kCheckpointNote);  // as true of the new run
+  }
   write_file_atomically(folder_.path() / kConfigName, config);
   folder_.commit();
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,15 +1,15 @@
-// Where a checkpoint goes that was made from another run's: the folder of a new run, which appears
-// complete or not at all, or that of a run which is there already.
+// The destination of a checkpoint that was derived from another run's: the folder of a new run,
+// which appears complete or not at all, or that of an existing run.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
-#include "trireme/base/file/folder_lock.h"
-#include "trireme/base/file/new_folder.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The config that a run has written into its checkpoint, for a run in the folder `output` with any
 // number of data-parallel ranks.
@@ -34,14 +34,15 @@ class DerivedRun {
 
   // Where to save the checkpoint.
   std::filesystem::path checkpoints() const { return folder_.path() / "checkpoints"; }
-  // config: TOML, for config.toml. Copies what the other run's task has put into its folder, such
-  // as a tokenizer; not its metrics.
-  // Throws: Error when it cannot be written
-  void commit(const std::string& config);
+  // config: TOML, for config.toml. files: the names of the files that the other run's task has put
+  // into its folder, such as a tokenizer. Those that are there are copied with their permissions,
+  // and nothing else.
+  // Throws: ConfigError when one of them is a link; Error when it cannot be written
+  void commit(const std::string& config, const std::vector<std::string>& files);
 
  private:
   std::filesystem::path checkpoint_;
   NewFolder folder_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -4,83 +4,113 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/machine/process_stat.h"
-#include "trireme/base/seconds.h"
-#include "trireme/comm/recorder/step_recording.h"
-#include "trireme/train/numerics/batch_scaling.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/numerics/learning_rate.h"
 #include "trireme/train/numerics/loss_sum.h"
-#include "trireme/train/run/device.h"
+#include "trireme/train/run/compute_device.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<dataset::Batch>;
 
-// The numbers that ranks exchange at the end of a step.
-struct Report {
-  double communication_seconds = 0;
-  double step_seconds = 0;
-  double peak_rss = 0;
-  double leave = 0;
-  double microbatch_squares = 0;  // see DistributedDataParallel
-  double data_seconds = 0;
-  double peak_device_bytes = 0;
+// Beside the metrics, what ranks exchange at the end of a step.
+struct Exchange {
+  Leave leave = Leave::kNo;       // the largest counts
+  double microbatch_squares = 0;  // see DistributedDataParallel; all ranks' sum
 };
 
-// Returns the sum of all ranks' microbatch_squares.
-double add_reports(comm::Communicator& world, const Report& mine, StepResult& result) {
-  constexpr size_t kNumbers = 7;
-  const std::vector<double> all =
-      gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.leave,
-                     mine.microbatch_squares, mine.data_seconds, mine.peak_device_bytes});
-  double squares = 0;
-  double communication = 0, device_bytes = 0;
-  StepMetrics& metrics = result.metrics;
-  for (size_t at = 0; at < all.size(); at += kNumbers) {
-    const Report report{all[at],     all[at + 1], all[at + 2], all[at + 3],
-                        all[at + 4], all[at + 5], all[at + 6]};
-    metrics.step_seconds = std::max(metrics.step_seconds, report.step_seconds);
-    metrics.data_seconds = std::max(metrics.data_seconds, report.data_seconds);
-    communication = std::max(communication, report.communication_seconds / report.step_seconds);
-    device_bytes = std::max(device_bytes, report.peak_device_bytes);
-    metrics.peak_rss_bytes =
-        std::max(metrics.peak_rss_bytes, static_cast<int64_t>(report.peak_rss));
-    result.leave = std::max(result.leave, static_cast<Leave>(report.leave));
-    squares += report.microbatch_squares;
+// Replaces this rank's values of the metrics that differ by rank, and `mine`, by those of all.
+Exchange exchange(comm::Communicator& world, const Exchange& mine, StepMetrics& metrics) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  std::vector<const MetricKind*> kinds;
+  for (const MetricKind& kind : metric_kinds()) {
+    if (kind.across == Across::kMax) kinds.push_back(&kind);
   }
-  metrics.communication_fraction = communication;
-  if (device_bytes > 0) metrics.peak_device_bytes = static_cast<int64_t>(device_bytes);
-  return squares;
+  std::vector<double> numbers{static_cast<double>(mine.leave), mine.microbatch_squares};
+  for (const MetricKind* const kind : kinds) {
+    numbers.push_back(value_of(*kind, metrics).value_or(kNone));
+  }
+  const size_t width = numbers.size();
+  const std::vector<double> all = gather(world, std::move(numbers));
+  Exchange result;
+  std::vector<std::optional<double>> largest(kinds.size());
+  for (size_t at = 0; at < all.size(); at += width) {
+    result.leave = std::max(result.leave, static_cast<Leave>(all[at]));
+    result.microbatch_squares += all[at + 1];
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      const double value = all[at + 2 + i];
+      if (!std::isnan(value)) largest[i] = std::max(largest[i].value_or(value), value);
+    }
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) set_value(*kinds[i], largest[i], metrics);
+  return result;
+}
+
+// What `of_part` gives for each part, one after the other.
+template <typename T>
+std::vector<T> of_parts(const StepContext& context, std::vector<T> (StepPart::*of_part)() const) {
+  std::vector<T> all;
+  for (const StepPart* const part : context.parts) {
+    std::ranges::move((part->*of_part)(), std::back_inserter(all));
+  }
+  return all;
+}
+
+[[noreturn]] void refuse(const StepContext& context, const StepMetrics& metrics,
+                         std::span<const double> squares) {
+  const UpdateStrategy& updates = context.updates;
+  std::string text = concat("step ", metrics.step);
+  if (updates.is_alone()) text += concat(" of rank ", updates.trainers().rank());
+  text += updates.norm_factor()
+              ? concat(": ", context.bad_steps.describe(metrics.loss, metrics.grad_norm))
+              : concat(": the loss is ", metrics.loss);
+  const std::string parameter =
+      first_nonfinite_gradient(of_parts<std::string>(context, &StepPart::gradient_names), squares);
+  if (!parameter.empty()) text += "; first gradient that is not finite: " + parameter;
+  text += "; lower optimizer.learning_rate, lengthen optimizer.warmup_steps";
+  if (updates.root_saves()) throw ConfigError(text);  // which refuses all else
+  if (context.config.train.gradient_clip == 0) text += ", set train.gradient_clip";
+  throw ConfigError(text + ", or let train.skip_bad_steps leave such steps out");
 }
 
 // Whether the optimizer may use the step's gradients. Every rank has the same numbers and makes the
 // same decision, before the weights change.
 bool accept(StepContext& context, const StepMetrics& metrics, std::span<const double> squares) {
-  const bool is_finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+  const double grad_norm = context.updates.norm_factor() ? metrics.grad_norm : 0;  // unknown
+  const bool is_finite = std::isfinite(metrics.loss) && std::isfinite(grad_norm);
   const bool may_retry = context.loss_scale.may_retry();
   if (!context.loss_scale.update(is_finite) && may_retry && std::isfinite(metrics.loss)) {
     return false;
   }
-  if (context.bad_steps.accept(metrics.loss, metrics.grad_norm)) return true;
+  if (context.bad_steps.accept(metrics.loss, grad_norm)) return true;
   if (context.bad_steps.may_skip()) return false;
-  const std::string parameter = first_nonfinite_gradient(context.model.gradient_names(), squares);
-  const std::string clip =
-      context.config.train.gradient_clip > 0 ? "" : "set train.gradient_clip, ";
-  throw ConfigError(concat(
-      "step ", metrics.step, ": ", context.bad_steps.describe(metrics.loss, metrics.grad_norm),
-      parameter.empty() ? "" : "; first gradient that is not finite: ", parameter,
-      "; lower optimizer.learning_rate, lengthen optimizer.warmup_steps, ", clip,
-      "or let train.skip_bad_steps leave such steps out"));
+  refuse(context, metrics, squares);
+}
+
+// What this rank has spent on a step.
+void measure(StepContext& context, std::chrono::nanoseconds took, std::chrono::nanoseconds waited,
+             StepMetrics& metrics) {
+  const at::Device device = context.config.device;
+  metrics.step_seconds = in_seconds(took);
+  metrics.data_seconds = in_seconds(context.batches.take_waiting());
+  metrics.communication_fraction.reset();
+  if (device.is_cpu()) metrics.communication_fraction = in_seconds(waited) / metrics.step_seconds;
+  metrics.peak_rss_bytes = static_cast<int64_t>(peak_resident_bytes());
+  metrics.peak_device_bytes = peak_device_bytes(device);
 }
 
 // squares: over every microbatch's gradient, each divided by the count of the whole batch.
@@ -97,8 +127,7 @@ void measure_noise(StepContext& context, double squares, StepMetrics& metrics) {
   metrics.noise_scale = context.noise.batch();
 }
 
-}  // namespace
-
+// The learning rate of step number `step` by the config's schedule.
 double scheduled_rate(const RunConfig& config, int64_t step) {
   const OptimizerConfig& optimizer = config.optimizer;
   const double peak = scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
@@ -111,28 +140,40 @@ double scheduled_rate(const RunConfig& config, int64_t step) {
                        step, config.train.steps);
 }
 
+// The metrics of a task. sums: the loss, then the states of the metrics.
 std::vector<MetricValue> finish_metrics(const Task& task, std::span<const double> sums) {
   std::vector<MetricValue> values;
   size_t begin = 1;
-  for (const Metric& metric : task.metrics()) {
+  for (const Metric& metric : task.traits().metrics) {
     values.emplace_back(metric.name, metric.finish(sums.subspan(begin, metric.size)));
     begin += static_cast<size_t>(metric.size);
   }
   return values;
 }
 
+// Sets what `samples` samples in step_seconds on so many devices make: units per second, and with a
+// known peak the MFU.
+void set_throughput(const RunConfig& config, const ModelTraits& model, int64_t samples,
+                    int num_devices, StepMetrics& metrics) {
+  const TaskTraits task = config.task->traits();
+  const double samples_per_second = static_cast<double>(samples) / metrics.step_seconds;
+  metrics.unit = task.unit;
+  metrics.units_per_second = samples_per_second * static_cast<double>(task.units_per_sample);
+  const double peak = config.peak_flops * num_devices;
+  if (peak * model.flops_per_sample > 0) {
+    metrics.mfu = samples_per_second * model.flops_per_sample / peak;
+  }
+}
+
 // Reads the next step's microbatches ahead for tables, whose ids then travel during this step.
 void announce_next(StepContext& context, int64_t step) {
   const RunConfig& config = context.config;
   const bool can_replace = config.data.skip_bad_samples > 0;  // counted in the step that reads them
-  if (!config.task->has_tables() || can_replace || step >= config.train.steps) return;
+  if (!config.task->traits().has_tables || can_replace || step >= config.train.steps) return;
   context.model.announce(context.batches.peek(step));
 }
 
-Leave agree(comm::Communicator& world, const AskLeave& ask) {
-  const std::vector<double> all = gather(world, {static_cast<double>(ask())});
-  return static_cast<Leave>(std::ranges::max(all));
-}
+}  // namespace
 
 StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   StepScope scope(context.profiler, step);
@@ -144,22 +185,26 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   metrics.step = step;
 
   ParallelModel& model = context.model;
+  UpdateStrategy& updates = context.updates;
   const dataset::BatchLoader& loader = context.batches.loader();
+  updates.begin_step(step);
   const Batches batches = context.bad_samples.read(model.mesh().world(), context.batches, step - 1,
                                                    0, loader.num_microbatches());
   metrics.bad_samples = context.bad_samples.count();
   result.finding = context.bad_samples.take_finding();
   announce_next(context, step);
   scope.enter(Phase::kForwardBackward);
-  const auto count = static_cast<double>(model.begin_step(batches));
+  updates.await_weights();
+  const auto count = static_cast<double>(updates.count_terms(model, model.begin_step(batches)));
   const std::vector<double> sums = model.forward_backward(batches, context.loss_scale.scale());
   scope.enter(Phase::kNorm);
-  const std::vector<double> all = model.sums_over_batches(sums);
+  const std::vector<double> all = updates.sums_over_batches(model, sums, batches.size());
   metrics.loss = all[0] / count;
   metrics.others = finish_metrics(*config.task, all);
   const double scale = 1 / context.loss_scale.scale();
-  const std::vector<double> squares = model.gradient_squares();
-  metrics.grad_norm = gradient_norm(squares) * scale;
+  const std::vector<double> squares = of_parts<double>(context, &StepPart::gradient_squares);
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  metrics.grad_norm = gradient_norm(squares) * scale * updates.norm_factor().value_or(unknown);
   metrics.learning_rate = scheduled_rate(config, step);
   metrics.counts = model.sum_counts();
   if (context.on_gradients) context.on_gradients(metrics, scale);
@@ -167,38 +212,27 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   metrics.skipped = !accept(context, metrics, squares);
   if (!metrics.skipped) {
     const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
-    context.optimizer.step(metrics.learning_rate, clip * scale);
-    model.tables().step(metrics.learning_rate, clip * scale);
+    for (StepPart* const part : context.parts) part->step(metrics.learning_rate, clip * scale);
     model.use_counts(metrics.counts);
   } else {
     model.undo_statistics();
-    model.tables().discard_gradients();
+    for (StepPart* const part : context.parts) part->discard_gradients();
   }
+  updates.end_step();
   model.end_step();
-  metrics.gradient_bytes = model.gradient_bytes();
+  metrics.gradient_bytes = updates.gradient_bytes(model);
 
   // Before the exchange, in which a fast rank waits for the slow ones.
-  recording.finish(model.communication_time());
+  const std::chrono::nanoseconds waited = model.communication_time() + updates.waited();
+  recording.finish(waited);
   scope.enter(Phase::kExchange);
-  const double microbatch_squares = add_reports(
-      model.mesh().world(),
-      {.communication_seconds = in_seconds(model.communication_time()),
-       .step_seconds = in_seconds(Clock::now() - start),
-       .peak_rss = static_cast<double>(peak_resident_bytes()),
-       .leave = static_cast<double>(ask()),
-       .microbatch_squares = model.microbatch_squares() * scale * scale,
-       .data_seconds = in_seconds(context.batches.take_waiting()),
-       .peak_device_bytes = static_cast<double>(peak_device_bytes(config.device).value_or(0))},
-      result);
-  if (!config.device.is_cpu()) metrics.communication_fraction.reset();
-  measure_noise(context, microbatch_squares, metrics);
-  const Throughput throughput = config.task->throughput();
-  const auto samples_per_second =
-      static_cast<double>(loader.step_size(step - 1)) / metrics.step_seconds;
-  metrics.unit = throughput.unit;
-  metrics.units_per_second = samples_per_second * static_cast<double>(throughput.per_sample);
-  const double peak = config.peak_flops * model.mesh().world().size();
-  if (peak * throughput.flops > 0) metrics.mfu = samples_per_second * throughput.flops / peak;
+  measure(context, Clock::now() - start, waited, metrics);
+  const Exchange found =
+      exchange(updates.peers(), {ask(), model.microbatch_squares() * scale * scale}, metrics);
+  result.leave = found.leave;
+  measure_noise(context, found.microbatch_squares, metrics);
+  set_throughput(config, model.traits(), loader.step_size(step - 1), updates.trainers().size(),
+                 metrics);
   return result;
 }
 
@@ -220,7 +254,7 @@ std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model
   }
   const std::vector<double> all = model.sums_over_batches(std::move(sums));
   std::vector<MetricValue> others = finish_metrics(*config.task, all);
-  const std::vector<std::string> names = config.task->evaluation_metrics();
+  const std::vector<std::string> names = config.task->traits().evaluation_metrics;
   const std::vector<double> values = model.finish_evaluation();
   TRIREME_ASSERT(names.size() == values.size(), "evaluation metrics: ", values.size(),
                  " values for ", names.size(), " names");
@@ -230,4 +264,4 @@ std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model
                     .finding = bad_samples.take_finding()};
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

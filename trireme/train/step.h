@@ -1,5 +1,5 @@
 // Runs one step: microbatches, forward, backward with gradients reduced behind it, norm, clip,
-// optimizer, metrics. Each part is one function, in that order.
+// updates, metrics. Each part is one function, in that order.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,20 @@
 #include "trireme/train/numerics/bad_steps.h"
 #include "trireme/train/numerics/gradient_noise.h"
 #include "trireme/train/numerics/loss_scale.h"
-#include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/profile/profiler.h"
 #include "trireme/train/run/bad_samples.h"
+#include "trireme/train/state/step_part.h"
+#include "trireme/train/update_strategy.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The objects that a step works on. All of them must outlive the step.
 struct StepContext {
   const RunConfig& config;
   ParallelModel& model;
-  Optimizer& optimizer;
+  UpdateStrategy& updates;
+  std::span<StepPart* const> parts;
   LossScale& loss_scale;
   BadSteps& bad_steps;
   GradientNoise& noise;
@@ -38,26 +40,6 @@ struct StepContext {
   // factor that undoes the loss scale. Empty: nobody wants it.
   std::function<void(const StepMetrics& metrics, double gradient_factor)> on_gradients{};
 };
-
-// The learning rate of step number `step` by the config's schedule.
-double scheduled_rate(const RunConfig& config, int64_t step);
-
-// The metrics of a task. sums: the loss, then the states of the metrics.
-std::vector<MetricValue> finish_metrics(const Task& task, std::span<const double> sums);
-
-// Why a run leaves after a step. If ranks differ, the largest value counts.
-enum class Leave {
-  kNo,
-  kAsked,       // it was asked to stop
-  kFolderLost,  // its output folder is not in its place any more
-};
-// This rank's current answer.
-using AskLeave = std::function<Leave()>;
-
-// The answer of all ranks.
-// Comm:       8 bytes per rank all-gathered
-// Collective: every rank of `world`
-Leave agree(comm::Communicator& world, const AskLeave& ask);
 
 struct StepResult {
   StepMetrics metrics;
@@ -90,4 +72,4 @@ std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model
                                    dataset::BatchReader& batches,
                                    const std::function<bool()>& is_cut);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

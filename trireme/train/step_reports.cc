@@ -2,7 +2,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 void StepReports::report(const StepMetrics& metrics, MetricsWriter& writer,
                          std::initializer_list<std::optional<std::string>> findings) {
@@ -22,4 +22,4 @@ void StepReports::report(const StepMetrics& metrics, MetricsWriter& writer,
   }
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -9,28 +9,21 @@
 
 #include <ATen/Parallel.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
 #include "trireme/checkpoint/agreement.h"
-#include "trireme/comm/hierarchical/host_identity.h"
-#include "trireme/comm/objects.h"
-#include "trireme/train/mixed_run.h"
-#include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/replica_check.h"
-#include "trireme/train/run/batches.h"
-#include "trireme/train/run/device.h"
+#include "trireme/train/parallel/run_layout.h"
+#include "trireme/train/run/compute_device.h"
 #include "trireme/train/run/inputs.h"
-#include "trireme/train/run/out_of_memory.h"
-#include "trireme/train/run/peak_flops.h"
-#include "trireme/train/served_run.h"
+#include "trireme/train/run/memory_check.h"
+#include "trireme/train/run/run_folder.h"
 #include "trireme/train/state/resume.h"
 #include "trireme/train/trainer_impl.h"
 
 namespace trireme::train {
 
 namespace fs = std::filesystem;
-
-inline namespace internal {
 
 // What callbacks see of the run.
 class TrainerImpl::View final : public RunView {
@@ -79,48 +72,58 @@ class TrainerImpl::View final : public RunView {
   TrainerImpl& run_;
 };
 
-TrainerImpl::TrainerImpl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
+TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserver& observer,
                          const ProfileOptions& profile)
     : config_(std::move(config)),
-      world_(world),
+      given_order_(config_.parallel.gradient_order),
+      updates_(updates),
+      world_(updates.trainers()),
       observer_(observer),
       recorder_(profile.recorder),
-      mesh_(world, mesh_axes(config_.parallel)),
-      callbacks_(config_.callbacks, config_),
+      mesh_(world_, mesh_axes(config_.parallel)),
+      callbacks_(config_.callbacks, config_, tell_of_callbacks(observer)),
       overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
-               world,
+               world_,
                // On a GPU the recorded times of calls are those of the host.
                {config_.device.is_cpu() ? profile.recorder : nullptr, "tensor",
                 static_cast<int>(config_.parallel.tensor)}),
-      state_(config_, mesh_, world, callbacks_, overlap_.flag(), tell(observer)),
-      saves_(config_, state_, world),
+      model_mesh_(updates.mesh_of_model(mesh_)),
+      state_(config_, model_mesh_, model_mesh_.world(), callbacks_, overlap_.flag(),
+             tell(observer)),
+      saves_(config_, state_, model_mesh_.world()),
       reports_(observer) {
   on_root([this] {
     output_.emplace(folder(), lock_output_folder(config_),
-                    [this](const fs::path& path) { config_.task->write_files(path); });
+                    [this](const fs::path& path) { state_.write_files(path); });
   });
+  config_.run_epoch = std::stoll(from_root(
+      [this] { return std::to_string(number_epoch(folder(), config_.job, config_.job_epoch)); }));
   // Rank 0 owns the folder now. Before that it may have belonged to another run.
   observer_.on_folder();
-  places_.emplace(config_, world, tell(observer));
-  resumption_.emplace(config_, world, *places_, tell(observer));
+  places_.emplace(config_, world_, tell(observer));
+  resumption_.emplace(config_, world_, *places_, tell(observer));
+  config_.parallel.gradient_order = resumption_->gradient_order();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();
   const RunState state = resumption_->load(state_);
-  step_ = state.step;
+  step_ = begun_step_ = state.step;
   if (resumption_->is_in_folder()) saved_step_ = step_;
   batches_.emplace(config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),
                    read_ahead(config_, config_.train.steps));
-  if (const dataset::Source* const validation = config_.task->validation()) {
+  const dataset::Source* const validation = config_.task->validation();
+  if (validation != nullptr && !updates_.root_saves()) {  // else no rank has the newest weights
     validation_batches_.emplace(*validation, validation_batches(config_, mesh_),
                                 read_ahead(config_, /*num_steps=*/1));
   }
   if (profile.num_steps > 0) {
+    TRIREME_CHECK(!updates_.is_alone(), "a profile with parallel.staleness ",
+                  config_.parallel.staleness,
+                  ", whose workers share no step; leave the profile out");
     check_profile(profile, step_ + 1, config_.train.steps);
     profiler_.emplace(profile, step_ + 1, world_);
   }
-  start_output();
 }
 
 void TrainerImpl::build_model() {
@@ -144,41 +147,24 @@ void TrainerImpl::on_root(const std::function<void()>& work) {
   });
 }
 
-void TrainerImpl::start_output() {
-  if (mesh_.size("tensor") > 1) {
-    const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
-    tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
-  }
-  resume_notes_ = resumption_->notes();
-  on_root([this] {
-    output_->start(to_toml(config_), step_);
-    if (step_ > 0 && resumption_->is_in_folder()) note_checkpoint(folder(), step_);
-    const std::vector<int64_t>& lines = output_->metrics().unreadable_lines();
-    if (!lines.empty()) {
-      resume_notes_.push_back(concat(kMetricsName, " keeps lines that cannot be read: ",
-                                     lines.size(), ", the first is line ", lines.front()));
-    }
-  });
-  if (is_root()) observer_.on_start(config_, summary());
-}
-
-RunSummary TrainerImpl::summary() const {
-  return {.num_ranks = world_.size(),
+RunSummary TrainerImpl::summary(int num_ranks) const {
+  return {.num_ranks = num_ranks,
           .num_threads = at::get_num_threads(),
           .device = config_.device,
-          .num_parameters = config_.task->num_parameters(),
+          .num_parameters = state_.model().traits().num_parameters,
           .num_samples = config_.task->training().size(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
           .resumed_place = step_ > 0 ? resumption_->place() : "",
           .initial_weights = state_.initial_weights().string(),
+          .initial_notes = state_.initial_notes(),
           .resume_notes = resume_notes_,
           .compression_restarted = state_.compression_restarted(),
           .tensor_crosses_hosts = tensor_crosses_hosts_,
           .memory = state_.model().memory(),
           .compression_bytes = state_.compression_bytes(),
           .optimizer_bytes = state_.optimizer().state_bytes(),
-          .table_bytes = state_.model().tables().memory_bytes()};
+          .table_bytes = state_.tables().memory_bytes()};
 }
 
 void TrainerImpl::call(Event event, const fs::path& checkpoint) {
@@ -209,14 +195,16 @@ Leave TrainerImpl::leave() const {
 
 // Asks all ranks again, after work that may have taken longer than a step.
 Leave TrainerImpl::ask_again(Leave so_far) {
-  return std::max(so_far, agree(world_, [this] { return leave(); }));
+  return std::max(so_far, agree(updates_.peers(), [this] { return leave(); }));
 }
 
-// Runs one step and reports its metrics. Returns why the run should leave, if it should.
+// Runs one step and reports its metrics, unless the folder is lost. Returns why the run should
+// leave, if it should.
 Leave TrainerImpl::train_step() {
   StepContext context{config_,
                       state_.model(),
-                      state_.optimizer(),
+                      updates_,
+                      updates_.parts(state_),
                       state_.loss_scale(),
                       state_.bad_steps(),
                       state_.noise(),
@@ -234,6 +222,8 @@ Leave TrainerImpl::train_step() {
   overlap_.begin_step();
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
   metrics_ = result.metrics;
+  metrics_.epoch = config_.run_epoch;
+  metrics_.time = unix_seconds();
   saves_.add_metrics(metrics_);
   Leave leave = result.leave;
   profile_pipeline();
@@ -246,11 +236,11 @@ Leave TrainerImpl::train_step() {
     leave = evaluate_step(leave);
   }
   if (is_due(config_.train.check_replicas_interval)) {
-    check_replicas(state_.model(), config_.parallel.zero == 3);
+    for (const StepPart* const part : state_.parts()) part->check_replicas();
     leave = ask_again(leave);
   }
   if (!callbacks_.empty()) leave = end_step(leave);
-  if (leave == Leave::kFolderLost) leave_lost_folder();
+  if (leave == Leave::kFolderLost) return leave;
   if (is_root()) reports_.report(metrics_, output_->metrics(), {finding, result.finding});
   return finish_profile(is_last || leave != Leave::kNo) ? ask_again(leave) : leave;
 }
@@ -280,7 +270,7 @@ Leave TrainerImpl::end_step(Leave so_far) {
 }
 
 void TrainerImpl::report(RunPoint when) {
-  for (const std::string& line : state_.model().tables().report(when)) {
+  for (const std::string& line : state_.tables().report(when)) {
     if (is_root()) observer_.on_finding(line);
   }
 }
@@ -291,6 +281,9 @@ Outcome TrainerImpl::end(Outcome outcome) {
     if (requests_.stop->for_good) outcome = Outcome::kEnded;
   }
   report(RunPoint::kEnd);
+  if (const std::string line = updates_.report(); is_root() && !line.empty()) {
+    observer_.on_finding(line);
+  }
   call(Event::kStop);
   if (saved_step_ == step_) places_->forget_memory();
   return outcome;
@@ -305,68 +298,78 @@ RunStart TrainerImpl::start() const {
 
 Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   stop_ = &stop;
+  updates_.connect();
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
+    updates_.leave(step_, Leave::kAsked);
     return Outcome::kStopped;
   }
   report(RunPoint::kStart);
   call(Event::kStart);
   if (!callbacks_.empty()) agree(world_, requests_);
   if (requests_.stop && step_ < config_.train.steps) return end(Outcome::kStopped);
-  if (!resumption_->is_in_folder()) save();  // what survived in memory may not do so again
-  while (step_ < config_.train.steps) {
-    Leave leave = train_step();
+  // What survived in memory may not do so again.
+  if (!resumption_->is_in_folder()) save(updates_.meet(step_, leave()));
+  Leave why = Leave::kNo;
+  while (step_ < config_.train.steps && why == Leave::kNo) {
+    why = train_step();
+    if (why == Leave::kFolderLost) break;
     observer_.on_finished(step_);
     if (saves_.is_busy()) finish_save(/*waits=*/false);
-    const bool is_last = step_ == config_.train.steps;
     const bool is_requested = std::exchange(requests_.checkpoint, false);
-    const bool saves = is_due(config_.checkpoint.interval) || is_last || is_requested;
-    if (saves) {
-      save();
+    if (why != Leave::kNo || step_ == config_.train.steps) break;
+    if (is_requested || is_due(config_.checkpoint.interval)) {
+      const Meeting meeting = updates_.meet(step_, leave());
+      why = meeting.leave;
+      if (why != Leave::kNo) break;
+      save(meeting);
+      why = ask_again(why);
     } else if (is_due(config_.checkpoint.memory_interval)) {
       save_to_memory();
     }
-    if (is_last) break;
-    if (saves) leave = ask_again(leave);
-    if (balance_ && leave == Leave::kNo) {
+    if (balance_ && why == Leave::kNo) {
       balance_->add(state_.model().pipeline_profile());
       if (is_due(config_.parallel.rebalance_interval)) {
         rebalance();
-        leave = ask_again(leave);
+        why = ask_again(why);
       }
     }
-    if (leave == Leave::kFolderLost) leave_lost_folder();
-    if (leave == Leave::kAsked) {
-      if (!saves) save();
-      finish_save(/*waits=*/true);
-      finish_profile(/*run_ends=*/true);
-      return end(Outcome::kStopped);
-    }
   }
+  const Meeting last = updates_.leave(step_, why);
+  if (last.leave == Leave::kFolderLost) leave_lost_folder(last);
+  if (last.step != begun_step_) save(last);
   finish_save(/*waits=*/true);
-  return end(Outcome::kFinished);
+  if (last.step == config_.train.steps) return end(Outcome::kFinished);
+  finish_profile(/*run_ends=*/true);
+  return end(Outcome::kStopped);
 }
-
-}  // namespace internal
 
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
                  const ProfileOptions& profile) {
   try {
     open_inputs_together(config, world, tell(observer));
+    shared_memory_advice_ = shared_memory_advice(config);
     use_device(config);
     config.peak_flops = peak_flops(config, world);
-    if (config.parallel.servers > 0 && config.parallel.served == Served::kTables) {
-      mixed_ = std::make_unique<MixedRun>(std::move(config), world, observer, profile);
-      return;
+    updates_ = make_update_strategy(config, world, observer);
+    const auto make_trainer = [&] {
+      updates_->prepare(config);
+      impl_ = std::make_unique<TrainerImpl>(std::move(config), *updates_, observer, profile);
+    };
+    if (updates_->trainers().size() == world.size()) {
+      make_trainer();
+    } else {  // the others wait for what those that train read
+      checkpoint::run_or_throw(
+          world,
+          [&](const checkpoint::Peers&) {
+            if (updates_->trains()) make_trainer();
+          },
+          tell(observer));
+      if (!updates_->trains()) observer.on_folder();
     }
-    if (config.parallel.servers > 0) {
-      TRIREME_CHECK(profile.num_steps == 0,
-                    "a profile with parallel.servers, whose workers share no step; set it to 0");
-      servers_ = std::make_unique<ServedRun>(std::move(config), world, observer);
-      return;
-    }
-    impl_ = std::make_unique<TrainerImpl>(std::move(config), world, observer, profile);
+    updates_->start(impl_ ? impl_->start() : RunStart(), impl_ ? &impl_->state() : nullptr);
+    if (impl_) impl_->start_output(world.size());
   } catch (...) {
-    rethrow_with_memory_advice();
+    rethrow_with_memory_advice(shared_memory_advice_);
   }
 }
 
@@ -374,10 +377,10 @@ Trainer::~Trainer() = default;
 
 Outcome Trainer::run(const std::function<bool()>& stop) {
   try {
-    if (mixed_) return mixed_->run(stop);
-    return servers_ ? servers_->run(stop) : impl_->run(stop);
+    if (!impl_) updates_->serve();
+    return updates_->finish(impl_ ? impl_->run(stop) : Outcome::kFinished);
   } catch (...) {
-    rethrow_with_memory_advice();
+    rethrow_with_memory_advice(shared_memory_advice_);
   }
 }
 

@@ -1,19 +1,15 @@
-// What the trainer owns. trainer.cc has the loop, trainer_saves.cc what it does about checkpoints.
+// What the trainer owns. trainer.cc has the loop, trainer_saves.cc what it does about files.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "trireme/base/seconds.h"
-#include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/write/saver.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/dataset/batch_reader.h"
@@ -22,46 +18,27 @@
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/run/run_folder.h"
-#include "trireme/train/server/server_ranks.h"
+#include "trireme/train/state/ongoing_saves.h"
 #include "trireme/train/state/places.h"
-#include "trireme/train/state/resumption.h"
-#include "trireme/train/state/saves.h"
+#include "trireme/train/state/resume.h"
 #include "trireme/train/state/training_state.h"
 #include "trireme/train/step.h"
 #include "trireme/train/step_reports.h"
-#include "trireme/train/trainer.h"
+#include "trireme/train/update_strategy.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
-inline checkpoint::OnWait tell(TrainObserver& observer) {
-  return [&observer](std::span<const int> ranks, std::chrono::milliseconds waited) {
-    observer.on_wait(ranks, in_seconds(waited));
-  };
-}
-
-// See ServerRanks::finish().
-inline Outcome finish(ServerRanks& servers, Outcome outcome, TrainObserver& observer) {
-  return static_cast<Outcome>(
-      servers.finish(static_cast<int>(outcome),
-                     [&observer](const std::string& line) { observer.on_finding(line); }));
-}
-
-// Where a run, or its continuation, begins.
-struct RunStart {
-  int64_t step = 0;  // finished
-  int64_t optimizer_steps = 0;
-  std::filesystem::path checkpoint{};       // that it goes on from; empty: a new run
-  std::filesystem::path initial_weights{};  // of a new run; empty: drawn
-};
-
-// Not thread safe. Functions that are not const are collective.
+// Not thread safe. Functions that are not const are collective: every rank that trains calls them.
 class TrainerImpl {
  public:
   // `config` is resolved and its data is open.
-  TrainerImpl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
+  TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserver& observer,
               const ProfileOptions& profile);
   RunStart start() const;
-  const ModelTables& tables() const { return state_.model().tables(); }
+  TrainingState& state() { return state_; }
+  // Writes what a run writes before its first step, and tells the user of it.
+  // num_ranks: of the world, with those that do not train
+  void start_output(int num_ranks);
   Outcome run(const std::function<bool()>& stop);
 
  private:
@@ -82,18 +59,22 @@ class TrainerImpl {
   void report(RunPoint when);
   Outcome end(Outcome outcome);
   void rebalance();
-  void start_output();
-  void save();
+  void save(const Meeting& meeting);
   void save_to_memory();
   void finish_save(bool waits);
-  RunState position() const;
-  [[noreturn]] void leave_lost_folder();
+  void tell_of(const std::optional<checkpoint::Saved>& saved);
+  RunState position() const { return position(step_); }
+  RunState position(int64_t step) const;
+  [[noreturn]] void leave_lost_folder(const Meeting& meeting);
   void profile_pipeline();
   bool finish_profile(bool run_ends);
-  RunSummary summary() const;
+  RunSummary summary(int num_ranks) const;
+  std::string config_text() const;
 
   RunConfig config_;
-  comm::Communicator& world_;
+  const GradientOrder given_order_;  // that of config_ is resolved
+  UpdateStrategy& updates_;
+  comm::Communicator& world_;  // of the ranks that train
   TrainObserver& observer_;
   std::shared_ptr<comm::Recorder> recorder_;  // of the steps; null: none
   mesh::DeviceMesh mesh_;
@@ -102,6 +83,7 @@ class TrainerImpl {
   Callbacks callbacks_;
   CallbackRequests requests_;
   OverlapChoice overlap_;
+  const mesh::DeviceMesh& model_mesh_;  // of one copy of the model
   TrainingState state_;
   Saves saves_;
   std::optional<StageBalance> balance_;  // if layers may move
@@ -110,6 +92,7 @@ class TrainerImpl {
   double gradient_factor_ = 1;
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;                             // finished steps
+  int64_t begun_step_ = 0;                       // of the last checkpoint that was begun
   int64_t saved_step_ = 0;                       // of the newest checkpoint in the run's folder
   const std::function<bool()>* stop_ = nullptr;  // while run() runs
   std::optional<Places> places_;
@@ -120,4 +103,4 @@ class TrainerImpl {
   bool told_evaluation_ = false;  // of its first bad sample
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,17 +1,47 @@
-// Checkpoints during a run, and what becomes of it when its folder is lost.
+// The files of a run: its folder, its checkpoints, and what becomes of it when its folder is lost.
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/objects.h"
 #include "trireme/train/metrics/metrics.h"
+#include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/state/resume.h"
 #include "trireme/train/trainer_impl.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 namespace fs = std::filesystem;
+
+void TrainerImpl::start_output(int num_ranks) {
+  if (mesh_.size("tensor") > 1) {
+    const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
+    tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
+  }
+  resume_notes_ = resumption_->notes();
+  on_root([this] {
+    output_->start(config_text(), step_);
+    if (step_ > 0 && resumption_->is_in_folder()) note_checkpoint(folder(), step_);
+    const std::vector<int64_t>& lines = output_->metrics().unreadable_lines();
+    if (!lines.empty()) {
+      resume_notes_.push_back(concat(kMetricsName, " keeps lines that cannot be read: ",
+                                     lines.size(), ", the first is line ", lines.front()));
+    }
+  });
+  if (is_root()) observer_.on_start(config_, summary(num_ranks));
+}
+
+// For the run's folder. A new run that begins with it chooses its own order of gradients, unless
+// this one was told; checkpoints have that of the run.
+std::string TrainerImpl::config_text() const {
+  RunConfig config = config_;
+  config.parallel.gradient_order = given_order_;
+  return to_toml(config);
+}
 
 // Moves layers between stages, with their weights and optimizer states, through a separate
 // checkpoint, which works for any two layouts. No bit of the computation changes.
@@ -21,30 +51,45 @@ void TrainerImpl::rebalance() {
   if (!layers || ask_again(Leave::kNo) != Leave::kNo) return;
   const fs::path root = folder() / "rebalance";
   const std::string before = to_text(state_.model().layout().layers);
-  on_root([&] { fs::remove_all(root); });  // left by a run that was interrupted here
+  std::error_code ignored;
+  on_root([&] { fs::remove_all(root, ignored); });  // left by a run that was interrupted here
   state_.save(root, position());
   config_.parallel.stage_layers = to_text(*layers);
   build_model();
   const RunState state =
-      state_.load(from_root([&] { return checkpoint::latest(root).value_or(root).string(); }));
+      state_.load((root / checkpoint::folder_name(step_, config_.run_epoch)).string());
   TRIREME_ASSERT(state.step == step_, "moved to the weights of step ", state.step, " in step ",
                  step_);
   on_root([&] {
-    fs::remove_all(root);
-    output_->write_config(to_toml(config_));
+    fs::remove_all(root, ignored);
+    output_->write_config(config_text());
   });
   if (!is_root()) return;
   observer_.on_finding(concat("decided layers of the stages ", before, " -> ",
                               config_.parallel.stage_layers, ", to even out their times"));
 }
 
-// Begins a checkpoint of this step, and with checkpoint.mode = "sync" ends it too.
-void TrainerImpl::save() {
+// Begins a checkpoint, and with checkpoint.mode = "sync", or where rank 0 saves alone, ends it too.
+void TrainerImpl::save(const Meeting& meeting) {
   finish_save(/*waits=*/true);
-  if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
-  // A checkpoint must never claim a step whose line is missing, even after a power failure.
-  on_root([this] { output_->metrics().sync(); });
-  saves_.start(*places_, position());
+  const Leave why = updates_.root_saves() ? meeting.leave : ask_again(meeting.leave);
+  if (why == Leave::kFolderLost) leave_lost_folder(meeting);
+  begun_step_ = meeting.step;
+  std::optional<checkpoint::Saved> saved;
+  on_root([&] {
+    // A checkpoint must never claim a step whose line is missing, even after a power failure.
+    output_->metrics().sync();
+    if (!updates_.root_saves()) return;
+    updates_.fetch(meeting);
+    saves_.start(*places_, position(meeting.step));
+    saved = saves_.finish(/*waits=*/true);
+    if (saved) note_checkpoint(folder(), saved->step);
+  });
+  if (updates_.root_saves()) {
+    if (is_root()) tell_of(saved);
+    return;
+  }
+  saves_.start(*places_, position(meeting.step));
   if (config_.checkpoint.mode == CheckpointMode::kSync) finish_save(/*waits=*/true);
 }
 
@@ -63,39 +108,52 @@ void TrainerImpl::finish_save(bool waits) {
   } catch (const CommError&) {
     throw;  // nothing can be asked any more
   } catch (const Error&) {
-    if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
+    const Leave why = ask_again(Leave::kNo);
+    if (why == Leave::kFolderLost) leave_lost_folder({.step = step_, .leave = why});
     throw;
   }
-  if (const auto warning = saves_.take_warning(); warning && is_root()) {
-    observer_.on_finding(*warning);
+  if (saved) {
+    saved_step_ = saved->step;
+    on_root([&] { note_checkpoint(folder(), saved->step); });
   }
+  if (is_root()) tell_of(saved);
+  if (saved) call(Event::kCheckpoint, saved->folder);
+}
+
+// Tells the user, on rank 0.
+void TrainerImpl::tell_of(const std::optional<checkpoint::Saved>& saved) {
+  if (const auto warning = saves_.take_warning()) observer_.on_finding(*warning);
   if (!saved) return;
-  saved_step_ = saved->step;
-  on_root([&] { note_checkpoint(folder(), saved->step); });
-  if (is_root()) {
-    observer_.on_checkpoint(saved->folder, in_seconds(saved->took), in_seconds(saved->stall));
-  }
-  call(Event::kCheckpoint, saved->folder);
+  observer_.on_checkpoint(saved->folder, in_seconds(saved->took), in_seconds(saved->stall));
 }
 
 // The run's folder is not in its place. Saves a checkpoint where it can, and ends the run with an
 // explanation.
-void TrainerImpl::leave_lost_folder() {
+void TrainerImpl::leave_lost_folder(const Meeting& meeting) {
   saves_.abandon();
   const std::string found = from_root([this] {
     const RunFolder::Loss loss = output_->recover(metrics_);
     return loss.refuge.string() + '\0' + loss.message;
   });
   const size_t end = found.find('\0');
-  if (end > 0) state_.save(fs::path(found.substr(0, end)) / "checkpoints", position());
+  const fs::path refuge = found.substr(0, end);
+  const auto save_there = [&] { state_.save(refuge / "checkpoints", position(meeting.step)); };
+  if (end > 0 && updates_.root_saves()) {
+    on_root([&] {
+      updates_.fetch(meeting);
+      save_there();
+    });
+  } else if (end > 0) {
+    save_there();
+  }
   throw ConfigError(found.substr(end + 1));
 }
 
-RunState TrainerImpl::position() const {
-  return {.step = step_,
-          .next_sample = batches_->loader().step_sample(step_),
+RunState TrainerImpl::position(int64_t step) const {
+  return {.step = step,
+          .next_sample = batches_->loader().step_sample(step),
           .data = resumption_->data(),
           .validation = resumption_->validation()};
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,5 +1,7 @@
 #include "trireme/base/file/atomic_file.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -33,15 +35,44 @@ TEST(AtomicFile, ReplacesTheOldOneWhenItIsComplete) {
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a"});
 }
 
-// Another process may write the next one by then.
-TEST(AtomicFile, LeavesTheTemporaryNameAloneAfterItsCommit) {
+TEST(AtomicFile, TwoAtATimeForOneNameDoNotMix) {
   const TemporaryFolder folder;
-  {
-    AtomicFile file(folder / "a");
-    file.commit();
-    write_file_atomically(folder / "a.tmp", "another's");
+  AtomicFile first(folder / "a"), second(folder / "a");
+  first.write("the first's ");
+  second.write("the second's");
+  first.write("text");
+  EXPECT_NE(first.temporary(), second.temporary());
+  second.commit();
+  EXPECT_EQ(read_file(folder / "a"), "the second's");
+  first.commit();
+  EXPECT_EQ(read_file(folder / "a"), "the first's text");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a"});
+}
+
+TEST(AtomicFile, RemovesWhatAKilledOneHasLeftAndNothingElse) {
+  const TemporaryFolder folder;
+  for (const char* left : {".a.01234567.tmp", ".a.fedcba98.tmp"}) {
+    write_file_atomically(folder / left, "half");
   }
-  EXPECT_EQ(read_file(folder / "a.tmp"), "another's");
+  const std::vector<std::string> others = {".a.0123456.tmp", ".a.01234567.tmp2", ".a.x1234567.tmp",
+                                           ".b.01234567.tmp", "a.01234567.tmp"};
+  for (const std::string& other : others) write_file_atomically(folder / other, "another's");
+  const AtomicFile living(folder / "a");
+  write_file_atomically(folder / "a", "whole");
+  std::vector<std::string> expected = others;
+  expected.insert(expected.end(), {"a", living.temporary().filename().string()});
+  std::ranges::sort(expected);
+  EXPECT_EQ(names_in(folder.path()), expected);
+}
+
+TEST(AtomicFile, NeverWritesOrRemovesThroughALink) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "precious", "text");
+  std::filesystem::create_symlink(folder / "precious", folder / ".a.01234567.tmp");
+  std::filesystem::create_symlink(folder / "precious", folder / "a.tmp");
+  write_file_atomically(folder / "a", "new");
+  EXPECT_EQ(read_file(folder / "precious"), "text");
+  EXPECT_EQ(read_file(folder / "a"), "new");
 }
 
 TEST(AtomicFile, DoesNotReplaceAFolder) {

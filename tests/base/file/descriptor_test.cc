@@ -1,4 +1,4 @@
-#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
 
 #include <cerrno>
 

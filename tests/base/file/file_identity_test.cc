@@ -1,4 +1,4 @@
-#include "trireme/base/file/file_identity.h"
+#include "trireme/base/file/file.h"
 
 #include <fstream>
 

@@ -231,6 +231,13 @@ TEST(MakeFolders, ErrorNamesThePathInTheWay) {
               ::testing::AllOf(::testing::HasSubstr("file"), ::testing::HasSubstr("File exists")));
 }
 
+TEST(MakeFolders, ErrorSaysWhyAndNotThatThereIsNone) {
+  // Nobody makes folders there.
+  EXPECT_THAT(harness::message_of([] { make_folders("/sys/trireme-test"); }),
+              ::testing::AllOf(::testing::HasSubstr("cannot make the folder /sys/trireme-test: "),
+                               ::testing::Not(::testing::HasSubstr("No such file"))));
+}
+
 TEST(SyncFolder, RefusesWhatIsNoFolder) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "text");

@@ -1,4 +1,4 @@
-#include "trireme/base/file/folder_lock.h"
+#include "trireme/base/file/folder.h"
 
 #include <csignal>
 
@@ -30,6 +30,19 @@ TEST(FolderLock, KeepsOthersOutWhileItLives) {
                 HasSubstr(folder.path().string()));
   }
   EXPECT_EQ(refusal(folder.path()), "");
+}
+
+TEST(FolderLock, SharedOnesKeepOutWhoWantsToBeAlone) {
+  const harness::TemporaryFolder folder;
+  const auto share = [&] {
+    return FolderLock(folder.path(), std::chrono::milliseconds(0), FolderLock::Kind::kShared);
+  };
+  {
+    const FolderLock one = share(), other = share();
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("another program"));
+  }
+  const FolderLock alone(folder.path());
+  EXPECT_NE(harness::message_of<ConfigError>([&] { share(); }), "");
 }
 
 TEST(FolderLock, WaitsForOneThatIsKilled) {

@@ -1,4 +1,4 @@
-#include "trireme/base/file/new_folder.h"
+#include "trireme/base/file/folder.h"
 
 #include <string>
 #include <vector>

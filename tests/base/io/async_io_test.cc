@@ -18,10 +18,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file/descriptor.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/io/thread_io.h"
-#include "trireme/base/io/uring_io.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/base/machine/cores.h"
+#include "trireme/base/machine/machine.h"
 
 #include <thread>
 #include <vector>

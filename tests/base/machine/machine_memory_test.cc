@@ -1,4 +1,4 @@
-#include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/machine/machine.h"
 
 #include <limits>
 #include <string>

@@ -1,4 +1,4 @@
-#include "trireme/base/machine/process_stat.h"
+#include "trireme/base/machine/machine.h"
 
 #include <csignal>
 #include <ctime>

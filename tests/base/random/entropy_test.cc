@@ -1,4 +1,4 @@
-#include "trireme/base/random/entropy.h"
+#include "trireme/base/random/random.h"
 
 #include <set>
 #include <vector>

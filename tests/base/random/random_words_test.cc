@@ -1,4 +1,4 @@
-#include "trireme/base/random/random_words.h"
+#include "trireme/base/random/random.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/chunk/patch.h"
+#include "trireme/checkpoint/chunk/chunk.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

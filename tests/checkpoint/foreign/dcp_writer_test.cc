@@ -9,6 +9,7 @@
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
+#include "trireme/checkpoint/foreign/tensor_source.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -25,8 +26,14 @@ std::vector<std::pair<std::string, SourceTensor>> infos_of(
 }
 
 void write_folder(const std::filesystem::path& folder,
-                  const std::map<std::string, at::Tensor>& tensors) {
-  write_dcp(folder, infos_of(tensors), [&](const std::string& name) { return tensors.at(name); });
+                  const std::map<std::string, at::Tensor>& tensors,
+                  uint64_t most_chunk_bytes = kDcpChunkBytes) {
+  write_dcp(
+      folder, infos_of(tensors),
+      [&](const std::string& name, const mesh::Box& part) {
+        return view_box(tensors.at(name), part);
+      },
+      most_chunk_bytes);
 }
 
 std::map<std::string, at::Tensor> written_tensors() {
@@ -60,18 +67,24 @@ void write_expected(const std::filesystem::path& path,
   write_safetensors(path.string() + ".expected", bytes, words);
 }
 
+// 40 bytes cut most of the tensors into several chunks.
 TEST(DcpWriter, PyTorchLoadsTheSameBitsOnOneRankAndOnTwo) {
-  const TemporaryFolder folder;
-  write_folder(folder / "dcp", written_tensors());
-  write_expected(folder / "dcp", written_tensors());
-  run_torch("load_dcp " + (folder / "dcp").string() + " " + (folder / "dcp.expected").string());
+  for (const uint64_t most_chunk_bytes : {kDcpChunkBytes, uint64_t{40}}) {
+    const TemporaryFolder folder;
+    write_folder(folder / "dcp", written_tensors(), most_chunk_bytes);
+    write_expected(folder / "dcp", written_tensors());
+    run_torch("load_dcp " + (folder / "dcp").string() + " " + (folder / "dcp.expected").string());
+  }
 }
 
 TEST(DcpWriter, WeReadTheSameBits) {
+  for (const uint64_t most_chunk_bytes : {kDcpChunkBytes, uint64_t{40}, uint64_t{1}}) {
+    const TemporaryFolder folder;
+    write_folder(folder / "dcp", written_tensors(), most_chunk_bytes);
+    write_expected(folder / "dcp", written_tensors());
+    expect_tensors(*open_tensors(folder / "dcp"), folder / "dcp");
+  }
   const TemporaryFolder folder;
-  write_folder(folder / "dcp", written_tensors());
-  write_expected(folder / "dcp", written_tensors());
-  expect_tensors(*open_tensors(folder / "dcp"), folder / "dcp");
   write_folder(folder / "none", {});
   EXPECT_TRUE(open_tensors(folder / "none")->tensors().empty());
 }
@@ -79,10 +92,11 @@ TEST(DcpWriter, WeReadTheSameBits) {
 TEST(DcpWriter, NothingIsLeftWhenItFails) {
   const TemporaryFolder folder;
   EXPECT_THAT(harness::message_of([&] {
-                write_dcp(folder / "dcp", infos_of(written_tensors()), [](const std::string& name) {
-                  if (name == "transposed") throw CheckpointError("no such tensor");
-                  return written_tensors().at(name);
-                });
+                write_dcp(folder / "dcp", infos_of(written_tensors()),
+                          [](const std::string& name, const mesh::Box&) {
+                            if (name == "transposed") throw CheckpointError("no such tensor");
+                            return written_tensors().at(name);
+                          });
               }),
               HasSubstr("no such tensor"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
@@ -102,7 +116,7 @@ TEST(DcpWriter, ANameThatIsThereTwiceIsRefused) {
   const SourceTensor one{.shape = {1}};
   EXPECT_THAT(checkpoint_error([&] {
                 write_dcp(folder / "dcp", {{"a", one}, {"a", one}},
-                          [](const std::string&) { return at::ones(1); });
+                          [](const std::string&, const mesh::Box&) { return at::ones(1); });
               }),
               HasSubstr("the name \"a\" is taken"));
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/harness/zip.h"
-#include "trireme/checkpoint/foreign/pickler.h"
+#include "trireme/checkpoint/foreign/pickle.h"
 
 namespace trireme::checkpoint {
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/saved.h"
-#include "trireme/checkpoint/foreign/pickler.h"
 
 namespace trireme::checkpoint {
 namespace {

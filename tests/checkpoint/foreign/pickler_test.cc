@@ -1,11 +1,9 @@
-#include "trireme/checkpoint/foreign/pickler.h"
+#include "trireme/checkpoint/foreign/pickle.h"
 
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "trireme/checkpoint/foreign/pickle.h"
 
 namespace trireme::checkpoint {
 namespace {

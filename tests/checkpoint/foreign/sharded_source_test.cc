@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/foreign/sharded_source.h"
+#include "trireme/checkpoint/foreign/safetensors_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

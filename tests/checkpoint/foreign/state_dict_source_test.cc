@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/foreign/state_dict_source.h"
+#include "trireme/checkpoint/foreign/torch_archive.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

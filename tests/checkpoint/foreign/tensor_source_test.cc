@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/checkpoint/foreign/torch_files.h"
 #include "tests/checkpoint/saved.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -32,6 +33,7 @@ TEST(TensorSource, ASafetensorsFileIsReadUnderAnyNameAndInAFolder) {
     for (const auto& [name, tensor] : tensors) {
       EXPECT_EQ(source->tensors().at(name).shape, tensor.sizes().vec());
       harness::assert_same_bits(source->read(name), tensor, name);
+      expect_parts(*source, name, tensor);
     }
     EXPECT_THAT(checkpoint_error([&] { source->read("c"); }), HasSubstr("no tensor \"c\""));
   }
@@ -44,9 +46,9 @@ TEST(TensorSource, WhateverIsNoneOfTheFormsIsRefused) {
                                                   HasSubstr("model.safetensors.index.json")));
   EXPECT_THAT(error_of_path("/dev/null"), HasSubstr("not a regular file"));
   overwrite(folder / "empty", "");
-  EXPECT_THAT(error_of_path(folder / "empty"), HasSubstr("is no file of tensors"));
-  overwrite(folder / "text", "some text that is no file of tensors");
-  EXPECT_THAT(error_of_path(folder / "text"), HasSubstr("is no file of tensors"));
+  EXPECT_THAT(error_of_path(folder / "empty"), HasSubstr("is not a file of tensors"));
+  overwrite(folder / "text", "some text that is not a file of tensors");
+  EXPECT_THAT(error_of_path(folder / "text"), HasSubstr("is not a file of tensors"));
   std::filesystem::create_directory(folder / "model.safetensors");
   EXPECT_THAT(error_of_path(folder.path()), HasSubstr("not a regular file"));
 }

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/foreign/torch_names.h"
+#include "trireme/checkpoint/foreign/torch_archive.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/offline/lazy_entry.h"
+#include "trireme/checkpoint/offline/saved_tensors.h"
 
 #include <vector>
 

@@ -18,7 +18,7 @@
 #include "tests/checkpoint/version_1.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
-#include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/checkpoint/write/save_plan.h"
 
 namespace trireme::checkpoint {

@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/offline/mixed_tensors.h"
+#include "tests/checkpoint/version_1.h"
 #include "tests/harness/temporary_folder.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/shards.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -46,6 +49,22 @@ TEST(SavedTensors, OpensEachFileOnce) {
   for (const Global& global : saved) source.read(global.name);
   std::filesystem::remove_all(root / "step-000001");
   harness::assert_same_bits(source.read("wide"), saved[1].tensor, "wide");
+}
+
+// Its pieces have one checksum each, so reading a tensor in n parts must not read it n times.
+TEST(SavedTensors, APieceOfFormat1IsCheckedOnceForAllItsParts) {
+  const TemporaryFolder root;
+  const at::Tensor whole = random_tensor("whole", {6, 4}, at::kInt);
+  save_all(root.path(), 1, std::vector<Global>{{"whole", whole, mesh::Layout({6, 4}, {})}}, 1);
+  to_version_1(root / "step-000001");
+  const Manifest manifest = read_manifest(root / "step-000001");
+  Shards shards(root / "step-000001", manifest);
+  for (int64_t row = 0; row < 6; ++row) {
+    at::Tensor part = at::empty({1, 4}, at::kInt);
+    shards.read_box("whole", manifest.tensors.at("whole"), {{row, 0}, {1, 4}}, part);
+    harness::assert_same_bits(part, whole.narrow(0, row, 1), "row");
+  }
+  EXPECT_EQ(shards.num_bytes_read(), static_cast<int64_t>(whole.nbytes()));
 }
 
 TEST(SavedTensors, NamesTheTensorThatIsMissing) {

@@ -190,6 +190,36 @@ TEST(Diff, ListsNamesFormsAndValues) {
       diff(a, b, {.wanted = [](const std::string& name) { return name == "mine"; }}).is_same());
 }
 
+// 40 MiB, so three parts; the whole tensors are the reference.
+TEST(Diff, OfTensorsInPartsIsThatOfTheWholeOnes) {
+  for (const auto dtype : {at::kDouble, at::kBFloat16, at::kInt}) {
+    const int64_t rows = (int64_t{40} << 20) / static_cast<int64_t>(c10::elementSize(dtype)) / 64;
+    const at::Tensor a =
+        at::arange(rows * 64, at::kDouble).view({rows, 64}).remainder(997).to(dtype);
+    at::Tensor b = a.clone();
+    const auto expect = [&](double tolerance) {
+      int64_t done = 0;
+      const Diff found = diff(Held({{"w", a}}), Held({{"w", b}}),
+                              {.tolerance = tolerance, .on_progress = [&](int64_t now, int64_t) {
+                                 EXPECT_GT(now, done);
+                                 done = now;
+                               }});
+      EXPECT_EQ(done, static_cast<int64_t>(a.nbytes()));
+      const ValueDiff values =
+          found.tensors.empty() ? ValueDiff{.num_elements = a.numel()} : found.tensors[0].values;
+      EXPECT_EQ(values, compare_values(a, b, tolerance));
+      return values;
+    };
+    EXPECT_EQ(expect(0).num_different, 0);
+    b[rows - 1][63] = 500;  // in the last part
+    EXPECT_EQ(expect(0).num_different, 1);
+    b[rows / 2].add_(2);
+    b[7][3] = -4000;  // the largest, which the others are relative to
+    EXPECT_EQ(expect(0).first->index, (std::vector<int64_t>{7, 3}));
+    EXPECT_EQ(expect(1e-2).num_beyond, 2);
+  }
+}
+
 TEST(Diff, RefusesAChoiceOfNothing) {
   const Held a({{"w", at::ones({2})}});
   EXPECT_THAT(message_of<ConfigError>(

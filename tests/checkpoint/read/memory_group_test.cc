@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/read/memory_group.h"
+#include "trireme/checkpoint/read/host_reads.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

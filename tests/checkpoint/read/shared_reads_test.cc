@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/read/shared_reads.h"
+#include "trireme/checkpoint/read/host_reads.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

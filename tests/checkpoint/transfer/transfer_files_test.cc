@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/transfer/transfer_files.h"
+#include "trireme/checkpoint/transfer/site_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/write/held_tensors.h"
+#include "trireme/checkpoint/write/save_plan.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -13,6 +13,8 @@
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/publish.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -21,17 +23,19 @@ constexpr int kSavingRanks = 2;
 constexpr int64_t kLength = 32 << 10;
 
 // The content tells the step.
-at::Tensor content(int64_t step, int tensor) {
-  return at::empty({kLength}).fill_(static_cast<double>(10 * step + tensor));
+at::Tensor content(int64_t step, int tensor, int64_t epoch = 1) {
+  return at::empty({kLength}).fill_(static_cast<double>(10 * step + tensor) +
+                                    static_cast<double>(epoch) / 1024);
 }
 
-void save_step(const std::filesystem::path& root, int64_t step) {
+void save_step(const std::filesystem::path& root, int64_t step, int64_t epoch = 1) {
   harness::run_ranks(kSavingRanks, [&](comm::Communicator& world) {
     const mesh::Layout sharded({kLength}, {{"data", kSavingRanks}}, {mesh::Placement::sharded(0)});
     std::vector<Entry> entries;
     for (int i = 0; i < 3; ++i)
-      entries.push_back(part_of("w" + std::to_string(i), content(step, i), sharded, world.rank()));
-    save(root, step, entries, std::to_string(step), world, {.keep = 2});
+      entries.push_back(
+          part_of("w" + std::to_string(i), content(step, i, epoch), sharded, world.rank()));
+    save(root, step, entries, std::to_string(step), world, {.keep = 2, .epoch = epoch});
   });
 }
 
@@ -94,6 +98,61 @@ TEST(InterruptedSave, AKillAtAnyInstantLeavesAWholeCheckpoint) {
   save_step(root.path(), newest + 1);
   for (const auto& item : std::filesystem::directory_iterator(root.path()))
     EXPECT_EQ(item.path().filename().string().front(), 's') << item.path();
+}
+
+// Saves step after step, whatever happens to a save.
+[[noreturn]] void save_whatever_happens(const std::filesystem::path& root, int64_t step,
+                                        int64_t epoch) {
+  for (;; ++step) {
+    try {
+      save_step(root, step, epoch);
+    } catch (const std::exception&) {  // its folder was removed
+    }
+  }
+}
+
+// It was stopped before any of its writes, and goes on when the next epoch has begun. The ranks of
+// the child are a whole group, which is the worst case: they save without those that are gone.
+TEST(InterruptedSave, AWriterThatWasStoppedAtAnyInstantLeavesTheNextEpochsCheckpoints) {
+  const harness::TemporaryFolder root;
+  save_step(root.path(), 0);
+  const auto window = static_cast<double>(time_of_three_saves(root.path()).count());
+  const RandomKey key = random_key(2, "instants");
+  int64_t step = newest_step(root.path()), num_instants_in_a_save = 0;
+  for (int64_t epoch = 1; epoch <= 15; ++epoch) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) save_whatever_happens(root.path(), step + 1, epoch);
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(static_cast<int64_t>(random_uniform(key, epoch) * window)));
+    kill(child, SIGSTOP);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+    ASSERT_TRUE(WIFSTOPPED(status)) << "the child failed by itself";
+
+    const int64_t next = epoch + 1;
+    for (const auto& item : std::filesystem::directory_iterator(root.path()))
+      num_instants_in_a_save += item.path().filename().string().front() == '.' ? 1 : 0;
+    remove_leftovers(root.path(), next);
+    step = newest_step(root.path()) + 1;
+    save_step(root.path(), step, next);
+    kill(child, SIGCONT);
+    for (int i = 0; i < 3; ++i) save_step(root.path(), ++step, next);  // both write now
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+
+    ASSERT_EQ(*latest(root.path()), root.path() / folder_name(step, next));
+    const auto folders = list(root.path());
+    ASSERT_EQ(folders[folders.size() - 2], root.path() / folder_name(step - 1, next));
+    for (const int64_t each : {step - 1, step}) {
+      const auto folder = root.path() / folder_name(each, next);
+      ASSERT_TRUE(verify(folder).problems.empty());
+      const auto tensors = load_global(folder);
+      for (int i = 0; i < 3; ++i)
+        harness::assert_same_bits(tensors.at("w" + std::to_string(i)), content(each, i, next), "w");
+    }
+  }
+  EXPECT_GT(num_instants_in_a_save, 0);
 }
 
 // The rows that have changed at each step are a function of it.

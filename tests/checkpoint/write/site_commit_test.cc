@@ -43,7 +43,7 @@ TEST(SiteCommit, AFailureRemovesTheTemporaryFoldersOfAllSites) {
       });
     };
     try {
-      clean_up_on_error({root, 9, 1234}, sites, world, {}, work);
+      clean_up_on_error({root, 9, 1, 1234}, sites, world, {}, work);
       ADD_FAILURE() << "no error";
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr("needs 1234 bytes"));

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/write/whole_checkpoints.h"
+#include "trireme/checkpoint/write/link_shared.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

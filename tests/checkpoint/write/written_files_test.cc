@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/write/written_files.h"
+#include "trireme/checkpoint/write/site_commit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

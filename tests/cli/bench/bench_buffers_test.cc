@@ -1,4 +1,4 @@
-#include "trireme/cli/bench/bench_buffers.h"
+#include "trireme/cli/bench/bench_case.h"
 
 #include <gtest/gtest.h>
 

@@ -45,9 +45,11 @@ TEST(BenchComm, FewerElementsThanRanksLeaveEmptyBlocks) {
 class LyingCommunicator : public harness::CountingCommunicator {
  public:
   using CountingCommunicator::CountingCommunicator;
-  comm::WorkPtr broadcast(at::Tensor data, int root, comm::Options options) override {
-    comm::WorkPtr work = CountingCommunicator::broadcast(data, root, options);
-    if (rank() == 1 && data.numel() == 25) data[13].add_(1);
+  comm::WorkPtr run(comm::Collective call) override {
+    const bool is_broadcast = call.kind == comm::Collective::Kind::kBroadcast;
+    const at::Tensor data = call.data;
+    comm::WorkPtr work = CountingCommunicator::run(std::move(call));
+    if (is_broadcast && rank() == 1 && data.numel() == 25) data[13].add_(1);
     return work;
   }
 };

@@ -1,4 +1,4 @@
-#include "trireme/cli/bench/bench_launch.h"
+#include "trireme/cli/bench/bench_peers.h"
 
 #include <sched.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/cli/bench/bench_measure.h"
+#include "trireme/cli/bench/bench_comm.h"
 
 #include <atomic>
 #include <chrono>

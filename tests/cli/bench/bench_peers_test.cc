@@ -1,8 +1,13 @@
 #include "trireme/cli/bench/bench_peers.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "tests/comm/errors.h"
+#include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 
 namespace trireme::cli {
@@ -51,6 +56,23 @@ TEST(BenchPeers, MissingPeersSayHowToGetThem) {
   EXPECT_ERROR(ConfigError, check_peers({"gloo"}, nowhere), "pip install torch");
   EXPECT_ERROR(ConfigError, check_peers({"mpi"}, nowhere), "apt-get install libopenmpi-dev");
   check_peers({}, nowhere);
+}
+
+// Open MPI may be there when its peer is not.
+TEST(BenchPeers, AnMpirunWithoutThePeerIsNotCalledMissing) {
+  const harness::TemporaryFolder folder;
+  const std::filesystem::path mpirun = folder.path() / "mpirun";
+  std::ofstream(mpirun) << "#!/bin/sh\n";
+  std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (folder.path().string() + ":" + path).c_str(), 1);
+  EXPECT_ERROR(ConfigError, check_peers({"mpi"}, {"/no/such/folder", "python3"}),
+               "/no/such/folder/mpi_peer, which was not built; build the target mpi_peer");
+  ::setenv("PATH", folder.path().c_str(), 1);
+  std::filesystem::remove(mpirun);
+  EXPECT_ERROR(ConfigError, check_peers({"mpi"}, {"/no/such/folder", "python3"}),
+               "mpirun is not in PATH");
+  ::setenv("PATH", path.c_str(), 1);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trireme/cli/bench/bench_report.h"
+#include "trireme/cli/bench/bench_comm.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -72,8 +72,8 @@ TEST(ClusterFile, RanksThatAFileDescribesMeasureNothing) {
   harness::run_ranks(2, [&](comm::Communicator& group) {
     train::RunConfig described = config;
     described.parallel.cluster = "cluster.toml";
-    EXPECT_EQ(measure_ranks(described, group, 1e-6).rates.memory_bytes, 0);
-    const RankFacts facts = measure_ranks(config, group, 1e-6);
+    EXPECT_EQ(measure_ranks(described, group, {.seconds = 1e-6})->rates.memory_bytes, 0);
+    const RankFacts facts = *measure_ranks(config, group, {.seconds = 1e-6});
     EXPECT_EQ(facts.num_hosts, 1);
     EXPECT_GT(facts.rates.memory_bytes, 0);
   });

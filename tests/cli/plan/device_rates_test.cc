@@ -1,10 +1,13 @@
 #include "trireme/cli/plan/device_rates.h"
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/counting_communicator.h"
 #include "tests/harness/ranks.h"
 
 namespace trireme::cli {
@@ -37,7 +40,7 @@ TEST(DeviceRates, ALineIsReadBack) {
 
 TEST(DeviceRates, EveryRateIsMeasured) {
   harness::run_ranks(2, [](comm::Communicator& group) {
-    const DeviceRates rates = measure_device(group, 1e-6);
+    const DeviceRates rates = measure_device(group, {.seconds = 1e-6}).value();
     for (const double rate :
          {rates.single.flops, rates.half_flops, rates.attention_flops, rates.memory_bytes,
           rates.launch_seconds, rates.link_bytes, rates.link_seconds, rates.resident_bytes}) {
@@ -45,6 +48,51 @@ TEST(DeviceRates, EveryRateIsMeasured) {
       EXPECT_TRUE(std::isfinite(rate));
     }
   });
+}
+
+// As over a network on which a call takes far longer than the budget.
+class SlowGroup : public harness::CountingCommunicator {
+ public:
+  using CountingCommunicator::CountingCommunicator;
+  comm::WorkPtr run(comm::Collective call) override {
+    if (call.kind == comm::Collective::Kind::kAllReduce) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return CountingCommunicator::run(std::move(call));
+  }
+};
+
+TEST(DeviceRates, ASlowLinkIsMeasuredWithFewCallsAndBytes) {
+  harness::run_ranks(2, [](comm::Communicator& group) {
+    SlowGroup slow(group);
+    const auto rates = measure_device(slow, {.seconds = 1e-6, .link_seconds = 0.001});
+    ASSERT_TRUE(rates);
+    EXPECT_GT(rates->link_bytes, 0);
+    EXPECT_GT(rates->link_seconds, 0.005);
+    // Two and what they agree on, small and large, and the rates of the ranks themselves.
+    EXPECT_EQ(slow.ledger().of(group.name(), "all_reduce").calls, 7);
+    EXPECT_LT(slow.ledger().of(group.name()).bytes, 1 << 20);
+    EXPECT_EQ(slow.ledger().of(group.name(), "barrier").calls, 0);
+  });
+}
+
+TEST(DeviceRates, BytesHaveALimitToo) {
+  harness::run_ranks(2, [](comm::Communicator& group) {
+    harness::CountingCommunicator counted(group);
+    ASSERT_TRUE(measure_device(counted, {.seconds = 1e-6, .link_bytes = 16 << 20}));
+    // Two of the largest are the least that tells anything.
+    EXPECT_LT(counted.ledger().of(group.name()).bytes, (2 * 16 + 16 + 16 + 8) << 20);
+  });
+}
+
+TEST(DeviceRates, AnyRankMayStopIt) {
+  for (const int num_asked : {1, 2, 4}) {
+    harness::run_ranks(2, [&](comm::Communicator& group) {
+      int asked = 0;
+      const auto stop = [&] { return group.rank() == 1 && ++asked >= num_asked; };
+      EXPECT_FALSE(measure_device(group, {.seconds = 1e-6, .stop = stop}));
+    });
+  }
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ TEST(LayoutSearch, RecomputesTheModulesOfTheRun) {
 
 TEST(LayoutSearch, OtherTasksAreRefused) {
   train::RunConfig vision = train::parse_config("[task]\nname = \"vision\"\n", "run.toml");
-  EXPECT_FALSE(vision.task->workload(vision).has_value());
+  EXPECT_FALSE(vision.task->model().workload(vision).has_value());
 }
 
 TEST(LayoutSearch, AFailureSaysWhatToDo) {

@@ -1,4 +1,4 @@
-#include "trireme/cli/train/leave_limit.h"
+#include "trireme/cli/train/elastic_rank.h"
 
 #include <chrono>
 #include <future>

@@ -1,4 +1,4 @@
-#include "trireme/cli/train/prediction.h"
+#include "trireme/cli/train/automatic_layout.h"
 
 #include <fstream>
 

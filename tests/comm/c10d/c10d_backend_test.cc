@@ -333,7 +333,8 @@ TEST(C10dBackend, RefusesWhatCannotWorkBeforeAnythingIsSent) {
     Tensors longs = {at::ones({4}, at::kLong)};
     auto average = with<c10d::AllreduceOptions>(false);
     average.reduceOp = c10d::ReduceOp::AVG;
-    EXPECT_ERROR(ConfigError, backend.allreduce(longs, average), "average is not defined on Long");
+    Tensors flags = {at::ones({4}, at::kBool)};
+    EXPECT_ERROR(ConfigError, backend.allreduce(flags, average), "average is not defined on Bool");
     at::Tensor small = at::ones({3}, at::kLong);
     EXPECT_ERROR(ConfigError, backend._allgather_base(small, longs[0], {}),
                  "got a buffer of 3 elements; expected 8");

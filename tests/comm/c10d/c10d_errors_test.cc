@@ -1,4 +1,4 @@
-#include "trireme/comm/c10d/c10d_errors.h"
+#include "trireme/comm/c10d/gloo_behaviour.h"
 
 #include <csignal>
 #include <functional>

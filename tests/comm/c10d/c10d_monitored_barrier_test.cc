@@ -1,4 +1,4 @@
-#include "trireme/comm/c10d/c10d_monitored_barrier.h"
+#include "trireme/comm/c10d/gloo_behaviour.h"
 
 #include <atomic>
 #include <csignal>

@@ -57,6 +57,10 @@ TEST(NativeCommunicator, MovesBlocksOfAnySizes) {
   for (const int size : {1, 2, 3, 4}) run_native_ranks(size, check_moves);
 }
 
+TEST(NativeCommunicator, RefusesTheSameCallsInTheSameWords) {
+  for (const int size : {1, 2, 3, 4}) run_native_ranks(size, check_refused_calls);
+}
+
 TEST(NativeCommunicator, Splits) {
   for (const int size : {1, 2, 3, 4}) run_native_ranks(size, check_split);
 }
@@ -98,7 +102,7 @@ TEST(NativeCommunicator, WhatTheBackendDoesNotReduceIsRefused) {
     EXPECT_ERROR(ConfigError, group.all_reduce(at::ones({2}, at::kBFloat16)), "sum of BFloat16");
     EXPECT_ERROR(ConfigError,
                  group.broadcast(at::empty({2}, at::TensorOptions().device(at::kMeta)), 0),
-                 "a tensor on meta; expected a dense tensor on cpu");
+                 "a tensor on meta; expected a dense CPU tensor");
   });
 }
 

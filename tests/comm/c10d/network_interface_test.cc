@@ -17,6 +17,10 @@ TEST(NetworkInterface, ThisHostIsReachedOverLoopback) {
   EXPECT_EQ(to_string(find_interface_to("127.0.0.1")), "lo (127.0.0.1)");
 }
 
+TEST(NetworkInterface, TheLoopbackNeedsNoName) {
+  EXPECT_EQ(to_string(find_loopback()), "lo (127.0.0.1)");
+}
+
 TEST(NetworkInterface, IsFoundByName) {
   EXPECT_EQ(find_interface("lo").address, "127.0.0.1");
   EXPECT_ERROR(ConfigError, find_interface("oar0"),

@@ -1,4 +1,4 @@
-#include "trireme/comm/c10d/pipe_signal.h"
+#include "trireme/comm/c10d/c10d_communicator.h"
 
 #include <atomic>
 #include <cerrno>

@@ -60,15 +60,35 @@ TEST(HierarchicalCommunicator, LargeSumsHaveTheBitsOfOneFlatGroup) {
 TEST(HierarchicalCommunicator, ScatteredRanksAreSummedHostByHost) {
   // Ranks 0 and 2 share a host, and so are added first.
   const std::vector<int> order = {0, 2, 1, 3};
-  std::vector<at::Tensor> in_order;
-  for (const int rank : order) in_order.push_back(values_of(rank, {1001}, at::kFloat));
-  const at::Tensor expected = model_of(in_order, ReduceOp::kSum);
-  run_hierarchical_ranks({0, 1, 0, 1}, [&](Communicator& group) {
-    EXPECT_FALSE(group.reduces_in_rank_order());
-    at::Tensor data = values_of(group.rank(), {1001}, at::kFloat);
-    group.all_reduce(data)->wait();
-    harness::assert_same_bits(data, expected, "all_reduce");
-  });
+  for (const int64_t count : {7, 1001}) {  // told with the call, and in blocks
+    std::vector<at::Tensor> in_order;
+    for (const int rank : order) in_order.push_back(values_of(rank, {count}, at::kFloat));
+    const at::Tensor expected = model_of(in_order, ReduceOp::kSum);
+    run_hierarchical_ranks({0, 1, 0, 1}, [&](Communicator& group) {
+      EXPECT_FALSE(group.reduces_in_rank_order());
+      at::Tensor data = values_of(group.rank(), {count}, at::kFloat);
+      group.all_reduce(data)->wait();
+      harness::assert_same_bits(data, expected, "all_reduce");
+    });
+  }
+}
+
+TEST(HierarchicalCommunicator, BitsDoNotDependOnTheSizeOfTheData) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kShort, at::kComplexDouble}) {
+    const auto most =
+        HierarchicalCollectives::kMostTold / static_cast<int64_t>(c10::elementSize(dtype));
+    run_hierarchical_ranks({0, 1, 0, 1, 2}, [&](Communicator& group) {
+      const auto of = [&](int64_t count) {
+        at::Tensor data = values_of(group.rank(), {most + 1}, dtype).narrow(0, 0, count).clone();
+        group.all_reduce(data, {.operation = ReduceOp::kAverage})->wait();
+        return data;
+      };
+      const at::Tensor large = of(most + 1);
+      for (const int64_t count : {int64_t{1}, most - 1, most}) {
+        harness::assert_same_bits(of(count), large.narrow(0, 0, count), "all_reduce");
+      }
+    });
+  }
 }
 
 TEST(HierarchicalCommunicator, DifferentCallsFailOnAllRanksAndNameBoth) {
@@ -82,6 +102,16 @@ TEST(HierarchicalCommunicator, DifferentCallsFailOnAllRanksAndNameBoth) {
                                         std::vector{0, 1, 2}, std::vector{0, 0, 1, 1}}) {
     expect_on_all(hosts, call,
                   {"all_reduce(Float, 3 elements, sum)", "broadcast(Float, 3 elements"});
+  }
+  // Between data that is told with the call and data that is not, and between two sizes of it.
+  for (const int64_t other : {4, 1000}) {
+    for (const std::vector<int>& hosts : {std::vector{0, 0, 1}, std::vector{0, 1, 1}}) {
+      expect_on_all(hosts,
+                    [&](Communicator& group) {
+                      group.all_reduce(at::ones({group.rank() == 2 ? other : 3}))->wait();
+                    },
+                    {"all_reduce(Float, 3 elements, sum)", concat("Float, ", other, " elements")});
+    }
   }
   expect_on_all({0, 1, 1},
                 [](Communicator& group) {

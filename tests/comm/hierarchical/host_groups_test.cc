@@ -1,4 +1,4 @@
-#include "trireme/comm/hierarchical/host_groups.h"
+#include "trireme/comm/hierarchical/host_identity.h"
 
 #include <vector>
 

@@ -24,6 +24,9 @@ TEST(MessageCommunicator, BadArgumentsAreConfigErrorsAndTheGroupLivesOn) {
     EXPECT_ERROR(ConfigError, group.send(data, group.rank()), "is this rank");
     EXPECT_ERROR(ConfigError, group.send(data, 1 - group.rank(), {.tag = -1}), "tag -1");
     EXPECT_ERROR(ConfigError, group.broadcast(at::Tensor(), 0), "an undefined tensor");
+    EXPECT_ERROR(ConfigError, group.borrow({3}, at::kFloat, group.rank()), "borrow: rank");
+    EXPECT_ERROR(ConfigError, group.borrow({3}, at::device(at::kMeta), 1 - group.rank()),
+                 "borrow: the device is meta; expected the CPU");
     EXPECT_ERROR(ConfigError,
                  group.all_reduce(at::empty({3}, at::TensorOptions().device(at::kMeta))),
                  "a tensor on meta");

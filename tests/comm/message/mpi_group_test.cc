@@ -27,6 +27,7 @@ class MpiGroup : public testing::Test {
 };
 
 TEST_F(MpiGroup, ReductionsGiveTheModelsBits) { check_reductions(*world_); }
+TEST_F(MpiGroup, RefusesTheSameCallsInTheSameWords) { check_refused_calls(*world_); }
 TEST_F(MpiGroup, PairsThatAreNotDefinedAreRefused) { check_unsupported_pairs(*world_); }
 TEST_F(MpiGroup, MovesBlocksOfAnySizes) { check_moves(*world_); }
 TEST_F(MpiGroup, TakesStridedTensors) { check_strided_tensors(*world_); }

@@ -58,13 +58,12 @@ TEST(GroupRecorder, WritesDownHowACallEnds) {
   const auto fails = [] { throw Error("no"); };
   EXPECT_EQ(group.join([] { return 7; }), 7);
   EXPECT_THROW(group.join(fails), Error);
-  const auto in_background = group.issue({"barrier"}, {}, {.background = true}, [&] {
-    EXPECT_EQ(recorder->snapshot().records.back().state, CallState::kStarted);
-  });
+  const auto waiting = group.issue({"barrier"}, {}, {.background = true});
   EXPECT_EQ(recorder->snapshot().records.back().state, CallState::kIssued);
-  in_background();
-  const auto failing = group.issue({"broadcast"}, {}, {}, fails);
-  EXPECT_THROW(failing(), Error);
+  waiting.start();
+  run_recorded(waiting,
+               [&] { EXPECT_EQ(recorder->snapshot().records.back().state, CallState::kStarted); });
+  EXPECT_THROW(run_recorded(group.issue({"broadcast"}, {}, {}), fails), Error);
   const auto begun = group.issue({"send"}, {}, {});
   EXPECT_EQ(run_or_fail(begun, [] { return 8; }), 8);
   std::vector<CallState> states;

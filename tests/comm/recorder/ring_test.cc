@@ -61,7 +61,7 @@ TEST(Ring, ReadingOnlyWhatIsNewLeavesOutEndedCallsAndKeepsOpenOnes) {
 
 TEST(Ring, FileHasTheDocumentedBytes) {
   const std::string bytes = ring_bytes({.rank = 2, .world_size = 3, .num_records = 16});
-  // docs/recorder-format.md: header, 256 groups, members, records.
+  // docs/design/recorder-format.md: header, 256 groups, members, records.
   EXPECT_EQ(bytes.size(), 4096u + 256 * 128 + 16384 * 4 + 16 * 128);
   const auto word = [&](size_t offset) {
     uint32_t value = 0;

@@ -1,4 +1,4 @@
-#include "trireme/comm/recorder/step_recording.h"
+#include "trireme/comm/recorder/recorder.h"
 
 #include <chrono>
 #include <vector>

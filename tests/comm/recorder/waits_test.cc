@@ -1,4 +1,4 @@
-#include "trireme/comm/recorder/waits.h"
+#include "trireme/comm/recorder/diagnosis.h"
 
 #include <gtest/gtest.h>
 

@@ -16,6 +16,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/comm/c10d/gloo_group.h"
 #include "trireme/comm/c10d/nccl_group.h"
+#include "trireme/comm/device/cuda_ipc_group.h"
 
 namespace trireme::comm {
 namespace {
@@ -45,15 +46,20 @@ void expect_world(const std::string& store, const std::string& transport,
   EXPECT_EQ(statuses, (std::vector<harness::ExitStatus>{0, 0, 0}));
 }
 
-TEST(Rendezvous, OffersNcclWhereTheBuildHasIt) {
-  const harness::TemporaryFolder folder;
-  std::string error;
-  try {
-    connect_world(world_info_of(0, 1, "file:" + (folder / "store").string()), "nccl");
-  } catch (const std::exception& caught) {  // NCCL's own, on a machine without a GPU
-    error = caught.what();
+TEST(Rendezvous, OffersTransportsOfGpusWhereTheBuildHasThem) {
+  const std::tuple<std::string, bool, std::string> transports[] = {
+      {"nccl", has_nccl(), "this build has no NCCL"},
+      {"cuda-ipc", has_cuda_ipc(), "this build's libtorch has no CUDA"}};
+  for (const auto& [transport, is_there, refusal] : transports) {
+    const harness::TemporaryFolder folder;
+    std::string error;
+    try {
+      connect_world(world_info_of(0, 1, "file:" + (folder / "store").string()), transport);
+    } catch (const std::exception& caught) {  // CUDA's own, on a machine without a GPU
+      error = caught.what();
+    }
+    EXPECT_EQ(contains(error, refusal), !is_there) << error;
   }
-  EXPECT_EQ(contains(error, "this build has no NCCL"), !has_nccl()) << error;
 }
 
 TEST(Rendezvous, ConnectsAWorldOfOneHostWithoutAStore) {

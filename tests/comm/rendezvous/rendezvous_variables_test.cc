@@ -50,6 +50,21 @@ class RendezvousVariables : public testing::Test {
   std::map<std::string, std::string> before_, set_;
 };
 
+TEST_F(RendezvousVariables, KnowWhatMakesAProcessARank) {
+  set_torchrun();
+  set({{"OMPI_COMM_WORLD_SIZE", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_TRUE(is_launched());
+  for (char** entry = environ; *entry != nullptr;) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    is_rank_variable(name) ? static_cast<void>(unsetenv(name.c_str())) : static_cast<void>(++entry);
+  }
+  EXPECT_FALSE(is_launched());
+  for (const char* name : {"PATH", "HOME", "SLURM_JOB_ID", "GLOO_SOCKET_IFNAME", "TRIREME_EVENT"}) {
+    EXPECT_FALSE(is_rank_variable(name)) << name;
+  }
+}
+
 TEST_F(RendezvousVariables, KnowWhetherALauncherStartedThisRank) {
   EXPECT_FALSE(is_launched());
   set({{"SLURM_JOB_ID", "4711"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
@@ -59,6 +74,14 @@ TEST_F(RendezvousVariables, KnowWhetherALauncherStartedThisRank) {
   set({{"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_NODELIST", "node7"}});
   EXPECT_TRUE(is_launched());
   EXPECT_EQ(world_info().size, 3) << "of the step, not of the job";
+}
+
+TEST_F(RendezvousVariables, MayCountPods) {
+  EXPECT_FALSE(counts_pods());
+  set({{"WORLD_SIZE", "2"}, {"RANK", "1"}});
+  EXPECT_TRUE(counts_pods());
+  set({{"LOCAL_RANK", "0"}});
+  EXPECT_FALSE(counts_pods());
 }
 
 TEST_F(RendezvousVariables, OfTorchrunAndOpenMpiMeanALaunchedRank) {

@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/session.h"
+#include "trireme/comm/rendezvous/store_group.h"
 
 #include <future>
 #include <set>

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/store/tcp_socket.h"
+#include "trireme/comm/net/tcp_socket.h"
 
 namespace trireme::comm {
 

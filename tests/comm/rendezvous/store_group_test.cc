@@ -11,7 +11,6 @@
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/hierarchical/host_identity.h"
-#include "trireme/comm/rendezvous/session.h"
 
 namespace trireme::comm {
 namespace {
@@ -52,6 +51,7 @@ std::future<void> far_rank(const c10::intrusive_ptr<c10d::Store>& store) {
     const auto round =
         c10::make_intrusive<c10d::PrefixStore>(agree_on_session(meetings, 1, 2, timeout), meetings);
     all_gather_over_store(round, "host", "another-boot:1:1", 1, 2, timeout);
+    all_gather_over_store(round, "network", "another-boot:1", 1, 2, timeout);
     all_gather_over_store(round, "interface", " ", 1, 2, timeout);
   });
 }
@@ -69,7 +69,8 @@ TEST(StoreGroup, OverLoopbackNoOtherHostIsReached) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   auto far_away = far_rank(store);
   EXPECT_ERROR(ConfigError, make_store_group(store, 0, 2, {.name = "stored"}, {.interface = "lo"}),
-               "rank 0 would use interface lo (127.0.0.1), which the other hosts cannot reach");
+               "rank 0 would use interface lo (127.0.0.1), which the other hosts cannot reach: "
+               "GLOO_SOCKET_IFNAME names it; name one that they reach");
   far_away.get();
 }
 

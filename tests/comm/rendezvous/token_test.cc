@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/token.h"
+#include "trireme/comm/rendezvous/rendezvous_variables.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "trireme/comm/shared/asides.h"
+#include "trireme/comm/shared/message_rings.h"
 
 #include <cstring>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "trireme/comm/shared/bell.h"
+#include "trireme/comm/shared/segment.h"
 
 #include <thread>
 #include <vector>

@@ -12,7 +12,7 @@
 #include "tests/comm/shared/kept_segments.h"
 #include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
+#include "trireme/base/numbers.h"
 #include "trireme/comm/shared/heap.h"
 #include "trireme/comm/shared/shared_communicator.h"
 

@@ -1,4 +1,4 @@
-#include "trireme/comm/shared/peer_memory.h"
+#include "trireme/comm/shared/heap.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@
 #include "tests/comm/shared/kept_segments.h"
 #include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
+#include "trireme/base/numbers.h"
 #include "trireme/comm/shared/collectives.h"
 #include "trireme/comm/shared/message_rings.h"
 #include "trireme/comm/shared/shared_communicator.h"

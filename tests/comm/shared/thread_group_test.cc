@@ -59,7 +59,7 @@ TEST(ThreadGroup, RethrowsTheCauseAlsoWhenAPeerFailsEarlierByIt) {
       throw ConfigError("the cause");
     }
     try {
-      group->barrier();
+      group->barrier()->wait();
     } catch (const CommError&) {
       peer_failed = true;
       peer_failed.notify_all();

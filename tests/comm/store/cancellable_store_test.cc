@@ -1,4 +1,4 @@
-#include "trireme/comm/store/cancellable_store.h"
+#include "trireme/comm/rendezvous/job_store.h"
 
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/rendezvous/session.h"
+#include "trireme/comm/rendezvous/store_group.h"
 
 namespace trireme::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/comm/store/refusals.h"
+#include "trireme/comm/net/tcp_socket.h"
 
 #include <string>
 #include <vector>

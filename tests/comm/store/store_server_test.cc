@@ -14,8 +14,8 @@
 
 #include "tests/comm/errors.h"
 #include "tests/comm/rendezvous/sockets.h"
+#include "trireme/comm/net/store_wire.h"
 #include "trireme/comm/store/store_client.h"
-#include "trireme/comm/store/store_wire.h"
 
 namespace trireme::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/dataset/byte_level/byte_alphabet.h"
+#include "trireme/dataset/byte_level/tokenizer_file.h"
 
 #include <gtest/gtest.h>
 

@@ -33,6 +33,18 @@ TEST(ByteLevelBpe, FindsAddedTokensButNotTheEndOfADocument) {
   EXPECT_EQ(bpe.decode(Tokens{'a', kEndOfDocument, 262}), "a<|im_start|>");
 }
 
+// The end of a turn has a meaning in texts, even if it also ends documents.
+TEST(ByteLevelBpe, FindsATokenOfAnotherPurposeThatEndsDocumentsToo) {
+  const ByteLevelBpe bpe = make(small_tokenizer_json(), 262);
+  EXPECT_EQ(bpe.end_of_document(), 262);
+  EXPECT_EQ(bpe.encode("a<|im_start|>b"), (Tokens{'a', 262, 'b'}));
+  EXPECT_EQ(bpe.decode(Tokens{'a', 262, 'b'}), "a<|im_start|>b");
+  // Then <|endoftext|> is a token like others.
+  EXPECT_EQ(bpe.encode("<|endoftext|>"), Tokens{kEndOfDocument});
+  // The third name is usual too.
+  EXPECT_EQ(make(small_tokenizer_json(), 263).encode("</s>").size(), 4u);
+}
+
 TEST(ByteLevelBpe, ReturnsEveryStringOfBytes) {
   const ByteLevelBpe bpe = make();
   const std::vector<std::string> parts = {

@@ -1,4 +1,4 @@
-#include "trireme/dataset/byte_level/composition.h"
+#include "trireme/dataset/byte_level/byte_level_bpe.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/dataset/byte_level/pattern.h"
+#include "trireme/dataset/byte_level/regex.h"
 
 #include "tests/dataset/data.h"
 

@@ -43,6 +43,38 @@ TEST(Regex, EndsAMatchThatExplodes) {
                       {"file: ", "(?:a|aa)+[bc]", "takes too long", "5000 bytes"});
 }
 
+// Each match is short work for its length; all of them together are not.
+TEST(Regex, EndsATextThatTakesTooLong) {
+  const std::string text(128 << 10, 'a');
+  for (const char* pattern : {"(?=a*b)a", "[^b]*b|."}) {
+    const Regex regex(pattern, "file");
+    MatchMemory memory;
+    memory.begin_text(text.size());
+    expect_config_error(
+        [&] {
+          for (auto match = regex.find(text, 0, memory); match;
+               match = regex.find(text, match->end, memory)) {
+          }
+        },
+        {"file: ", pattern, "takes too long on a text of 131072 bytes", "processor time"});
+  }
+}
+
+// Whatever places of the text are tried at a time.
+TEST(Regex, FindsTheFirstMatchHoweverFarItIs) {
+  for (const size_t distance : {0, 1, 2, 15, 16, 17, 79, 80, 81, 1000, 5000, 70'000}) {
+    std::string text;
+    for (size_t i = 0; i < distance; ++i) text += "\u00E9";
+    const Regex regex("(?<=\u00E9|^)x+|[0-9]", "file");
+    MatchMemory memory;
+    const auto match = regex.find(text + "xx1", 0, memory);
+    ASSERT_TRUE(match);
+    EXPECT_EQ(match->begin, text.size());
+    EXPECT_EQ(match->end, text.size() + 2);
+    EXPECT_FALSE(regex.find(text, 0, memory));
+  }
+}
+
 TEST(Regex, RefusesPatternsThatAreNoneOrTooLarge) {
   for (const char* pattern :
        {"(a", "a)", "[a", "*a", R"(\p{Xx})", R"(\p{Nowhere})", "a{3,2}", R"(\x{110000})", "\xFF"})

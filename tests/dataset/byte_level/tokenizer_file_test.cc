@@ -105,6 +105,16 @@ TEST(TokenizerFile, RefusesOtherTokenizers) {
       {"Regex"});
 }
 
+TEST(TokenizerFile, RefusesAddedTokensThatTakeLongToCompare) {
+  const auto with_content = [](size_t num_bytes) {
+    return [=](Json& j) { j["added_tokens"][1]["content"] = std::string(num_bytes, 'a'); };
+  };
+  expect_refusal(with_content(1025), {"added_tokens", "at most 1024 bytes"});
+  Json json = small_tokenizer_json();
+  with_content(1024)(json);
+  EXPECT_EQ(read_tokenizer_file(json.dump(), "file").added[1].content.size(), 1024u);
+}
+
 TEST(TokenizerFile, RefusesNumbersThatDoNotFit) {
   expect_refusal([](Json& j) { j["model"]["vocab"]["ab"] = 5; }, {"no other token has"});
   expect_refusal([](Json& j) { j["model"]["vocab"]["ab"] = 264; }, {"from 0 to 263"});

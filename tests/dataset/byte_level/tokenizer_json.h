@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trireme/dataset/byte_level/byte_alphabet.h"
+#include "trireme/dataset/byte_level/tokenizer_file.h"
 
 namespace trireme::dataset {
 

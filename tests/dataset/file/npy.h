@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/dataset/file/npy_header.h"
+#include "trireme/dataset/file/npy.h"
 
 namespace trireme::dataset {
 

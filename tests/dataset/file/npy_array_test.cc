@@ -1,4 +1,4 @@
-#include "trireme/dataset/file/npy_array.h"
+#include "trireme/dataset/file/npy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,9 @@
-#include "trireme/dataset/file/npy_writer.h"
+#include "trireme/dataset/file/npy.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/dataset/file/npy.h"
 #include "tests/harness/temporary_folder.h"
-#include "trireme/dataset/file/npy_array.h"
 
 namespace trireme::dataset {
 namespace {

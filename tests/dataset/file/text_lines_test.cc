@@ -76,7 +76,7 @@ TEST_F(TextLinesOf, CrossPiecesUnchanged) {
 TEST_F(TextLinesOf, AreRefusedWhenEmptyCompressedOrTooLong) {
   const std::string path = path_.string();
   EXPECT_EQ(error_of(""), path + " is empty; expected lines of text");
-  EXPECT_EQ(error_of("\x1f\x8b\x08"), path + " is compressed; unpack it first");
+  EXPECT_NE(error_of("BZh9").find("is compressed with bzip2; unpack it first"), std::string::npos);
   EXPECT_EQ(error_of("a\n" + std::string((1 << 20) + 1, 'x') + "\n"),
             path + ":2 has more than 1048576 bytes; expected shorter lines");
   EXPECT_EQ(error_of(std::string(5 << 20, 'x')),

@@ -1,4 +1,4 @@
-#include "trireme/dataset/image/augment.h"
+#include "trireme/dataset/image/image_source.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/dataset/batch_loader.h"
-#include "trireme/dataset/image/image_draws.h"
+#include "trireme/dataset/image/pixels.h"
 
 namespace trireme::dataset {
 namespace {

@@ -1,5 +1,8 @@
 #include "trireme/dataset/image/image_folder.h"
 
+#include <set>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -9,7 +12,7 @@
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/dataset/image/image_draws.h"
+#include "trireme/dataset/image/pixels.h"
 
 namespace trireme::dataset {
 namespace {
@@ -44,6 +47,38 @@ at::Tensor tensor_of(const Picture& picture) {
   return at::tensor(picture.values, at::kByte)
       .view({picture.height, picture.width, 3})
       .permute({2, 0, 1});
+}
+
+TEST_F(ImageFolder, HoldsAShareOfEachClassOut) {
+  for (const auto& [name, count] : {std::pair{"cat", 25}, {"dog", 9}, {"owl", 1}}) {
+    for (int i = 0; i < count; ++i) put(concat(name, "/", i, ".png"), png_of(picture(4, 4, i)));
+  }
+  const auto all = open_image_folder(folder_.path());
+  const auto kept = open_image_folder(folder_.path(), {}, nullptr, {.share = 0.3});
+  const auto out =
+      open_image_folder(folder_.path(), {}, kept.get(), {.share = 0.3, .is_wanted = true});
+  EXPECT_EQ(all->size(), 35);
+  EXPECT_EQ(out->size(), 7 + 2);  // of 25 and 9
+  EXPECT_EQ(kept->size(), 18 + 7 + 1);
+  EXPECT_EQ(out->classes(), all->classes());
+  // Together they are all, each once, and in no order of their names.
+  const auto bytes = [](const ImageSource& source) {
+    std::multiset<std::string> images;
+    for (int64_t i = 0; i < source.size(); ++i) {
+      const at::Tensor image = image_of(source, i).contiguous();
+      images.insert(concat(label_of(source, i), ":",
+                           std::string(static_cast<const char*>(image.const_data_ptr()),
+                                       static_cast<size_t>(image.nbytes()))));
+    }
+    return images;
+  };
+  std::multiset<std::string> together = bytes(*kept);
+  together.merge(bytes(*out));
+  EXPECT_EQ(together, bytes(*all));
+  EXPECT_NE(harness::message_of<ConfigError>([&] {
+              open_image_folder(folder_.path(), {}, nullptr, {.share = 0.01, .is_wanted = true});
+            }).find("too few images to hold out a share of 0.01"),
+            std::string::npos);
 }
 
 TEST_F(ImageFolder, ClassesAndFilesAreSortedByName) {
@@ -124,6 +159,16 @@ TEST_F(ImageFolder, ValidationTakesTheClassesOfTraining) {
             std::string::npos);
 }
 
+TEST_F(ImageFolder, FilesThatAreNoImagesAreIgnored) {
+  put("a/1.png", png_of(picture(4, 4)));
+  put("a/notes.txt", "");
+  put("labels.csv", "");
+  put("README", "");
+  const auto source = open_image_folder(folder_.path());
+  EXPECT_EQ(source->size(), 1);
+  EXPECT_EQ(source->classes(), std::vector<std::string>{"a"});
+}
+
 TEST_F(ImageFolder, WrongFoldersAreRefused) {
   EXPECT_NE(error().find("has no folders; expected one for each class"), std::string::npos);
   put("a/1.png", png_of(picture(4, 4)));
@@ -132,12 +177,17 @@ TEST_F(ImageFolder, WrongFoldersAreRefused) {
   EXPECT_NE(error().find("/b has no images; fill the class or remove its folder"),
             std::string::npos);
   put("b/notes.txt", "");
-  EXPECT_NE(error().find("/b/notes.txt is no image by its name; expected .png"), std::string::npos);
-  fs::remove_all(folder_ / "b");
-  put("labels.csv", "");
-  EXPECT_NE(error().find("/labels.csv is not a folder; expected one folder for each class"),
+  EXPECT_NE(error().find("/b has no images"), std::string::npos);
+  put("b/1.WebP", "");
+  EXPECT_NE(error().find("/b/1.WebP is an image in another format; expected .png"),
             std::string::npos);
-  fs::remove(folder_ / "labels.csv");
+  fs::remove_all(folder_ / "b");
+  put("a/deeper/1.png", "");
+  EXPECT_NE(error().find("/a/deeper is a folder; expected images"), std::string::npos);
+  fs::remove_all(folder_ / "a/deeper");
+  put("1.png", png_of(picture(4, 4)));
+  EXPECT_NE(error().find("/1.png is in no class"), std::string::npos);
+  fs::remove(folder_ / "1.png");
   put("x\ny/1.png", "");
   EXPECT_NE(error().find("has \"x?y\", a name with control characters; rename it"),
             std::string::npos);

@@ -118,6 +118,22 @@ TEST_F(ImageTar, ValidationTakesTheClassesOfTraining) {
       << found;
 }
 
+// A wrong number would give the model a million classes.
+TEST_F(ImageTar, NumbersWithLargeGapsAreRefused) {
+  const auto with_labels = [&](const std::vector<int>& labels) {
+    std::string entries;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      entries += tar_entry(concat(i, ".cls"), std::to_string(labels[i])) +
+                 tar_entry(concat(i, ".png"), image_);
+    }
+    return error(entries);
+  };
+  EXPECT_EQ(with_labels({0, 999}), "") << "part of ImageNet";
+  const std::string found = with_labels({0, 1, 1048575});
+  EXPECT_NE(found.find(" has 3 classes, with numbers up to 1048575"), std::string::npos) << found;
+  EXPECT_NE(found.find("renumber them"), std::string::npos) << found;
+}
+
 TEST_F(ImageTar, WrongSamplesAreRefusedAtTheirByte) {
   const std::string image = tar_entry("1.png", image_), label = tar_entry("1.cls", "0");
   EXPECT_EQ(error(image + label), "");

@@ -1,4 +1,4 @@
-#include "trireme/dataset/image/resize.h"
+#include "trireme/dataset/image/pixels.h"
 
 #include <gtest/gtest.h>
 

@@ -166,9 +166,10 @@ TEST_F(CriteoArrays, ADayIsWhole) {
     std::filesystem::remove(folder_ / missing);
     EXPECT_THAT(error_of(), HasSubstr(missing));
   }
-  EXPECT_EQ(error_of(true, {"day_0", "day_7"}),
-            "day_7_dense.npy is no file; a day has three: _dense.npy, _labels.npy and _sparse.npy "
-            "or _sparse_multi_hot.npz");
+  EXPECT_EQ(
+      error_of(true, {"day_0", "day_7"}),
+      "day_7_dense.npy is not a file; a day has three: _dense.npy, _labels.npy and _sparse.npy "
+      "or _sparse_multi_hot.npz");
   std::filesystem::remove(folder_ / "day_0_sparse_multi_hot.npz");
   EXPECT_THAT(error_of(true), HasSubstr("day_0_sparse_multi_hot.npz"));
   EXPECT_EQ(error_of(false, {"day_0_dense.npy"}),

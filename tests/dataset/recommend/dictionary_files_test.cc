@@ -1,4 +1,4 @@
-#include "trireme/dataset/recommend/dictionary_files.h"
+#include "trireme/dataset/recommend/dictionary.h"
 
 #include <gtest/gtest.h>
 

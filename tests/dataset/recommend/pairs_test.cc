@@ -1,4 +1,4 @@
-#include "trireme/dataset/recommend/pairs.h"
+#include "trireme/dataset/recommend/raw_data.h"
 
 #include <gtest/gtest.h>
 

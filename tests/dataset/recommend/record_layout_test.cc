@@ -1,4 +1,4 @@
-#include "trireme/dataset/recommend/record_layout.h"
+#include "trireme/dataset/recommend/record_file.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -17,14 +18,15 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/file/file.h"
-#include "trireme/launch/journal/event_file.h"
+#include "trireme/launch/journal/event.h"
+#include "trireme/launch/process/rank_environment.h"
 
 namespace trireme::launch {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Keeps what people would see.
+// Keeps what people would see. Read it when the agent has ended.
 class Lines final : public AgentObserver {
  public:
   void on_line(const std::string& line, bool is_error) override {
@@ -38,6 +40,10 @@ class Lines final : public AgentObserver {
   std::vector<std::string> errors;
 };
 
+// What a program says that speaks the link.
+const std::string kHello =
+    "echo '{\"message\":\"hello\",\"version\":1,\"folder\":\"\"}' >&$TRIREME_AGENT_FD\n";
+
 // Workers are shell scripts; "$DIR" is the test's folder.
 class AgentTest : public ::testing::Test {
  protected:
@@ -49,7 +55,7 @@ class AgentTest : public ::testing::Test {
             .folder = folder_ / "run",
             .grace = 300ms};
   }
-  int run(const AgentOptions& options) { return run_agent(options, lines_); }
+  int run(const AgentOptions& options) { return run_agent(options, shown_); }
   std::string written(const std::string& name) const { return read_file(folder_ / name); }
   int64_t count(EventKind kind) const {
     const EventLog log = read_events(folder_ / "run");
@@ -57,7 +63,8 @@ class AgentTest : public ::testing::Test {
   }
 
   harness::TemporaryFolder folder_;
-  Lines lines_;
+  const std::shared_ptr<Lines> shown_ = std::make_shared<Lines>();
+  Lines& lines_ = *shown_;
 };
 
 TEST_F(AgentTest, RunsWorkersToTheirEnd) {
@@ -107,8 +114,18 @@ TEST_F(AgentTest, SaysThatAProgramIsNotThere) {
   EXPECT_NE(lines_.errors[0].find("cannot start /nowhere/program"), std::string::npos);
 }
 
-TEST_F(AgentTest, StopsAfterThreeDeathsAtOneStep) {
+TEST_F(AgentTest, RestartsAProgramThatSaysNoStepAsOftenAsItMay) {
   AgentOptions options = script("echo x >> $DIR/starts; kill -9 $$", 1);
+  options.budget = {.max_restarts = 4, .first_delay = 1ms};
+  EXPECT_EQ(run(options), 3);
+  EXPECT_EQ(written("starts"), "x\nx\nx\nx\nx\n");
+}
+
+TEST_F(AgentTest, StopsAfterThreeDeathsAtOneStep) {
+  AgentOptions options = script(
+      kHello + "[ -n \"$RANK\" ] || dd bs=65536 count=1 <&$TRIREME_AGENT_FD > /dev/null 2>&1\n" +
+          "echo x >> $DIR/starts; kill -9 $$",
+      1);
   EXPECT_EQ(run(options), 3);
   EXPECT_EQ(written("starts"), "x\nx\nx\n");
 }
@@ -143,16 +160,23 @@ TEST_F(AgentTest, KillsAWorkerThatDoesNotLeave) {
             0);
 }
 
+TEST_F(AgentTest, GoesOnWithoutAFolderForItsLogs) {
+  std::ofstream(folder_ / "run") << "a file in its place";
+  EXPECT_EQ(run(script("echo hello from $RANK", 1)), 0);
+  EXPECT_TRUE(lines_.contains("hello from 0"));
+  ASSERT_EQ(lines_.errors.size(), 1);
+  EXPECT_NE(lines_.errors[0].find("cannot write"), std::string::npos);
+}
+
 // Agents of one job on this host, over a store on the loopback.
 class AgentsTest : public AgentTest {
  protected:
   pid_t start(const AgentOptions& options) {
     const pid_t child = fork();
     if (child == 0) {
-      Lines lines;
       int code = 99;
       try {
-        code = run_agent(options, lines);
+        code = run_agent(options, std::make_shared<Lines>());
       } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
       }
@@ -180,8 +204,7 @@ class AgentsTest : public AgentTest {
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
-  // Not one that another test may use at the same time.
-  int port_ = 20000 + getpid() % 20000;
+  int port_ = free_port();
 };
 
 TEST_F(AgentsTest, MeetAndNumberTheirRanks) {
@@ -192,6 +215,32 @@ TEST_F(AgentsTest, MeetAndNumberTheirRanks) {
   EXPECT_EQ(code_of(b), 0);
   EXPECT_EQ(written("ran.0"), "0 of 2, node 0\n");
   EXPECT_EQ(written("ran.1"), "1 of 2, node 1\n");
+}
+
+TEST_F(AgentsTest, LeaveNothingOfTheirWorkersWhenTheyAreKilled) {
+  AgentOptions options = script("sleep 1000 & echo $! > $DIR/new; mv $DIR/new $DIR/child; wait", 1);
+  const pid_t agent = start(options);
+  await("child");
+  kill(agent, SIGKILL);
+  EXPECT_EQ(code_of(agent), -SIGKILL);
+  const auto child = static_cast<pid_t>(std::stol(written("child")));
+  while (kill(child, 0) == 0) std::this_thread::sleep_for(5ms);  // ctest bounds it
+}
+
+// A signal comes twice from schedulers and from `timeout`, which signals the group too.
+TEST_F(AgentsTest, GiveASaveItsTimeHoweverOftenTheyAreAskedToStop) {
+  const std::string script =
+      "trap 'echo asked >> $DIR/asked; sleep 0.5; echo saved > $DIR/saved; exit 0' TERM\n"
+      "(kill -TERM $PPID; sleep 0.1; kill -TERM $PPID; kill -INT $PPID) &\n"
+      "while true; do sleep 0.05; done";
+  EXPECT_EQ(code_of(start(this->script(script, 1))), 0);
+  EXPECT_EQ(written("saved"), "saved\n");
+}
+
+TEST_F(AgentsTest, NeverEndWellWhenAWorkerIsKilledWhileItSaves) {
+  const std::string script =
+      "trap 'kill -9 $$' TERM\nkill -TERM $PPID\nwhile true; do sleep 0.05; done";
+  EXPECT_EQ(code_of(start(this->script(script, 1))), 3);
 }
 
 TEST_F(AgentsTest, GoOnWithoutOneThatWasKilled) {
@@ -206,6 +255,86 @@ TEST_F(AgentsTest, GoOnWithoutOneThatWasKilled) {
   EXPECT_EQ(code_of(b), -SIGKILL);
   EXPECT_EQ(code_of(a), 0);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "ran.0.1"));
+}
+
+// As when a whole virtual machine is paused.
+TEST_F(AgentsTest, EndTheWorkersOfAPausedHostAndTakeItBack) {
+  const std::string script =
+      "echo $$ > $DIR/new.$TRIREME_EPOCH.$RANK\n"
+      "mv $DIR/new.$TRIREME_EPOCH.$RANK $DIR/pid.$TRIREME_EPOCH.$RANK\n"
+      "[ $TRIREME_EPOCH = 3 ] || sleep 1000";
+  AgentOptions leader = among("a", 1, 2, script);
+  leader.last_call = 20s;
+  leader.node_rank = 0;
+  AgentOptions second = among("b", 1, 2, script);
+  second.node_rank = 1;
+  const pid_t a = start(leader);
+  const pid_t b = start(second);
+  await("pid.1.1");
+  const auto worker = static_cast<pid_t>(std::stol(written("pid.1.1")));
+  kill(b, SIGSTOP);
+  kill(-worker, SIGSTOP);
+  await("pid.2.0");  // the leader goes on alone
+  EXPECT_EQ(kill(worker, 0), 0);
+  kill(-worker, SIGCONT);
+  kill(b, SIGCONT);
+  await("pid.3.1");  // both again
+  EXPECT_NE(kill(worker, 0), 0) << "a worker of epoch 1 lives in epoch 3";
+  EXPECT_EQ(code_of(b), 0);
+  EXPECT_EQ(code_of(a), 0);
+}
+
+TEST_F(AgentsTest, GoOnWhenTheirLeaderWasPaused) {
+  const std::string script =
+      "touch $DIR/ran.$TRIREME_EPOCH.$RANK\n"
+      "[ $TRIREME_EPOCH = 1 ] && sleep 1000; exit 0";
+  AgentOptions leader = among("a", 2, 2, script);
+  leader.node_rank = 0;
+  AgentOptions second = among("b", 2, 2, script);
+  second.node_rank = 1;
+  const pid_t a = start(leader);
+  const pid_t b = start(second);
+  await("ran.1.1");
+  kill(a, SIGSTOP);
+  std::this_thread::sleep_for(leader.lease + 1500ms);
+  kill(a, SIGCONT);
+  EXPECT_EQ(code_of(a), 0);
+  EXPECT_EQ(code_of(b), 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "ran.2.1"));
+}
+
+TEST_F(AgentsTest, EndWhenAskedWhileTheyWaitForALeader) {
+  AgentOptions options = among("b", 1, 2, "exit 0");
+  options.node_rank = 1;
+  options.join_timeout = 1h;
+  // Blocked until the agent waits for them.
+  sigset_t both, before;
+  sigemptyset(&both);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&both, signal);
+  pthread_sigmask(SIG_BLOCK, &both, &before);
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const pid_t b = start(options);
+    std::this_thread::sleep_for(100ms);
+    kill(b, signal);
+    EXPECT_EQ(code_of(b), 0);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST_F(AgentsTest, EndWhenAskedWhileTheyWaitForALostLeader) {
+  const std::string script = "touch $DIR/ran.$RANK; exec sleep 1000";
+  AgentOptions leader = among("a", 2, 2, script);
+  leader.node_rank = 0;
+  AgentOptions second = among("b", 2, 2, script);
+  second.node_rank = 1;
+  const pid_t a = start(leader);
+  const pid_t b = start(second);
+  await("ran.1");
+  kill(a, SIGKILL);
+  EXPECT_EQ(code_of(a), -SIGKILL);
+  std::this_thread::sleep_for(second.lease + 500ms);
+  kill(b, SIGTERM);
+  EXPECT_EQ(code_of(b), 3);
 }
 
 TEST_F(AgentsTest, TakeOneInThatJoinsLater) {
@@ -235,16 +364,15 @@ TEST_F(AgentsTest, OneThatIsAskedToLeavesTheOthers) {
 
 // A worker that speaks the link, of which each read and each write is one packet.
 TEST_F(AgentsTest, KeepASpareWarmThatTakesTheNextPlace) {
-  const std::string script =
-      "echo '{\"message\":\"hello\",\"version\":1,\"folder\":\"\"}' >&$TRIREME_AGENT_FD\n"
-      "if [ -z \"$RANK\" ]; then\n"
-      "  touch $DIR/warm\n"
-      "  dd bs=65536 count=1 <&$TRIREME_AGENT_FD 2> /dev/null > $DIR/join\n"
-      "  exit 0\n"
-      "fi\n"
-      "touch $DIR/ran.$RANK\n"
-      "[ $TRIREME_EPOCH = 1 ] && exec sleep 1000\n"
-      "exit 0\n";
+  const std::string script = kHello +
+                             "if [ -z \"$RANK\" ]; then\n"
+                             "  touch $DIR/warm\n"
+                             "  dd bs=65536 count=1 <&$TRIREME_AGENT_FD 2> /dev/null > $DIR/join\n"
+                             "  exit 0\n"
+                             "fi\n"
+                             "touch $DIR/ran.$RANK\n"
+                             "[ $TRIREME_EPOCH = 1 ] && exec sleep 1000\n"
+                             "exit 0\n";
   const auto options = [&](const std::string& host, int node_rank) {
     AgentOptions one = among(host, 2, 2, script);
     one.num_spares = 1;

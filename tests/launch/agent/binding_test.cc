@@ -1,4 +1,4 @@
-#include "trireme/launch/agent/binding.h"
+#include "trireme/launch/agent/crew.h"
 
 #include <gtest/gtest.h>
 
@@ -21,6 +21,13 @@ TEST(DivideCores, GivesEachWorkerItsOwn) {
 
 TEST(DivideCores, BindsNobodyWhenThereAreTooFew) {
   EXPECT_TRUE(divide_cores(static_cast<int>(allowed_cores().count()) + 1).empty());
+}
+
+TEST(DivideCores, BindsNobodyWhoWouldHaveFewerThanItNeeds) {
+  const auto count = static_cast<int>(allowed_cores().count());
+  EXPECT_EQ(divide_cores(1, count).size(), 1u);
+  EXPECT_TRUE(divide_cores(1, count + 1).empty());
+  EXPECT_TRUE(divide_cores(count, kFewestCoresOverNetwork).empty());
 }
 
 TEST(CoreSet, IsShownAsRanges) {

@@ -15,6 +15,8 @@ TEST(LocalLine, LeadsAndIsNeverLate) {
   line->publish({.version = 3, .phase = Phase::kRun});
   EXPECT_EQ(line->plan().version, 3);
   EXPECT_EQ(line->problem(), "");
+  EXPECT_FALSE(line->has_lapsed());
+  EXPECT_TRUE(line->begin_anew());
 }
 
 }  // namespace

@@ -1,13 +1,19 @@
 #include "trireme/launch/agent/store_line.h"
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/cancellation.h"
+#include "trireme/launch/process/rank_environment.h"
 
 namespace trireme::launch {
 namespace {
@@ -22,15 +28,13 @@ StoreLineOptions options_at(int port) {
           .beat = 20ms};
 }
 
-int some_port() { return 20000 + (getpid() * 7) % 20000; }
-
 template <typename Condition>
 void await(const Condition& condition) {  // ctest bounds it
   while (!condition()) std::this_thread::sleep_for(5ms);
 }
 
 TEST(StoreLine, CarriesReportsToTheLeaderAndPlansBack) {
-  const StoreLineOptions options = options_at(some_port());
+  const StoreLineOptions options = options_at(free_port());
   const auto leader = make_store_line(options);
   const auto member = make_store_line(options);
   EXPECT_TRUE(leader->leads());
@@ -45,7 +49,7 @@ TEST(StoreLine, CarriesReportsToTheLeaderAndPlansBack) {
 }
 
 TEST(StoreLine, TellsOnesWhoJoinLateTheNewestPlan) {
-  const StoreLineOptions options = options_at(some_port() + 1);
+  const StoreLineOptions options = options_at(free_port());
   const auto leader = make_store_line(options);
   for (int version = 1; version <= 5; ++version) {
     leader->publish({.version = version, .job = "job-1"});
@@ -55,7 +59,7 @@ TEST(StoreLine, TellsOnesWhoJoinLateTheNewestPlan) {
 }
 
 TEST(StoreLine, BeatsWithoutNews) {
-  const StoreLineOptions options = options_at(some_port() + 2);
+  const StoreLineOptions options = options_at(free_port());
   const auto leader = make_store_line(options);
   const auto member = make_store_line(options);
   member->report({.id = "b", .name = "b", .address = "x", .program = "p"});
@@ -64,8 +68,92 @@ TEST(StoreLine, BeatsWithoutNews) {
   await([&] { return leader->hosts().front().report.beat > beat + 2; });
 }
 
+// The member's threads run on before anybody asks whether the lease has lapsed.
+TEST(StoreLine, RemembersThatTheLeaderWasSilentForLongerThanTheLease) {
+  StoreLineOptions options = options_at(free_port());
+  options.lease = 300ms;
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto leader = make_store_line(options);
+    char end = 0;
+    close(pipe_ends[1]);
+    _exit(read(pipe_ends[0], &end, 1) == 0 ? 0 : 1);
+  }
+  close(pipe_ends[0]);
+  options.leads = false;
+  const auto member = make_store_line(options);
+  member->report({.id = "b", .name = "b", .address = "x", .program = "p"});
+  const auto begin = member->last_contact();
+  await([&] { return member->last_contact() > begin; });
+  EXPECT_FALSE(member->has_lapsed());
+  kill(child, SIGSTOP);
+  std::this_thread::sleep_for(600ms);
+  kill(child, SIGCONT);
+  const auto end = BootClock::now();
+  await([&] { return member->last_contact() > end; });
+  EXPECT_TRUE(member->has_lapsed());
+  EXPECT_TRUE(member->begin_anew());
+  EXPECT_FALSE(member->has_lapsed());
+  close(pipe_ends[1]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+// Its own store answers late when the process was paused, and is not gone.
+TEST(StoreLine, LeadsOnAfterItWasPausedForLongerThanItsPatience) {
+  StoreLineOptions options = options_at(free_port());
+  const auto await_host = [](const Line& line, const std::string& id) {
+    await([&] {
+      const auto hosts = line.hosts();
+      return std::ranges::any_of(hosts, [&](const auto& host) { return host.report.id == id; });
+    });
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    StoreLineOptions own = options;
+    own.meeting.answer_patience = 0ms;  // as if it was paused in every request
+    const auto leader = make_store_line(own);
+    leader->report({.id = "a", .name = "a", .address = "x", .program = "p"});
+    await_host(*leader, "b-anew");  // the pause is over
+    leader->publish({.version = 1, .job = "job-1"});
+    await_host(*leader, "b-done");
+    const bool is_seen = Clock::now() - leader->hosts().front().seen < 100ms;
+    _exit(leader->problem().empty() && is_seen ? 0 : 1);
+  }
+  options.leads = false;
+  const auto member = make_store_line(options);
+  const auto report = [&](const std::string& id) {
+    member->report({.id = id, .name = "b", .address = "x", .program = "p"});
+  };
+  const auto begin = member->last_contact();
+  report("b");
+  await([&] { return member->last_contact() > begin; });
+  kill(child, SIGSTOP);
+  std::this_thread::sleep_for(300ms);
+  kill(child, SIGCONT);
+  report("b-anew");
+  await([&] { return member->plan().version == 1; });
+  report("b-done");
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(StoreLine, GivesUpLookingForALeaderWhenAsked) {
+  StoreLineOptions options = options_at(free_port());
+  options.leads = false;
+  options.meeting.timeout = 1h;
+  options.meeting.cancellation = std::make_shared<comm::Cancellation>();
+  std::thread asks([&] { options.meeting.cancellation->cancel("asked to stop"); });
+  EXPECT_THROW(make_store_line(options), CommError);
+  asks.join();
+}
+
 TEST(StoreLine, KnowsThatTheLeaderIsGone) {
-  const StoreLineOptions options = options_at(some_port() + 3);
+  const StoreLineOptions options = options_at(free_port());
   auto leader = make_store_line(options);
   const auto member = make_store_line(options);
   member->report({.id = "b", .name = "b", .address = "x", .program = "p"});

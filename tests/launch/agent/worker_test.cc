@@ -86,6 +86,13 @@ TEST_F(WorkerTest, KeepsTheFirstAndTheNewestStepOfItsEpoch) {
   EXPECT_EQ(report.step, 9);
 }
 
+TEST_F(WorkerTest, HasAnUnknownStepUntilItsProgramSpeaks) {
+  start("true");
+  EXPECT_EQ(await_end().step, std::nullopt);
+  start("echo '{\"message\":\"hello\",\"version\":1,\"folder\":\"\"}' >&$TRIREME_AGENT_FD");
+  EXPECT_EQ(await_end().step, 0);
+}
+
 TEST_F(WorkerTest, CanPretendAnotherEnd) {
   start("sleep 1000");
   worker_->pretend(7);

@@ -1,4 +1,4 @@
-#include "trireme/launch/inject/command.h"
+#include "trireme/launch/inject/network_fault.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

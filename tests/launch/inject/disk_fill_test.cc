@@ -1,4 +1,4 @@
-#include "trireme/launch/inject/disk_fill.h"
+#include "trireme/launch/inject/performer.h"
 
 #include <filesystem>
 #include <fstream>

@@ -5,7 +5,6 @@
 
 #include "tests/launch/inject/own_namespaces.h"
 #include "trireme/base/error.h"
-#include "trireme/launch/inject/command.h"
 
 namespace trireme::launch {
 namespace {

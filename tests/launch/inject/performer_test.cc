@@ -9,7 +9,6 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "tests/launch/inject/own_namespaces.h"
-#include "trireme/launch/inject/command.h"
 #include "trireme/launch/inject/network_fault.h"
 
 namespace trireme::launch {
@@ -103,7 +102,7 @@ TEST(Performer, WorkerThatHasEndedMeanwhileIsNoFailure) {
     Sleeper worker;
     begin(performer, "stop rank=1 for 20s", {worker.id()});
   }
-  const auto ended = performer.end_all();
+  const auto ended = performer.end_due(std::chrono::milliseconds::max());
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_TRUE(ended[0].succeeded);
   EXPECT_THAT(ended[0].text, HasSubstr("had ended"));
@@ -120,11 +119,11 @@ TEST(Performer, WhatCannotBeInjectedIsAReport) {
   EXPECT_THAT(text_of("kill rank=1", {0x7fffffff}), HasSubstr("No such process"));
   // Never a group of processes.
   for (const int64_t id : {-1, 0, 1}) {
-    EXPECT_THAT(text_of("kill rank=1", {id}), HasSubstr("is no worker"));
+    EXPECT_THAT(text_of("kill rank=1", {id}), HasSubstr("is not a worker"));
   }
   EXPECT_THAT(text_of("leave host=a", {}), HasSubstr("leave host=a: leave is up to the agent"));
   EXPECT_THAT(text_of("fill host=a for 1s", {}), HasSubstr("cannot fill the disk"));
-  EXPECT_TRUE(performer.end_all().empty());
+  EXPECT_TRUE(performer.end_due(std::chrono::milliseconds::max()).empty());
 }
 
 TEST(Performer, NetworkOfTheMachineIsLeftAlone) {

@@ -1,4 +1,4 @@
-#include "trireme/launch/inject/words.h"
+#include "trireme/launch/inject/injection.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

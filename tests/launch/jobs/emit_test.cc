@@ -47,6 +47,8 @@ TEST(Emit, SlurmsAgentsReadTheirHostsFromTheStep) {
   EXPECT_THAT(text, Not(HasSubstr("--nnodes")));
   options = options_of(JobSystem::kSlurm);
   options.min_nnodes = 1;
+  // Slurm would give the fewest hosts that hold the tasks.
+  EXPECT_THAT(emit_job(options), Not(HasSubstr("#SBATCH --ntasks")));
   options.time = 26h + 1min + 1s;
   options.notice = 300s;
   options.cpus_per_node = 16;

@@ -83,7 +83,9 @@ TEST(JobHosts, SlurmsHalfSetVariablesAreRefused) {
   expect_refusal(name, {{"SLURM_JOB_ID", ""}, {"SLURM_JOBID", ""}}, "SLURM_JOB_ID is not set");
   expect_refusal(name, {{"SLURM_STEP_TASKS_PER_NODE", ""}}, "TASKS_PER_NODE is not set");
   EXPECT_ERROR(ConfigError, read_job_hosts({{{"SLURM_JOB_ID", "1"}}, "a"}),
-               "SLURM_JOB_NODELIST is not set");
+               "SLURM_JOB_ID is set and SLURM_JOB_NODELIST is not, as in a shell or container that "
+               "only heard of the job; for all of its hosts start it with srun --ntasks-per-node=1 "
+               "trireme run ...; for this host alone, give --nnodes 1");
   EXPECT_ERROR(ConfigError, read_job_hosts({{{"SLURM_NODEID", "0"}}, "a"}),
                "SLURM_JOB_ID is not set");
 }
@@ -94,10 +96,11 @@ TEST(JobHosts, SlurmsContradictionsAreRefused) {
   expect_refusal(name, {{"SLURM_NODEID", "0"}},
                  "SLURMD_NODENAME is \"node02\" and SLURM_NODEID is 0; expected host \"node01\"");
   expect_refusal(name, {{"SLURM_STEP_NUM_NODES", "4"}},
-                 "SLURM_STEP_NUM_NODES is 4; expected the 3");
+                 "SLURM_STEP_NUM_NODES is 4; expected 3, the number of hosts in");
   expect_refusal(name, {{"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}},
                  "\"2(x3)\"; expected one agent on each of 3 hosts");
-  expect_refusal(name, {{"SLURM_JOB_CPUS_PER_NODE", "8"}}, "\"8\", 1 hosts; expected the 3");
+  expect_refusal(name, {{"SLURM_JOB_CPUS_PER_NODE", "8"}},
+                 "\"8\", 1 hosts; expected 3, the number");
   expect_refusal(name, {{"SLURM_STEP_NODELIST", "node[01-"}}, "expected hosts as in");
   expect_refusal(name, {{"SLURM_HET_SIZE", "2"}}, "SLURM_HET_SIZE is \"2\"");
   expect_refusal(name, {{"SLURM_JOB_END_TIME", "soon"}}, "SLURM_JOB_END_TIME is \"soon\"");

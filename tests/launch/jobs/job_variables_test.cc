@@ -1,4 +1,4 @@
-#include "trireme/launch/jobs/job_variables.h"
+#include "trireme/launch/jobs/job_hosts.h"
 
 #include <gtest/gtest.h>
 

@@ -43,6 +43,14 @@ TEST(Quoted, YamlTextIsAsciiWithItsDollarsDoubled) {
   EXPECT_EQ(yaml_list({}), "[]");
 }
 
+TEST(Quoted, CommentsAreOneLineOfAsciiForEveryReader) {
+  EXPECT_EQ(comment_text("runs/a \\\"$x\".toml"), "runs/a \\\"$x\".toml");
+  // Line and paragraph separators, a byte order mark, and a mark that turns the direction of text.
+  EXPECT_EQ(comment_text("a\u2028b\u2029c\ufeff\u202e"),
+            "a\\U00002028b\\U00002029c\\U0000feff\\U0000202e");
+  EXPECT_ERROR(ConfigError, check_quotable("it", "a\u0085b"), "it is \"");
+}
+
 TEST(Quoted, TextThatNoFileMayHoldIsRefused) {
   check_quotable("it", "é $x");
   for (const std::string& text : {std::string("a\nb"), std::string("\033[2J"), std::string("\xff"),

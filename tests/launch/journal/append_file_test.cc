@@ -1,4 +1,4 @@
-#include "trireme/launch/journal/append_file.h"
+#include "trireme/launch/journal/line_file.h"
 
 #include <string>
 
@@ -7,7 +7,6 @@
 
 #include "tests/harness/file_size_limit.h"
 #include "tests/harness/temporary_folder.h"
-#include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
 namespace trireme::launch {
@@ -77,10 +76,15 @@ TEST_F(AppendFiles, ReportsEachOutageOnce) {
 TEST_F(AppendFiles, NeverThrowsWhereNothingCanBeWritten) {
   put("a file in the place of a folder");
   AppendFile file(folder_ / "log" / "log");
-  EXPECT_THROW(file.open(), Error);
   EXPECT_FALSE(file.append("a\n"));
   EXPECT_EQ(file.num_lost(), 1);
   EXPECT_FALSE(file.take_problem().empty());
+}
+
+TEST_F(AppendFiles, SayWhyThereIsNoFolder) {
+  AppendFile file("/sys/trireme-test/log");  // where nobody makes folders
+  EXPECT_FALSE(file.append("a\n"));
+  EXPECT_EQ(file.take_problem().find("No such file"), std::string::npos);
 }
 
 TEST_F(AppendFiles, FollowsNoLinkAndWaitsForNoPipe) {
@@ -89,6 +93,20 @@ TEST_F(AppendFiles, FollowsNoLinkAndWaitsForNoPipe) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "elsewhere"));
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_FALSE(AppendFile(folder_ / "pipe").append("a\n"));
+}
+
+TEST_F(AppendFiles, BeginsAnewWhenSomebodyHasRemovedIt) {
+  AppendFile file(folder_ / "x" / "log");
+  EXPECT_TRUE(file.append("a\n"));
+  EXPECT_FALSE(file.take_removed());
+  std::filesystem::remove_all(folder_ / "x");
+  EXPECT_TRUE(file.append("b\n"));
+  EXPECT_EQ(content("x/log"), "b\n");
+  EXPECT_TRUE(file.take_removed());
+  EXPECT_FALSE(file.take_removed());
+  std::filesystem::rename(folder_ / "x", folder_ / "y");  // moved, and found where it is now
+  EXPECT_TRUE(file.append("c\n"));
+  EXPECT_EQ(content("y/log"), "b\nc\n");
 }
 
 TEST_F(AppendFiles, RotatesOverTheOlderFile) {

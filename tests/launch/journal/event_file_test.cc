@@ -1,16 +1,20 @@
-#include "trireme/launch/journal/event_file.h"
+#include "trireme/launch/journal/event.h"
 
+#include <chrono>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "tests/harness/file_size_limit.h"
 #include "tests/harness/temporary_folder.h"
+#include "tests/launch/journal/morning.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
 namespace trireme::launch {
 namespace {
+
+using namespace std::chrono_literals;
 
 class EventFiles : public ::testing::Test {
  protected:
@@ -93,7 +97,42 @@ TEST_F(EventFiles, NamesTheFileThatCannotBeOpened) {
   EXPECT_THROW(read_events(folder_.path()), Error);
   std::filesystem::create_directory(folder_ / kEventFileName);
   EXPECT_THROW(read_events(folder_.path()), Error);
-  EXPECT_THROW(EventWriter(folder_.path()), Error);
+  EXPECT_FALSE(EventWriter(folder_.path()).write({.kind = EventKind::kStart}));
+}
+
+Event start_of(std::chrono::seconds time, int64_t epoch) {
+  return {.time = kMorning + time, .kind = EventKind::kStart, .epoch = epoch};
+}
+
+TEST(EpochStarts, KnowWhichEpochIsOver) {
+  EpochStarts starts;
+  EXPECT_FALSE(starts.is_over(1, kMorning));
+  starts.add(start_of(1s, 1));
+  starts.add({.time = kMorning + 2s, .kind = EventKind::kFailure, .epoch = 7});
+  starts.add(start_of(3s, 2));
+  EXPECT_FALSE(starts.is_over(1, kMorning + 3s));
+  EXPECT_TRUE(starts.is_over(1, kMorning + 4s));
+  EXPECT_FALSE(starts.is_over(2, kMorning + 4s));
+}
+
+TEST(EpochStarts, DoNotCompareEpochsOfTwoJobs) {
+  EpochStarts starts;
+  starts.add(start_of(1s, 1));
+  starts.add(start_of(2s, 2));
+  starts.add({.time = kMorning + 3s, .kind = EventKind::kEnd, .epoch = 2});
+  EXPECT_FALSE(starts.is_over(1, kMorning + 4s));  // of a host whose clock is a little behind
+  starts.add(start_of(5s, 1));
+  EXPECT_FALSE(starts.is_over(1, kMorning + 6s));
+  starts.add(start_of(7s, 2));
+  EXPECT_TRUE(starts.is_over(1, kMorning + 8s));
+}
+
+TEST(EpochStarts, KeepTheirOrderWhenTheClockIsSetBack) {
+  EpochStarts starts;
+  starts.add(start_of(10s, 1));
+  starts.add(start_of(5s, 2));
+  EXPECT_FALSE(starts.is_over(1, kMorning + 7s));
+  EXPECT_TRUE(starts.is_over(1, kMorning + 11s));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trireme/launch/journal/line_reader.h"
+#include "trireme/launch/journal/line_file.h"
 
 #include <string>
 #include <vector>
@@ -8,7 +8,6 @@
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/launch/journal/append_file.h"
 
 namespace trireme::launch {
 namespace {

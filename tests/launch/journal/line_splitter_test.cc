@@ -1,4 +1,4 @@
-#include "trireme/launch/journal/line_splitter.h"
+#include "trireme/launch/journal/log_splitter.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "trireme/launch/journal/log_file.h"
+#include "trireme/launch/journal/log_line.h"
 
 #include <string>
 
@@ -12,7 +12,6 @@
 namespace trireme::launch {
 namespace {
 
-using Lines = std::vector<std::string>;
 using namespace std::chrono_literals;
 
 const std::string kTime = "2026-11-25T07:00:00.000000Z";
@@ -24,23 +23,17 @@ class LogFiles : public ::testing::Test {
     return read_file(path().string() + suffix);
   }
 
+  static LogLine line(int64_t epoch, int64_t step, const std::string& text) {
+    return {kMorning, epoch, step, LogStream::kOut, text};
+  }
+
   harness::TemporaryFolder folder_;
 };
 
-TEST_F(LogFiles, KeepsEachStreamsLinesWhole) {
-  LogWriter log(path());
-  EXPECT_EQ(log.write(LogStream::kOut, 1, 5, "one\ntw", kMorning), Lines{"one"});
-  EXPECT_EQ(log.write(LogStream::kErr, 1, 5, "err", kMorning), Lines{});
-  EXPECT_EQ(log.write(LogStream::kOut, 1, 6, "o\n", kMorning), Lines{"two"});
-  EXPECT_EQ(log.finish(1, 7, kMorning), Lines{"err"});
-  EXPECT_EQ(content(),
-            kTime + " 1 5 out| one\n" + kTime + " 1 6 out| two\n" + kTime + " 1 7 err| err\n");
-}
-
 TEST_F(LogFiles, TakesAtMostTwoFilesOfTheSize) {
-  LogWriter log(path(), {.max_bytes = 1000, .max_line_bytes = 100});
+  LogWriter log(path(), {.max_bytes = 1000});
   for (int i = 0; i < 200; ++i) {
-    log.write(LogStream::kOut, 1, i, "line " + std::to_string(i) + "\n", kMorning);
+    log.write(line(1, i, "line " + std::to_string(i)));
   }
   EXPECT_EQ(harness::names_in(path().parent_path()).size(), 2u);
   EXPECT_LE(content().size(), 1000u + 200u);
@@ -55,13 +48,14 @@ TEST_F(LogFiles, TakesAtMostTwoFilesOfTheSize) {
 
 TEST_F(LogFiles, SaysHowManyLinesAFullDiskKeptOut) {
   LogWriter log(path());
-  log.write(LogStream::kOut, 1, 1, "before\n", kMorning);
+  log.write(line(1, 1, "before"));
   {
     const harness::FileSizeLimit limit(50);
-    log.write(LogStream::kOut, 1, 2, "lost\nlost\n", kMorning);
+    EXPECT_FALSE(log.write(line(1, 2, "lost")));
     EXPECT_NE(log.take_problem(), "");
   }
-  log.write(LogStream::kOut, 1, 3, "after\n", kMorning);
+  log.add_lost(1);  // on its way here
+  EXPECT_TRUE(log.write(line(1, 3, "after")));
   const std::string text = content();
   EXPECT_TRUE(text.ends_with(kTime + " 1 3 agent| WARNING: 2 lines could not be written\n" + kTime +
                              " 1 3 out| after\n"))
@@ -70,8 +64,8 @@ TEST_F(LogFiles, SaysHowManyLinesAFullDiskKeptOut) {
 }
 
 TEST_F(LogFiles, GoesOnBehindAnEarlierWriter) {
-  LogWriter(path()).write(LogStream::kOut, 1, 1, "a\n", kMorning);
-  LogWriter(path()).write(LogStream::kOut, 2, 2, "b\n", kMorning);
+  LogWriter(path()).write(line(1, 1, "a"));
+  LogWriter(path()).write(line(2, 2, "b"));
   EXPECT_EQ(content(), kTime + " 1 1 out| a\n" + kTime + " 2 2 out| b\n");
 }
 

@@ -1,4 +1,4 @@
-#include "trireme/launch/journal/log_level.h"
+#include "trireme/launch/journal/log_line.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "trireme/launch/journal/log_query.h"
+#include "trireme/launch/journal/log_reader.h"
 
 #include <string>
 

@@ -9,8 +9,8 @@
 #include "tests/launch/journal/morning.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/launch/journal/event_file.h"
-#include "trireme/launch/journal/log_file.h"
+#include "trireme/launch/journal/event.h"
+#include "trireme/launch/journal/log_line.h"
 
 namespace trireme::launch {
 namespace {
@@ -25,13 +25,12 @@ class LogReaders : public ::testing::Test {
   std::filesystem::path logs() const { return folder_ / kLogFolderName; }
   // Each writes one line.
   void rank_writes(int rank, std::chrono::milliseconds time, const std::string& text) const {
-    LogWriter(logs() / rank_log_name(rank))
-        .write(LogStream::kOut, 1, 5, text + "\n", kMorning + time);
+    LogWriter(logs() / rank_log_name(rank)).write({kMorning + time, 1, 5, LogStream::kOut, text});
   }
   void agent_writes(const std::string& host, std::chrono::milliseconds time,
                     const std::string& text) const {
     LogWriter(logs() / agent_log_name(host))
-        .write(LogStream::kAgent, 1, 5, text + "\n", kMorning + time);
+        .write({kMorning + time, 1, 5, LogStream::kAgent, text});
   }
   // "0 text": the rank or the host and the text, for all lines that are there.
   static Lines read(LogReader& reader) {
@@ -115,7 +114,7 @@ TEST_F(LogReaders, ReadsRotatedFilesInOrder) {
   LogWriter log(logs() / rank_log_name(0), {.max_bytes = 300});
   Lines written;
   for (int i = 0; i < 12; ++i) {
-    log.write(LogStream::kOut, 1, i, concat("x", i, "\n"), kMorning);
+    log.write({kMorning, 1, i, LogStream::kOut, concat("x", i)});
     written.push_back(concat("0 x", i));
   }
   const Lines seen = read();
@@ -135,6 +134,20 @@ TEST_F(LogReaders, KnowsWhetherTheRunHasEnded) {
   EXPECT_TRUE(reader.has_ended());
   events.write({.kind = EventKind::kStart});
   EXPECT_FALSE(reader.has_ended());
+}
+
+TEST_F(LogReaders, FindsStaleLinesAsTheEventsCome) {
+  LogReader reader(folder_.path(), {.is_following = true});
+  EventWriter events(folder_.path());
+  events.write({.time = kMorning, .kind = EventKind::kStart, .epoch = 1});
+  rank_writes(0, 1s, "a");
+  EXPECT_FALSE(reader.next()->is_stale);
+  EXPECT_FALSE(reader.next());
+  events.write({.time = kMorning + 2s, .kind = EventKind::kStart, .epoch = 2});
+  rank_writes(0, 3s, "b");
+  agent_writes("host", 4s, "what an agent says is never stale");
+  EXPECT_TRUE(reader.next()->is_stale);
+  EXPECT_FALSE(reader.next()->is_stale);
 }
 
 TEST_F(LogReaders, NamesTheFolderThatIsNoRun) {

@@ -55,7 +55,7 @@ TEST(Story, ChargesAFailureItsRecoveryAndTheStepsItCost) {
   EXPECT_NEAR(story.causes[0].down_seconds, 5, 1e-6);
   EXPECT_NEAR(story.causes[0].repeated_seconds, 10, 1e-6);
   EXPECT_EQ(story.causes[0].num_repeated_steps, 10);
-  EXPECT_NEAR(story.goodput(), 140.0 / 165, 1e-9);
+  EXPECT_NEAR(story.goodput().value(), 140.0 / 165, 1e-9);
   ASSERT_EQ(story.recovery_seconds.size(), 1u);
   EXPECT_NEAR(story.recovery_seconds[0], 5, 1e-6);
   ASSERT_EQ(story.hosts.size(), 1u);
@@ -167,8 +167,34 @@ TEST(Story, WithoutRecoveriesStepsRunFromTheStart) {
   EXPECT_EQ(story.start_seconds, 0);
 }
 
+// The host's clock is set back by an hour in the first steps, and forth by two in the last ones.
+TEST(Story, CountsByTheLeadersClockWhenTheHostsIsSet) {
+  EventLog log = one_failure();
+  for (size_t i = 0; i < log.events.size(); ++i) {
+    Event& event = log.events[i];
+    event.uptime = 0.5 + std::chrono::duration<double>(event.time - kMorning).count();
+    if (i >= 2) event.time -= std::chrono::hours(1);
+    if (i >= 6) event.time += std::chrono::hours(2);
+  }
+  const Story story = story_of(log);
+  EXPECT_NEAR(story.wall_seconds, 165, 1e-6);
+  EXPECT_NEAR(story.goodput().value(), 140.0 / 165, 1e-9);
+  // A run that goes on: by the host's clock from there on.
+  log.events.pop_back();
+  const WallTime until = log.events.back().time + std::chrono::seconds(50);
+  EXPECT_NEAR(story_of(log, until).goodput().value(), 140.0 / 165, 1e-9);
+}
+
+TEST(Story, KnowsNoGoodputOfAProgramThatDoesNotSayItsSteps) {
+  const Story story = story_of(
+      {.events = {event(0, Kind::kStart, 1, -1), event(60, Kind::kFailure, 1, -1, "killed"),
+                  event(61, Kind::kStart, 2, -1), event(100, Kind::kEnd, 2, -1)}});
+  EXPECT_NEAR(story.wall_seconds, 100, 1e-6);
+  EXPECT_EQ(story.goodput(), std::nullopt);
+}
+
 TEST(Story, NothingHappenedIsAStoryToo) {
-  EXPECT_EQ(story_of({}).goodput(), 0);
+  EXPECT_EQ(story_of({}).goodput(), std::nullopt);
   EXPECT_EQ(story_of({}).num_epochs, 0);
 }
 
@@ -186,8 +212,8 @@ TEST(Story, EverySecondIsAccountedForWhateverTheEventsSay) {
     const Story story = story_of(log, after(time + below(50)));
     ASSERT_NEAR(accounted(story), story.wall_seconds, 1e-3) << round;
     ASSERT_GE(story.kept_seconds, 0);
-    ASSERT_GE(story.goodput(), 0);
-    ASSERT_LE(story.goodput(), 1 + 1e-9);
+    ASSERT_GE(story.goodput().value_or(0), 0);
+    ASSERT_LE(story.goodput().value_or(0), 1 + 1e-9);
   }
 }
 

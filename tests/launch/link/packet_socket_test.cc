@@ -1,4 +1,4 @@
-#include "trireme/launch/link/packet_socket.h"
+#include "trireme/launch/link/message.h"
 
 #include <string>
 #include <thread>
@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/link/message.h"
 
 namespace trireme::launch {
 namespace {

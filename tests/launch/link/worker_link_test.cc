@@ -1,4 +1,4 @@
-#include "trireme/launch/link/worker_link.h"
+#include "trireme/launch/link/link_ends.h"
 
 #include <string>
 

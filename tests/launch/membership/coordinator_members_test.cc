@@ -195,5 +195,158 @@ TEST(Coordinator, StopsWellIfTooFewRemain) {
   EXPECT_EQ(job.plan().exit_code, 0);
 }
 
+// It was paused, its workers too, and goes on where it was.
+TEST(Coordinator, TellsAHostThatWasCountedOutOnceItIsHeardAgain) {
+  MadeUpJob job({.min_hosts = 1, .max_hosts = 2, .last_call = 0ms, .patience = 4s});
+  job.join("a");
+  const size_t b = job.join("b");
+  job.pass(1s);
+  ASSERT_EQ(job.plan().hosts.size(), 2);
+  const std::string id = job.report(b).id;
+  job.silence(b);
+  job.pass(6s);
+  EXPECT_EQ(job.plan().epoch, 2);
+  EXPECT_EQ(job.plan().find(id), nullptr);
+  EXPECT_TRUE(job.plan().counted_out.empty());  // nobody would read it
+  job.wake(b);
+  job.pass(200ms);
+  EXPECT_TRUE(job.plan().has_counted_out(id));
+  EXPECT_EQ(job.plan().find(id), nullptr);
+  // It comes back as another one.
+  job.report(b).id = "b-anew";
+  job.report(b).epoch = 0;
+  job.report(b).workers.clear();
+  job.pass(10s);
+  EXPECT_TRUE(job.plan().counted_out.empty());
+  EXPECT_NE(job.plan().find("b-anew"), nullptr);
+}
+
+TEST(Coordinator, RefusesAHostWhoseNodeRankIsTaken) {
+  MadeUpJob job({.min_hosts = 2, .max_hosts = 2, .last_call = 0ms, .patience = 4s});
+  job.report(job.join("a")).node_rank = 0;
+  job.report(job.join("b")).node_rank = 1;
+  job.pass(1s);
+  const size_t c = job.join("c");
+  job.report(c).node_rank = 1;
+  job.pass(3s);
+  EXPECT_EQ(job.plan().find_refused(job.report(c).id), nullptr);  // b may be about to go
+  job.pass(2s);
+  ASSERT_NE(job.plan().find_refused(job.report(c).id), nullptr);
+  EXPECT_EQ(job.plan().find_refused(job.report(c).id)->reason,
+            "host c has --node-rank 1, as has b; give each agent another one");
+  EXPECT_EQ(job.plan().epoch, 1);
+}
+
+// The agent was started again before the leader had counted out the one that was killed.
+TEST(Coordinator, TakesAHostBackThatWasStartedAgain) {
+  MadeUpJob job({.min_hosts = 2, .max_hosts = 2, .last_call = 0ms, .patience = 4s});
+  job.report(job.join("a")).node_rank = 0;
+  const size_t b = job.join("b");
+  job.report(b).node_rank = 1;
+  job.pass(1s);
+  job.silence(b);
+  const size_t again = job.join("b");
+  job.report(again).node_rank = 1;
+  job.pass(10s);
+  EXPECT_NE(job.plan().find(job.report(again).id), nullptr);
+}
+
+// Ranks that have lost each other, and none failed by itself: hosts a, b, ...
+MadeUpJob job_that_lost_peers(const CoordinatorOptions& options, size_t num_hosts,
+                              const std::vector<std::pair<size_t, size_t>>& cuts) {
+  MadeUpJob job(options);
+  for (size_t i = 0; i < num_hosts; ++i) job.join(std::string(1, static_cast<char>('a' + i)));
+  for (const auto& [from, to] : cuts) job.cut(from, to);
+  job.pass(200ms);
+  EXPECT_EQ(job.plan().hosts.size(), num_hosts);
+  for (size_t i = 0; i < num_hosts; ++i) {
+    job.worker(i).state = WorkerState::kLeft;
+    job.worker(i).message = "lost rank 0";
+  }
+  job.pass(2s);
+  return job;
+}
+
+std::vector<std::string> names(const Plan& plan) {
+  std::vector<std::string> found;
+  for (const PlannedHost& host : plan.hosts) found.push_back(host.name);
+  return found;
+}
+
+TEST(CoordinatorLinks, ADeadLinkLeavesOneOfItsTwoHostsOut) {
+  for (const auto& cuts : std::vector<std::vector<std::pair<size_t, size_t>>>{
+           {{1, 2}}, {{2, 1}}, {{1, 2}, {2, 1}}}) {  // whoever sees it
+    const MadeUpJob job = job_that_lost_peers({.min_hosts = 2, .max_hosts = 3}, 3, cuts);
+    EXPECT_EQ(job.plan().phase, Phase::kRun);
+    EXPECT_EQ(job.plan().epoch, 2);
+    EXPECT_EQ(names(job.plan()), (std::vector<std::string>{"a", "b"}));
+    EXPECT_NE(job.plan().reason.find("does not reach"), std::string::npos) << job.plan().reason;
+    EXPECT_EQ(job.plan().num_restarts, 1);
+  }
+}
+
+TEST(CoordinatorLinks, TheHostOfMostDeadLinksIsLeftOut) {
+  const MadeUpJob job = job_that_lost_peers({.min_hosts = 2, .max_hosts = 4}, 4, {{1, 2}, {3, 1}});
+  EXPECT_EQ(names(job.plan()), (std::vector<std::string>{"a", "c", "d"}));
+}
+
+TEST(CoordinatorLinks, TooFewHostsWithoutTheLinkEndTheJobWithBothNames) {
+  const MadeUpJob job = job_that_lost_peers({.min_hosts = 3, .max_hosts = 3}, 3, {{1, 2}});
+  EXPECT_EQ(job.plan().phase, Phase::kStop);
+  EXPECT_EQ(job.plan().exit_code, 3);
+  EXPECT_NE(job.plan().reason.find("b does not reach c at 10.0.0.2 (no answer)"), std::string::npos)
+      << job.plan().reason;
+}
+
+TEST(CoordinatorLinks, LivingLinksChangeNothing) {
+  const MadeUpJob job = job_that_lost_peers({.min_hosts = 2, .max_hosts = 3}, 3, {});
+  EXPECT_EQ(job.plan().epoch, 2);
+  EXPECT_EQ(job.plan().hosts.size(), 3u);
+  EXPECT_EQ(job.plan().links_asked, 1);
+}
+
+TEST(CoordinatorLinks, NobodyIsAskedWhenTheCauseIsKnown) {
+  MadeUpJob job({.min_hosts = 2, .max_hosts = 2});
+  job.join("a");
+  job.join("b");
+  job.report(0).keeps_workers = true;
+  job.pass(200ms);
+  job.fail(1, -1, 9);
+  job.pass(2s);
+  EXPECT_EQ(job.plan().epoch, 2);
+  job.fail(1, 1);
+  job.pass(2s);
+  EXPECT_EQ(job.plan().links_asked, 0);
+}
+
+TEST(CoordinatorLinks, AHostThatDoesNotAnswerIsNotWaitedForForever) {
+  MadeUpJob job({.min_hosts = 2, .max_hosts = 2});
+  job.join("a");
+  job.join("b");
+  job.pass(200ms);
+  for (const size_t host : {0, 1}) job.worker(host).state = WorkerState::kLeft;
+  job.report(1).links_known = 100;  // it never answers the question that is asked
+  job.pass(3s);
+  EXPECT_EQ(job.plan().epoch, 1);
+  job.pass(4s);
+  EXPECT_EQ(job.plan().epoch, 2);
+  EXPECT_EQ(job.plan().hosts.size(), 2u);
+}
+
+// Its hour is over, and the link is still dead: nobody begins an epoch to find that out.
+TEST(CoordinatorLinks, AHostThatComesBackIsLookedAtFirst) {
+  MadeUpJob job = job_that_lost_peers(
+      {.min_hosts = 2, .max_hosts = 3, .policy = {.exclusion = std::chrono::seconds(10)}}, 3,
+      {{1, 2}});
+  ASSERT_EQ(job.plan().hosts.size(), 2u);
+  job.finish_step(5);
+  job.pass(20s);
+  EXPECT_EQ(names(job.plan()), (std::vector<std::string>{"a", "b"}));
+  job.mend();
+  job.finish_step(6);
+  job.pass(20s);
+  EXPECT_EQ(names(job.plan()), (std::vector<std::string>{"a", "b", "c"}));
+}
+
 }  // namespace
 }  // namespace trireme::launch

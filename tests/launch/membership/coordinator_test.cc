@@ -27,6 +27,18 @@ TEST(Coordinator, StartsWhenEnoughHostsAreThere) {
   EXPECT_EQ(job.plan().store_host, "10.0.0.0");
 }
 
+TEST(Coordinator, SaysOnceForWhomItWaits) {
+  MadeUpJob job({.min_hosts = 3, .max_hosts = 3, .join_timeout = 60s});
+  job.join("a");
+  job.pass(2s);
+  EXPECT_EQ(job.count(EventKind::kNotice), 0);
+  job.join("b");
+  job.pass(20s);
+  ASSERT_EQ(job.count(EventKind::kNotice), 1);
+  EXPECT_EQ(job.events().back().text,
+            "2 of 3 hosts are here; waiting for the others for up to 60 s (--join-timeout)");
+}
+
 TEST(Coordinator, RestartsAfterAWorkerWasKilled) {
   MadeUpJob job({.min_hosts = 2, .max_hosts = 2});
   job.join("a");
@@ -99,6 +111,29 @@ TEST(Coordinator, NeverRestartsWhatTheUserMustFix) {
   }
 }
 
+// 64 MB, as Docker gives, on one host of three.
+TEST(Coordinator, GoesOnWithoutAHostThatLacksSharedMemory) {
+  for (const int min_hosts : {2, 3}) {
+    MadeUpJob job({.min_hosts = min_hosts, .max_hosts = 3});
+    for (const char* name : {"a", "b", "c"}) job.join(name);
+    job.pass(200ms);
+    ASSERT_EQ(job.plan().hosts.size(), 3u);
+    job.fail(0, 3);
+    job.fail(1, 2);
+    job.worker(1).message = "/dev/shm is too small: this group needs 100 bytes more";
+    job.pass(500ms);
+    if (min_hosts == 2) {
+      EXPECT_EQ(job.plan().phase, Phase::kRun);
+      EXPECT_EQ(job.plan().epoch, 2);
+      EXPECT_EQ(job.plan().hosts.size(), 2u);
+    } else {
+      EXPECT_EQ(job.plan().phase, Phase::kStop);
+      EXPECT_EQ(job.plan().exit_code, 2);
+      EXPECT_NE(job.plan().reason.find("/dev/shm"), std::string::npos) << job.plan().reason;
+    }
+  }
+}
+
 TEST(Coordinator, SaysThatAProgramIsNotThere) {
   MadeUpJob job;
   job.join("a");
@@ -164,6 +199,19 @@ TEST(Coordinator, ReportsAFailureOfTheLastSave) {
   job.fail(0, 4);
   job.decide();
   EXPECT_EQ(job.plan().exit_code, 4);
+}
+
+TEST(Coordinator, NeverEndsWellWhenAWorkerWasKilledBeforeItHadSaved) {
+  MadeUpJob job({.min_hosts = 2, .max_hosts = 2});
+  job.join("a");
+  job.join("b");
+  job.pass(200ms);
+  job.report(1).is_leaving = true;
+  job.decide();
+  job.fail(0, -1, 9);
+  job.decide();
+  EXPECT_EQ(job.plan().exit_code, 3);
+  EXPECT_NE(job.plan().reason.find("killed by signal 9"), std::string::npos);
 }
 
 TEST(Coordinator, LooksForTheCauseOfLostPeers) {

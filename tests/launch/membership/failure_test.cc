@@ -1,5 +1,7 @@
 #include "trireme/launch/membership/failure.h"
 
+#include <csignal>
+
 #include <gtest/gtest.h>
 
 namespace trireme::launch {
@@ -45,6 +47,18 @@ TEST(FailureOfWorkers, KeepsTheExitCodeThatARestartDoesNotMend) {
   }
   EXPECT_EQ(failure_of({failed(0, 127)})->exit_code, 2);
   EXPECT_EQ(failure_of({failed(0, 127)})->faults.front().action, Action::kStop);
+}
+
+TEST(FailureOfStop, IsAWorkerThatCouldNotSave) {
+  EXPECT_EQ(failure_of_stop({{.rank = 0}, {.state = WorkerState::kDone, .rank = 1}}), nullptr);
+  EXPECT_EQ(failure_of_stop({failed(0, -1, SIGTERM)}), nullptr);  // has nothing to save
+  for (const WorkerReport& worker : {failed(1, -1, SIGKILL), failed(1, 4)}) {
+    const std::vector<WorkerReport> workers = {failed(0, -1, SIGTERM), worker};
+    const WorkerReport* cause = failure_of_stop(workers);
+    ASSERT_NE(cause, nullptr);
+    EXPECT_EQ(cause->rank, 1);
+    EXPECT_EQ(exit_code_after(*cause), worker.signal != 0 ? 3 : 4);
+  }
 }
 
 TEST(FailureOfHost, SaysForHowLongItWasSilent) {

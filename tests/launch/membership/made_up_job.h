@@ -28,7 +28,9 @@ class MadeUpJob {
                    .address = concat("10.0.0.", hosts_.size()),
                    .port = 1000 + static_cast<int>(hosts_.size()),
                    .num_workers = num_workers,
-                   .program = "steps = 1"};
+                   .program = "steps = 1",
+                   .link_address = concat("10.0.0.", hosts_.size()),
+                   .link_port = 2000};
     host.seen = now_;
     hosts_.push_back(host);
     is_silent_.push_back(false);
@@ -53,7 +55,11 @@ class MadeUpJob {
     for (Event& event : coordinator_.take_events()) events_.push_back(std::move(event));
   }
 
+  // From now on `from` does not reach `to`.
+  void cut(size_t from, size_t to) { cuts_.emplace_back(from, to); }
+  void mend() { cuts_.clear(); }
   void silence(size_t host) { is_silent_[host] = true; }
+  void wake(size_t host) { is_silent_[host] = false; }
   HostReport& report(size_t host) { return hosts_[host].report; }
   WorkerReport& worker(size_t host, size_t index = 0) { return report(host).workers[index]; }
   void fail(size_t host, int code, int signal = 0) {
@@ -87,6 +93,7 @@ class MadeUpJob {
   void obey(HostReport& report) {
     const Plan& plan = coordinator_.plan();
     const PlannedHost* place = plan.find(report.id);
+    answer_links(report);
     if (plan.phase == Phase::kRun && report.epoch != plan.epoch) {
       report.epoch = plan.epoch;
       report.workers.clear();
@@ -106,10 +113,24 @@ class MadeUpJob {
     }
   }
 
+  void answer_links(HostReport& report) {
+    const Plan& plan = coordinator_.plan();
+    const bool is_asked = std::ranges::count(plan.linked, report.id, &LinkedHost::id) > 0;
+    if (!is_asked || report.links_known >= plan.links_asked) return;
+    report.links_known = plan.links_asked;
+    report.unreached.clear();
+    for (const auto& [from, to] : cuts_) {
+      if (hosts_[from].report.id == report.id) {
+        report.unreached.push_back({hosts_[to].report.id, "no answer"});
+      }
+    }
+  }
+
   Clock::time_point now_ = Clock::time_point() + 1h;
   Coordinator coordinator_;
   std::vector<SeenHost> hosts_;
   std::vector<bool> is_silent_;
+  std::vector<std::pair<size_t, size_t>> cuts_;
   std::vector<Event> events_;
 };
 

@@ -1,4 +1,4 @@
-#include "trireme/launch/membership/program.h"
+#include "trireme/launch/membership/report.h"
 
 #include <string>
 

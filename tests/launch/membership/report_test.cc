@@ -24,6 +24,10 @@ HostReport example_report() {
           .program = "digest",
           .beat = 9,
           .clock_us = 12,
+          .link_address = "10.0.0.2",
+          .link_port = 4712,
+          .links_known = 6,
+          .unreached = {{"id-b", "no answer within 2 s"}},
           .workers = {{.state = WorkerState::kFailed,
                        .rank = 0,
                        .step = 5,
@@ -40,6 +44,15 @@ TEST(HostReport, IsReadAsItWasWritten) {
   EXPECT_EQ(to_json(report), to_json(example_report()));
   EXPECT_EQ(report.workers[0].signal, 9);
   EXPECT_EQ(report.observations[0].step, 5);
+}
+
+TEST(HostReport, KeepsApartNoStepAndAnUnknownOne) {
+  HostReport report = example_report();
+  report.workers[0].step = 0;
+  report.workers[1].step.reset();
+  const HostReport read = parse_report(to_json(report), "a report");
+  EXPECT_EQ(read.workers[0].step, 0);
+  EXPECT_EQ(read.workers[1].step, std::nullopt);
 }
 
 TEST(HostReport, ReplacesBytesThatAreNotText) {

@@ -4,9 +4,12 @@
 #include <csignal>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace trireme::launch {
@@ -64,6 +67,45 @@ TEST(Child, GetsInheritedDescriptorsInOrderWhateverTheirNumbers) {
   EXPECT_EQ(read_all(second.read_end), "one\n");
   EXPECT_EQ(read_all(first.read_end), "two\n");
   await(child);
+}
+
+TEST(Child, GetsItsDescriptorsWhenFewMayBeOpen) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  Pipe words = make_pipe("a test");
+  ChildOptions options = shell("echo $(ulimit -n) >&3");
+  options.inherited = {words.write_end.get()};
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  Child child(options, "a test");
+  setrlimit(RLIMIT_NOFILE, &before);
+  words.write_end.close();
+  EXPECT_EQ(read_all(words.read_end), "64\n");
+  await(child);
+}
+
+TEST(Child, SaysThatItHasNoRoomForItsDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  Pipe words = make_pipe("a test");
+  ChildOptions options = shell("true");
+  options.inherited = {words.write_end.get()};
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(words.write_end.get()) + 1;
+  // The lower numbers are taken too.
+  std::vector<Descriptor> all;
+  while (true) {
+    Descriptor one(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (one.get() > words.write_end.get()) break;
+    all.push_back(std::move(one));
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  Child child(options, "a test");
+  setrlimit(RLIMIT_NOFILE, &before);
+  words.write_end.close();
+  EXPECT_EQ(read_all(words.read_end), "cannot start /bin/sh: Too many open files");
+  EXPECT_EQ(await(child).code, 127);
 }
 
 TEST(Child, RunsOnItsCoresAlone) {

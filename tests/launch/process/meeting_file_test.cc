@@ -1,4 +1,4 @@
-#include "trireme/launch/process/meeting_file.h"
+#include "trireme/launch/process/rank_environment.h"
 
 #include <filesystem>
 #include <fstream>

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace trireme::launch {
@@ -30,6 +31,23 @@ TEST(SignalWatch, LeavesIgnoredSignalsIgnored) {
   }
   std::signal(SIGUSR1, SIG_DFL);
   EXPECT_FALSE(is_ignored(SIGUSR1));
+}
+
+TEST(SignalWatch, WaitsForChildrenOfAParentThatIgnoredThem) {
+  std::signal(SIGCHLD, SIG_IGN);
+  {
+    const SignalWatch watch({SIGCHLD});
+    const pid_t child = fork();
+    if (child == 0) _exit(7);
+    pollfd ready{watch.descriptor(), POLLIN, 0};
+    EXPECT_EQ(poll(&ready, 1, /*timeout=*/-1), 1);
+    EXPECT_EQ(watch.next(), SIGCHLD);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+  }
+  EXPECT_TRUE(is_ignored(SIGCHLD));
+  std::signal(SIGCHLD, SIG_DFL);
 }
 
 }  // namespace

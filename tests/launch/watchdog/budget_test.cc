@@ -21,6 +21,17 @@ std::vector<Fault> death(int64_t step, Action action = Action::kRestart) {
            .action = action}};
 }
 
+// A program of somebody else's may well have come further each time.
+TEST(Budget, DeathsAtUnknownStepsAreNotDeathsAtOneStep) {
+  Budget budget({.max_restarts = 5, .deaths_at_one_step = 1});
+  std::vector<Fault> faults = death(0);
+  faults[0].step.reset();
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(budget.decide(faults, at(i * 1min)).may_restart) << i;
+  const RestartDecision decision = budget.decide(faults, at(5min));
+  EXPECT_FALSE(decision.may_restart);
+  EXPECT_THAT(decision.text, HasSubstr("--max-restarts"));
+}
+
 TEST(Budget, RestartsThatHelpDoNotWait) {
   Budget budget({.max_restarts = 100});
   for (int i = 0; i < 50; ++i) {

@@ -1,4 +1,4 @@
-#include "trireme/launch/watchdog/step_windows.h"
+#include "trireme/launch/watchdog/watch.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include "tests/comm/recorder/recorded_ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/file/file.h"
-#include "trireme/comm/recorder/step_recording.h"
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/launch/watchdog/classify.h"
 
 namespace trireme::launch {

@@ -5,7 +5,6 @@
 
 #include "tests/harness/gradients.h"
 #include "tests/harness/ranks.h"
-#include "trireme/model/experts/routing_counts.h"
 #include "trireme/model/layers/batch_maker.h"
 #include "trireme/model/layers/recompute.h"
 
@@ -98,6 +97,17 @@ TEST_F(RouterTest, BiasesMoveAgainstTheLoad) {
   const at::Tensor scores = at::linear(x_, router.weight).softmax(-1).gather(1, choice.experts_SK);
   assert_close(choice.weights_SK.detach(), (scores / scores.sum(1, true)).detach(), 1e-13, 0,
                "weights");
+}
+
+TEST_F(RouterTest, BiasesOfRateZeroAreThereAndStay) {
+  config_.sparse.router_bias = true;
+  Router router = make();
+  router.e_score_correction_bias.copy_(at::tensor({0, 5, 0, 4}, at::kFloat));
+  std::vector<double> counts = table();
+  counts[0] = 10, counts[1] = 5, counts[3] = 5;
+  router.use_counts(counts);
+  assert_same_bits(router.e_score_correction_bias, at::tensor({0, 5, 0, 4}, at::kFloat), "biases");
+  EXPECT_EQ(router.forward(x_, batch()).experts_SK[0][0].item<int64_t>(), 1);
 }
 
 // d/d logits of E/(k N) * sum over e of f_e * sum over t of share_te, f from the step before.

@@ -1,4 +1,4 @@
-#include "trireme/model/experts/routing_counts.h"
+#include "trireme/model/experts/router.h"
 
 #include <numeric>
 #include <vector>

@@ -1,11 +1,10 @@
-#include "trireme/model/family/attention_config.h"
+#include "trireme/model/family/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/harness/messages.h"
 #include "trireme/base/error.h"
-#include "trireme/model/family/config.h"
 
 namespace trireme::model {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 
 #include <cmath>
 #include <functional>

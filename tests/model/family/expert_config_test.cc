@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 
 namespace trireme::model {
 namespace {
@@ -52,8 +52,10 @@ TEST(ExpertConfig, RefusesWhatNoRouterCanDo) {
 }
 
 TEST(ExpertConfig, RefusesKeysOfExpertsInADenseModel) {
-  for (const ExpertConfig& sparse :
-       {ExpertConfig{.shared_experts = 1}, {.dense_layers = 1}, {.expert_width = 8}}) {
+  for (const ExpertConfig& sparse : {ExpertConfig{.shared_experts = 1},
+                                     {.dense_layers = 1},
+                                     {.expert_width = 8},
+                                     {.router_bias = true}}) {
     ModelConfig config = with(sparse);
     config.family = "llama";
     EXPECT_NE(error_of(config).find("model.experts 0"), std::string::npos) << error_of(config);

@@ -1,4 +1,4 @@
-#include "trireme/model/family/transformer_axes.h"
+#include "trireme/model/family/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

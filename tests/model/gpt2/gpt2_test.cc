@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/gradients.h"
+#include "trireme/base/error.h"
 #include "trireme/model/model.h"
 
 namespace trireme::model {
@@ -56,6 +57,23 @@ TEST(Gpt2, TheEmbeddingLearnsFromBothItsUses) {
   const at::Tensor grad = model->module().named_parameters()["transformer.wte.weight"].grad();
   // Token 4 is read; every other row learns as part of the head.
   EXPECT_EQ(grad.ne(0).any(1).sum().item<int64_t>(), 29);
+}
+
+TEST(Gpt2, ASeparateHeadHasAWeightOfItsOwn) {
+  ModelConfig config = kConfig;
+  config.separate_head = true;
+  validate(config);
+  EXPECT_FALSE(config.has_tied_head());
+  EXPECT_EQ(num_parameters(config), num_parameters(kConfig) + 29 * 16);
+  const auto model = make_model(config, 1, at::kDouble);
+  const at::Tensor tokens = at::full({1, 3}, 4, at::kLong);
+  model->loss(tokens, tokens).sum.backward();
+  const auto parameters = model->module().named_parameters();
+  // Only the token that is read; all rows of the head.
+  EXPECT_EQ(parameters["transformer.wte.weight"].grad().ne(0).any(1).sum().item<int64_t>(), 1);
+  EXPECT_EQ(parameters["lm_head.weight"].grad().ne(0).any(1).sum().item<int64_t>(), 29);
+  config.family = "llama";
+  EXPECT_THROW(validate(config), ConfigError);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trireme/model/layers/channel_sum.h"
+#include "trireme/model/layers/batch_norm.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "trireme/model/layers/layer_norm.h"
+#include "trireme/model/layers/norm.h"
 
 #include <gtest/gtest.h>
 

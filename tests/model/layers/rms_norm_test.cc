@@ -1,4 +1,4 @@
-#include "trireme/model/layers/rms_norm.h"
+#include "trireme/model/layers/norm.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "tests/harness/messages.h"
 #include "trireme/base/error.h"
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 
 namespace trireme::model {
 namespace {

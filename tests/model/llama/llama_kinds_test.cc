@@ -1,5 +1,6 @@
-#include "trireme/model/llama/llama_kinds.h"
+#include "trireme/model/llama/llama_form.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -10,7 +11,6 @@
 #include "tests/harness/messages.h"
 #include "trireme/base/error.h"
 #include "trireme/model/hugging_face.h"
-#include "trireme/model/hugging_face_reader.h"
 
 namespace trireme::model {
 namespace {
@@ -123,14 +123,102 @@ TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
   EXPECT_THAT(refusal(dense(), "rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 5e5}}),
               AllOf(HasSubstr("rope_scaling is"), HasSubstr("yarn")));
   EXPECT_THAT(refusal(dense(), "final_logit_softcapping", 30), HasSubstr("does not know"));
-  EXPECT_THAT(refusal(dense({.attention_bias = true}), "use_sliding_window", true),
-              HasSubstr("expected false"));
   EXPECT_THAT(refusal(dense({.qk_norm = true}), "layer_types", {"sliding_attention"}),
               HasSubstr("full_attention"));
   EXPECT_THAT(refusal(kConfigs[5], "sliding_window", 16), HasSubstr("at least"));
   EXPECT_EQ(refusal(kConfigs[5], "sliding_window", 17), "");
   EXPECT_THAT(refusal(kConfigs[6], "mlp_only_layers", {2}), HasSubstr("expected [0]"));
   EXPECT_THAT(refusal(deepseek(), "scoring_func", "softmax"), HasSubstr("sigmoid"));
+}
+
+HuggingFaceModel read_with(const ModelConfig& config, const json& keys) {
+  json object = json::parse(text_of(config));
+  object.update(keys);
+  return parse_hugging_face_config(object.dump(), "config.json");
+}
+
+// Attention here has none, so it must be on no layer, or not shorter than the 17 tokens.
+TEST(LlamaKinds, TakeAWindowThatHidesNothing) {
+  const json types = {"full_attention", "full_attention", "sliding_attention"};
+  const json none = {"full_attention", "full_attention", "full_attention"};
+  const auto refuses = [](const ModelConfig& config, const json& keys) {
+    const std::string message = harness::message_of<ConfigError>([&] { read_with(config, keys); });
+    return message != "";
+  };
+  const json on = {{"use_sliding_window", true}, {"sliding_window", 4}};
+  const auto plus = [&](const json& keys) {
+    json all = on;
+    all.update(keys);
+    return all;
+  };
+  for (const ModelConfig& qwen : {dense({.attention_bias = true}), dense({.qk_norm = true})}) {
+    EXPECT_FALSE(refuses(qwen, on));  // from layer 28 on
+    EXPECT_FALSE(refuses(qwen, plus({{"max_window_layers", 3}})));
+    EXPECT_TRUE(refuses(qwen, plus({{"max_window_layers", 2}})));
+    EXPECT_FALSE(refuses(qwen, plus({{"max_window_layers", 2}, {"sliding_window", 17}})));
+    EXPECT_FALSE(refuses(qwen, plus({{"max_window_layers", 2}, {"sliding_window", nullptr}})));
+    EXPECT_FALSE(refuses(qwen, {{"sliding_window", 4}, {"max_window_layers", 0}}));
+    // The list comes before the number.
+    EXPECT_TRUE(refuses(qwen, plus({{"layer_types", types}, {"max_window_layers", 3}})));
+    EXPECT_FALSE(refuses(qwen, plus({{"layer_types", none}, {"max_window_layers", 0}})));
+    EXPECT_FALSE(refuses(qwen, plus({{"layer_types", types}, {"sliding_window", 17}})));
+    EXPECT_TRUE(refuses(qwen, {{"layer_types", types}}));
+  }
+  // With experts it is on every layer.
+  EXPECT_TRUE(refuses(kConfigs[6], plus({{"max_window_layers", 3}})));
+  EXPECT_FALSE(refuses(kConfigs[6], plus({{"sliding_window", 17}})));
+  EXPECT_FALSE(refuses(kConfigs[6], {{"sliding_window", 4}}));
+}
+
+TEST(LlamaKinds, TakeAsManyKeysAndValuesAsTransformersWithoutTheKey) {
+  const auto kv_heads = [](const ModelConfig& config, const char* type, bool is_null) {
+    json object = json::parse(text_of(config));
+    object["model_type"] = type;
+    object["sliding_window"] = nullptr;
+    object["num_attention_heads"] = 64;
+    object["hidden_size"] = 64;
+    object["head_dim"] = 1;
+    object.erase("num_key_value_heads");
+    if (is_null) object["num_key_value_heads"] = nullptr;
+    return parse_hugging_face_config(object.dump(), "config.json").config.kv_heads;
+  };
+  EXPECT_EQ(kv_heads(dense(), "llama", false), 64);
+  EXPECT_EQ(kv_heads(dense(), "mistral", false), 8);
+  EXPECT_EQ(kv_heads(dense({.attention_bias = true}), "qwen2", false), 32);
+  EXPECT_EQ(kv_heads(dense({.qk_norm = true}), "qwen3", false), 32);
+  EXPECT_EQ(kv_heads(dense({.attention_bias = true}), "qwen2", true), 64);
+}
+
+TEST(LlamaKinds, HaveTheBalanceLossThatTransformersTrainsWith) {
+  for (const ModelConfig& config : {kConfigs[5], kConfigs[6]}) {
+    const auto k = static_cast<double>(config.sparse.experts_per_token);
+    const auto L = static_cast<double>(num_sparse_blocks(config));
+    const HuggingFaceModel off = read_with(config, {{"output_router_logits", false}});
+    EXPECT_EQ(off.config.sparse.balance_loss, 0);
+    EXPECT_THAT(off.notes, testing::ElementsAre(HasSubstr("output_router_logits is false")));
+    const HuggingFaceModel on =
+        read_with(config, {{"output_router_logits", true}, {"router_aux_loss_coef", 0.02}});
+    EXPECT_DOUBLE_EQ(on.config.sparse.balance_loss, 0.02 * k / L);
+    EXPECT_THAT(on.notes, testing::ElementsAre(HasSubstr("router_aux_loss_coef 0.02")));
+    // And back.
+    const json again = json::parse(text_of(on.config));
+    EXPECT_TRUE(again["output_router_logits"]);
+    EXPECT_DOUBLE_EQ(again["router_aux_loss_coef"].get<double>(), 0.02);
+    EXPECT_FALSE(json::parse(text_of(off.config))["output_router_logits"]);
+  }
+}
+
+// Its routers' biases are part of the model, and transformers does not train them.
+TEST(LlamaKinds, DeepSeekKeepsItsBiasesAndHasNoBalanceLoss) {
+  const ModelConfig read = read_with(deepseek(), json::object()).config;
+  EXPECT_EQ(read.sparse.balance_loss, 0);
+  EXPECT_EQ(read.sparse.router_bias_rate, 0);
+  EXPECT_TRUE(read.sparse.router_bias);
+  validate(read);
+  const auto names = hugging_face_tensors(read);
+  EXPECT_TRUE(std::ranges::any_of(names, [](const HuggingFaceTensor& tensor) {
+    return tensor.name == "model.layers.2.mlp.gate.e_score_correction_bias";
+  }));
 }
 
 TEST(LlamaKinds, DeepSeeksPairsAreAdjacentUnlessItSaysOtherwise) {

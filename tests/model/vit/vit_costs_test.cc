@@ -1,4 +1,4 @@
-#include "trireme/model/vit/vit_costs.h"
+#include "trireme/model/vit/vit_plan.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 #include "tests/model/vit/small_vit.h"
 #include "trireme/base/error.h"
 #include "trireme/model/vit/image_transformer.h"
-#include "trireme/model/vit/vit_plan.h"
 
 namespace trireme::model {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/model/vit/vit_embeddings.h"
+#include "trireme/model/vit/vit.h"
 
 #include <gtest/gtest.h>
 

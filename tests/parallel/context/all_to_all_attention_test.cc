@@ -1,4 +1,4 @@
-#include "trireme/parallel/context/all_to_all_attention.h"
+#include "trireme/parallel/context/context_attention.h"
 
 #include <algorithm>
 

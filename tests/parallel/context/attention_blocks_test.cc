@@ -16,11 +16,19 @@ using Blocks = std::vector<AttentionBlock>;
 
 constexpr SequenceOrder kOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
 
+// The scores of a block that are not masked.
+int64_t num_scores(const AttentionBlock& block) {
+  const int64_t queries = block.queries.size;
+  const int64_t of_sequence =
+      block.is_causal ? queries * (queries + 1) / 2 : queries * block.keys.size;
+  return block.sequences.size * of_sequence;
+}
+
 int64_t work_of(const SequenceSplit& split, int rank) {
   const AttentionMask mask(split, 1);
   int64_t sum = 0;
   for (int key_rank = 0; key_rank < split.num_ranks(); ++key_rank) {
-    for (const AttentionBlock& block : mask.blocks(rank, key_rank)) sum += block.num_scores();
+    for (const AttentionBlock& block : mask.blocks(rank, key_rank)) sum += num_scores(block);
   }
   return sum;
 }

@@ -10,7 +10,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/parallel/context/attention_reach.h"
 #include "trireme/parallel/context/sequence_split.h"
 
 namespace trireme::parallel {

@@ -1,4 +1,4 @@
-#include "trireme/parallel/context/attention_shapes.h"
+#include "trireme/parallel/context/local_attention.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -37,13 +37,9 @@ class SlowCommunicator : public harness::CountingCommunicator {
  public:
   SlowCommunicator(comm::Communicator& inner, uint64_t seed)
       : CountingCommunicator(inner), random_(seed + inner.rank()) {}
-  comm::WorkPtr send(at::Tensor data, int peer, comm::Options options) override {
-    std::this_thread::sleep_for(std::chrono::microseconds(random_() % 3000));
-    return CountingCommunicator::send(std::move(data), peer, options);
-  }
-  comm::WorkPtr recv(at::Tensor data, int peer, comm::Options options) override {
-    std::this_thread::sleep_for(std::chrono::microseconds(random_() % 3000));
-    return CountingCommunicator::recv(std::move(data), peer, options);
+  comm::WorkPtr run(comm::Collective call) override {
+    if (call.is_message()) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 3000));
+    return CountingCommunicator::run(std::move(call));
   }
 
  private:

@@ -1,4 +1,4 @@
-#include "trireme/parallel/context/ring_pass.h"
+#include "trireme/parallel/context/ring_attention.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "trireme/parallel/data/bucket.h"
+#include "trireme/parallel/data/bucket_plan.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -14,11 +14,8 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
-#include "trireme/parallel/data/compression/cast_hook.h"
-#include "trireme/parallel/data/compression/int8_hook.h"
-#include "trireme/parallel/data/compression/power_sgd_hook.h"
-#include "trireme/parallel/data/compression/top_k_hook.h"
-#include "trireme/parallel/data/compression/warm_up_hook.h"
+#include "trireme/parallel/data/compression/feedback_hooks.h"
+#include "trireme/parallel/data/compression/narrow_hooks.h"
 #include "trireme/parallel/data/ddp.h"
 
 namespace trireme::parallel {
@@ -59,6 +56,7 @@ struct Case {
   bool overlap = true;
   bool symmetric = true;
   bool reduce_in_fp32 = false;
+  bool rank_first = false;
   at::ScalarType dtype = at::kFloat;
 };
 
@@ -71,6 +69,7 @@ Tensors train(comm::Communicator& world, const MakeHook& make_hook, const Case& 
                                .bucket_bytes = test.bucket_bytes,
                                .overlap = test.overlap,
                                .symmetric = test.symmetric,
+                               .rank_first = test.rank_first,
                                .reduce_in_fp32 = test.reduce_in_fp32,
                                .hook = make_hook ? make_hook() : nullptr});
   for (int step = 0; step < 3; ++step) {
@@ -133,11 +132,14 @@ const std::map<std::string, MakeHook>& hooks() {
 
 TEST(GradientHook, EveryStageHasTheBitsOfDdpOnOneToFourRanks) {
   for (const auto& [name, hook] : hooks()) {
-    for (const int ranks : {1, 2, 3, 4}) {
-      const Tensors expected = train_on(ranks, hook, {});
-      for (const int zero : {1, 2, 3}) {
-        SCOPED_TRACE(concat(name, ", ", ranks, " ranks, zero ", zero));
-        harness::assert_same_bits(train_on(ranks, hook, {.zero = zero}), expected);
+    for (const bool rank_first : {false, true}) {
+      for (const int ranks : {1, 2, 3, 4}) {
+        const Tensors expected = train_on(ranks, hook, {.rank_first = rank_first});
+        for (const int zero : {1, 2, 3}) {
+          SCOPED_TRACE(concat(name, ", ", ranks, " ranks, zero ", zero, ", first ", rank_first));
+          const Case test{.zero = zero, .rank_first = rank_first};
+          harness::assert_same_bits(train_on(ranks, hook, test), expected);
+        }
       }
     }
   }
@@ -158,9 +160,11 @@ TEST(GradientHook, BucketsOverlapAndMemoryChangeNoBit) {
 }
 
 TEST(GradientHook, ThatSumsPlainlyChangesNoBit) {
-  for (const int zero : {0, 1, 2, 3}) {
-    harness::assert_same_bits(train_on(3, hooks().at("plain"), {.zero = zero}),
-                              train_on(3, nullptr, {.zero = zero}));
+  for (const bool rank_first : {false, true}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      const Case test{.zero = zero, .rank_first = rank_first};
+      harness::assert_same_bits(train_on(3, hooks().at("plain"), test), train_on(3, nullptr, test));
+    }
   }
 }
 
@@ -200,6 +204,11 @@ TEST(GradientHook, IsToldOfEveryTrainedGradientAndEveryStep) {
   EXPECT_EQ(listener->shapes.size(), 5u);
   EXPECT_FALSE(listener->shapes.contains("frozen"));
   EXPECT_EQ(listener->indices, (std::vector<int64_t>{-1, 0, 1, -1, 0, 1, -1, 0, 1}));
+  listener->indices.clear();
+  train_on(1, [&] { return listener; }, {.bucket_bytes = 1 << 14, .rank_first = true});
+  // In each of two microbatches.
+  EXPECT_EQ(listener->indices,
+            (std::vector<int64_t>{-1, 0, 1, 0, 1, -1, 0, 1, 0, 1, -1, 0, 1, 0, 1}));
 }
 
 TEST(GradientHook, BytesAreCountedWithAndWithoutOne) {

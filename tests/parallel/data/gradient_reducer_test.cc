@@ -6,7 +6,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
-#include "trireme/parallel/data/partition.h"
+#include "trireme/parallel/data/bucket_plan.h"
 
 namespace trireme::parallel {
 namespace {
@@ -15,6 +15,104 @@ at::Tensor gradient(int rank, int64_t microbatch, size_t parameter, const at::Te
   const double seed =
       rank * 100 + static_cast<double>(microbatch) * 10 + static_cast<double>(parameter);
   return ((at::arange(like.numel(), at::kDouble) + seed) * 0.7).sin().view(like.sizes()).to(like);
+}
+
+// Parameters in 26 buckets of up to 6400 elements, cut among so many ranks.
+struct Problem {
+  explicit Problem(int num_ranks, at::ScalarType dtype = at::kFloat)
+      : parameters{at::zeros({200, 32}, dtype), at::zeros({7}, dtype)} {
+    for (int i = 0; i < 25; ++i) parameters.push_back(at::zeros({64, 64}, dtype));
+    for (at::Tensor& p : parameters) p.requires_grad_();
+    buckets = make_buckets(parameters, 5000 * static_cast<int64_t>(c10::elementSize(dtype)));
+    cuts = partition(buckets, parameters, {.num_ranks = num_ranks});
+    for (const Bucket& bucket : buckets) pointers.push_back(&bucket);
+  }
+  std::vector<at::Tensor> parameters;
+  std::vector<Bucket> buckets;
+  std::vector<std::vector<int64_t>> cuts;
+  std::vector<const Bucket*> pointers;
+};
+
+// Gives the reducer a microbatch, in which parameter 1 may have no gradient.
+void run_microbatch(GradientReducer& reducer, Problem& problem, int rank, int64_t microbatch,
+                    bool has_second) {
+  reducer.begin_microbatch();
+  for (size_t p = 0; p < problem.parameters.size(); ++p) {  // in the order of the buckets
+    if (p == 1 && !has_second) continue;
+    at::Tensor& parameter = problem.parameters[p];
+    parameter.mutable_grad() = gradient(rank, microbatch, p, parameter).detach();
+    reducer.on_gradient(p);
+    EXPECT_FALSE(parameter.grad().defined());
+  }
+  reducer.end_microbatch();
+}
+
+// Ranks before microbatches: the sum over ranks in rank order, and these sums in their order. The
+// oracle adds in this order, so that bits are equal, at any stage.
+TEST(GradientReducer, RankFirstAddsInTheOrderOfItsName) {
+  constexpr int kRanks = 3;
+  for (const auto& [dtype, wide] : {std::pair(at::kDouble, false),
+                                    {at::kFloat, false},
+                                    {at::kBFloat16, false},
+                                    {at::kBFloat16, true}}) {
+    for (const bool is_sharded : {false, true}) {
+      for (const bool overlap : {false, true}) {
+        harness::run_ranks(kRanks, [&](comm::Communicator& group) {
+          Problem problem(is_sharded ? kRanks : 1, dtype);
+          GradientGroups groups;
+          (is_sharded ? groups.shard : groups.replica) = &group;
+          GradientReducer reducer(problem.parameters, problem.pointers, problem.cuts, groups,
+                                  {.overlap = overlap, .rank_first = true, .add_in_fp32 = wide});
+          for (const int64_t microbatches : {1, 3, 4}) {
+            // Parameter 1 has no gradient once, and its bucket then holds up those behind it.
+            const auto has_second = [&](int64_t j) { return microbatches < 4 || j != 1; };
+            reducer.begin(microbatches);
+            for (int64_t j = 0; j < microbatches; ++j) {
+              run_microbatch(reducer, problem, group.rank(), j, has_second(j));
+            }
+            for (size_t b = 0; b < problem.buckets.size(); ++b) {
+              const Bucket& bucket = problem.buckets[b];
+              const auto rank = static_cast<size_t>(groups.shard_rank());
+              const int64_t begin = problem.cuts[b][rank];
+              at::Tensor mine = at::zeros({bucket.num_elements}, reducer.part(b).options());
+              at::Tensor used = at::zeros({bucket.num_elements}, at::kBool);
+              const int64_t size = problem.cuts[b][rank + 1] - begin;
+              mine.narrow(0, begin, size).copy_(reducer.part(b));
+              const auto views = view_parameters(bucket, mine, problem.parameters);
+              used.narrow(0, begin, size).fill_(true);
+              const auto marks = view_parameters(bucket, used, problem.parameters);
+              for (size_t i = 0; i < views.size(); ++i) {
+                const size_t p = bucket.parameters[i];
+                at::Tensor expected;
+                for (int64_t j = 0; j < microbatches; ++j) {
+                  // Ranks are summed in fp32 at least, and rounded once to what is sent.
+                  const at::Tensor like = problem.parameters[p].detach();
+                  at::Tensor sum = at::zeros_like(like, at::promote_types(dtype, at::kFloat));
+                  for (int r = 0; r < kRanks && (p != 1 || has_second(j)); ++r) {
+                    sum += gradient(r, j, p, like);
+                  }
+                  sum = sum.to(dtype);
+                  if (wide) sum = sum.to(at::kFloat);
+                  expected = expected.defined() ? expected + sum : sum;
+                }
+                EXPECT_TRUE(views[i]
+                                .where(marks[i], at::zeros_like(views[i]))
+                                .equal(expected.where(marks[i], at::zeros_like(expected))))
+                    << p << " of " << dtype << ", sharded " << is_sharded;
+              }
+            }
+            // Three buckets are on their way and one fills, beside the parts that they are summed
+            // into; the pool's buffers have up to twice the size. All buckets have 108 thousand
+            // elements.
+            if (microbatches == 4) continue;
+            const int64_t bucket = 6400 * static_cast<int64_t>(c10::elementSize(dtype));
+            EXPECT_LE(reducer.peak_transient_bytes(), 2 * (4 * bucket + 4 * bucket / 3));
+          }
+          EXPECT_EQ(reducer.accumulating_bytes(4), 0);
+        });
+      }
+    }
+  }
 }
 
 // Two microbatches of made-up gradients; parameter 1 gets none in the second.
@@ -37,6 +135,7 @@ TEST(GradientReducer, PartsHoldTheSumsOverMicrobatchesAndRanks) {
           reducer.begin(2);
           double squares = 0;
           for (int64_t microbatch = 0; microbatch < 2; ++microbatch) {
+            reducer.begin_microbatch();
             for (size_t p = 3; p-- > 0;) {
               if (microbatch == 1 && p == 1) continue;
               parameters[p].mutable_grad() =
@@ -84,6 +183,7 @@ TEST(GradientReducer, TwoGradientsOfOneParameterInABackwardAreRefused) {
     const Bucket* bucket = buckets.data();
     GradientReducer reducer(parameters, {&bucket, 1}, {{0, 16}}, {.replica = &group}, {});
     reducer.begin(1);
+    reducer.begin_microbatch();
     const_cast<at::Tensor&>(parameters[0]).mutable_grad() = at::ones({3});
     reducer.on_gradient(0);
     const_cast<at::Tensor&>(parameters[0]).mutable_grad() = at::ones({3});

@@ -1,4 +1,4 @@
-#include "trireme/parallel/data/partition.h"
+#include "trireme/parallel/data/bucket_plan.h"
 
 #include <algorithm>
 #include <map>

@@ -13,8 +13,10 @@
 #include "tests/harness/counting_communicator.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
+#include "tests/parallel/data/made_weight.h"
 #include "trireme/base/error.h"
 #include "trireme/parallel/data/ddp.h"
+#include "trireme/parallel/data/sharded_weights.h"
 
 namespace trireme::parallel {
 namespace {
@@ -24,20 +26,16 @@ using Run = std::function<at::Tensor(size_t, const at::Tensor&, const UnitForwar
 
 constexpr int64_t kWidth = 96;
 
-at::Tensor weight(uint64_t seed, at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
-  const at::Tensor index = at::arange(at::zeros(shape).numel(), at::kDouble).view(shape);
-  return ((index * 1.7 + static_cast<double>(seed)).sin() * 0.08).to(dtype);
-}
-
 // tanh(x w + b), with a frozen scale, a scalar and a weight of another dtype that a step may not
 // use.
 struct Block : torch::nn::Module {
   explicit Block(uint64_t seed) {
-    w = register_parameter("w", weight(seed, {kWidth, kWidth}));
-    b = register_parameter("b", weight(seed + 1, {kWidth}));
-    scale = register_parameter("scale", weight(seed + 2, {kWidth}) + 1, /*requires_grad=*/false);
+    w = register_parameter("w", made_weight(seed, {kWidth, kWidth}));
+    b = register_parameter("b", made_weight(seed + 1, {kWidth}));
+    scale =
+        register_parameter("scale", made_weight(seed + 2, {kWidth}) + 1, /*requires_grad=*/false);
     gain = register_parameter("gain", at::ones({}));
-    precise = register_parameter("precise", weight(seed + 3, {kWidth, 40}, at::kDouble));
+    precise = register_parameter("precise", made_weight(seed + 3, {kWidth, 40}, at::kDouble));
   }
   at::Tensor forward(const at::Tensor& x, bool use_precise) {
     at::Tensor y = at::tanh(at::addmm(b, x * scale, w.t())) * gain;
@@ -51,13 +49,13 @@ struct Block : torch::nn::Module {
 // transposed, and a weight outside of every unit.
 struct Net : torch::nn::Module {
   explicit Net(uint64_t seed) {
-    embedding = register_parameter("embedding", weight(seed, {50, kWidth}));
+    embedding = register_parameter("embedding", made_weight(seed, {50, kWidth}));
     for (int i = 0; i < 3; ++i) {
       blocks.push_back(
           register_module("block" + std::to_string(i),
                           std::make_shared<Block>(seed + 10 * static_cast<uint64_t>(i))));
     }
-    outside = register_parameter("outside", weight(seed + 5, {kWidth}) + 1);
+    outside = register_parameter("outside", made_weight(seed + 5, {kWidth}) + 1);
   }
   std::vector<Unit> units() {
     std::vector<Unit> result{{"embedding", {embedding}}};
@@ -111,6 +109,7 @@ struct Case {
   bool overlap = true;
   bool symmetric = true;
   bool whole = false;
+  bool rank_first = false;
   bool reproducible = false;
   int max_gathered = 3;
   int shard_ranks = 0;  // 0: all; else ranks of a hybrid shard group
@@ -139,6 +138,7 @@ Tensors train(comm::Communicator& world, const Case& test) {
                                .bucket_bytes = test.bucket_bytes,
                                .overlap = test.overlap,
                                .symmetric = test.symmetric,
+                               .rank_first = test.rank_first,
                                .reproducible = test.reproducible,
                                .whole_parameters = test.whole});
   Optimizer optimizer(ddp.shards());
@@ -151,7 +151,9 @@ Tensors train(comm::Communicator& world, const Case& test) {
   for (int step = 0; step < 4; ++step) {
     ddp.begin_step(5 * microbatches, microbatches);
     for (int64_t i = 0; i < microbatches; ++i) {
-      const int64_t leaf = world.rank() * microbatches + i;
+      const bool in_turn = test.rank_first && test.reproducible;
+      const int64_t leaf =
+          in_turn ? i * world.size() + world.rank() : world.rank() * microbatches + i;
       const at::Tensor tokens = (at::arange(5) * 7 + 11 * leaf + 3 * step).remainder(50);
       const at::Tensor loss = net.loss(run, tokens, step);
       ddp.backward(loss);
@@ -186,54 +188,68 @@ Tensors train_on(int ranks, const Case& test) {
 }
 
 TEST(Zero, EveryStageHasTheBitsOfDdpOnOneToFourRanks) {
-  for (const int ranks : {1, 2, 3, 4}) {
-    const Tensors expected = train_on(ranks, {});
-    for (const int zero : {1, 2, 3}) {
-      SCOPED_TRACE(concat(ranks, " ranks, zero ", zero));
-      harness::assert_same_bits(train_on(ranks, {.zero = zero}), expected);
+  for (const bool rank_first : {false, true}) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      const Tensors expected = train_on(ranks, {.rank_first = rank_first});
+      for (const int zero : {1, 2, 3}) {
+        SCOPED_TRACE(concat(ranks, " ranks, zero ", zero, ", rank first ", rank_first));
+        harness::assert_same_bits(train_on(ranks, {.zero = zero, .rank_first = rank_first}),
+                                  expected);
+      }
     }
   }
 }
 
 TEST(Zero, BucketsOverlapMemoryAndGatheringAheadChangeNoBit) {
-  const Tensors expected = train_on(3, {});
-  for (const int zero : {0, 1, 2, 3}) {
-    for (const Case& test :
-         {Case{.zero = zero, .bucket_bytes = 1 << 10}, Case{.zero = zero, .bucket_bytes = 1 << 30},
-          Case{.zero = zero, .overlap = false}, Case{.zero = zero, .symmetric = false},
-          Case{.zero = zero, .whole = true}, Case{.zero = zero, .max_gathered = 1}}) {
-      SCOPED_TRACE(describe(test));
-      harness::assert_same_bits(train_on(3, test), expected);
+  for (const bool rank_first : {false, true}) {
+    const Tensors expected = train_on(3, {.rank_first = rank_first});
+    for (const int zero : {0, 1, 2, 3}) {
+      for (Case test :
+           {Case{.bucket_bytes = 1 << 10}, Case{.bucket_bytes = 1 << 30}, Case{.overlap = false},
+            Case{.symmetric = false}, Case{.whole = true}, Case{.max_gathered = 1}}) {
+        test.zero = zero;
+        test.rank_first = rank_first;
+        SCOPED_TRACE(describe(test));
+        harness::assert_same_bits(train_on(3, test), expected);
+      }
     }
   }
 }
 
 TEST(Zero, OneMicrobatchOrSeveralTheStagesAgree) {
-  for (const int64_t microbatches : {1, 3}) {
-    const Tensors expected = train_on(2, {.microbatches = microbatches});
-    for (const int zero : {1, 2, 3}) {
-      SCOPED_TRACE(concat(microbatches, " microbatches, zero ", zero));
-      harness::assert_same_bits(train_on(2, {.zero = zero, .microbatches = microbatches}),
-                                expected);
+  for (const bool rank_first : {false, true}) {
+    for (const int64_t microbatches : {1, 3}) {
+      const Case ddp{.rank_first = rank_first, .microbatches = microbatches};
+      const Tensors expected = train_on(2, ddp);
+      for (const int zero : {1, 2, 3}) {
+        SCOPED_TRACE(concat(microbatches, " microbatches, zero ", zero));
+        Case test = ddp;
+        test.zero = zero;
+        harness::assert_same_bits(train_on(2, test), expected);
+      }
     }
   }
+  harness::assert_same_bits(train_on(3, {.rank_first = true, .microbatches = 1}),
+                            train_on(3, {.microbatches = 1}));
 }
 
-TEST(Zero, ReproducibleHasTheSameBitsForEveryNumberOfRanks) {
+// The two orders number the leaves of one tree so that each has the same samples.
+TEST(Zero, ReproducibleHasTheSameBitsForEveryNumberOfRanksInBothOrders) {
   const Tensors expected = train_on(1, {.reproducible = true, .total_microbatches = 4});
-  for (const int ranks : {1, 2, 4}) {
-    for (const int zero : {0, 1, 2, 3}) {
-      SCOPED_TRACE(concat(ranks, " ranks, zero ", zero));
-      harness::assert_same_bits(
-          train_on(ranks, {.zero = zero, .reproducible = true, .total_microbatches = 4}), expected);
+  for (const bool rank_first : {false, true}) {
+    Case test{.rank_first = rank_first, .reproducible = true, .total_microbatches = 4};
+    for (const int ranks : {1, 2, 4}) {
+      for (test.zero = 0; test.zero <= 3; ++test.zero) {
+        SCOPED_TRACE(concat(ranks, " ranks, zero ", test.zero, ", rank first ", rank_first));
+        harness::assert_same_bits(train_on(ranks, test), expected);
+      }
     }
-  }
-  for (const int zero : {1, 3}) {
-    SCOPED_TRACE("hybrid");
-    harness::assert_same_bits(
-        train_on(4,
-                 {.zero = zero, .reproducible = true, .shard_ranks = 2, .total_microbatches = 4}),
-        expected);
+    test.shard_ranks = 2;
+    for (const int zero : {1, 3}) {
+      SCOPED_TRACE("hybrid");
+      test.zero = zero;
+      harness::assert_same_bits(train_on(4, test), expected);
+    }
   }
 }
 
@@ -243,6 +259,8 @@ TEST(Zero, HybridShardsAgreeAmongEachOtherAndDifferFromDdpByRoundingAlone) {
   for (const int zero : {2, 3}) {
     SCOPED_TRACE(zero);
     harness::assert_same_bits(train_on(4, {.zero = zero, .shard_ranks = 2}), expected);
+    harness::assert_same_bits(train_on(4, {.zero = zero, .rank_first = true, .shard_ranks = 2}),
+                              train_on(4, {.zero = 1, .rank_first = true, .shard_ranks = 2}));
   }
   harness::assert_same_bits(train_on(2, {.zero = 3, .shard_ranks = 2}), train_on(2, {}));
   harness::assert_same_bits(train_on(2, {.zero = 2, .shard_ranks = 1}), train_on(2, {}));
@@ -292,6 +310,37 @@ TEST(Zero, MovesTheBytesOfItsContract) {
   });
 }
 
+// In each microbatch the bytes of a step, and they are those that gradient_bytes() says.
+TEST(Zero, RankFirstMovesAStepsBytesInEachMicrobatch) {
+  harness::run_ranks(2, [](comm::Communicator& inner) {
+    for (const int zero : {0, 1, 2, 3}) {
+      for (const int64_t microbatches : {1, 4}) {
+        harness::CountingCommunicator group(inner);
+        Net net(0);
+        DistributedDataParallel ddp(net, group,
+                                    {.zero = zero, .units = net.units(), .rank_first = true});
+        int64_t trained = 0;  // padded bytes
+        for (const at::Tensor& p : net.parameters()) {
+          if (p.requires_grad()) trained += (static_cast<int64_t>(p.nbytes()) + 63) / 64 * 64;
+        }
+        group.ledger().clear();
+        ddp.begin_step(5, microbatches);
+        for (int64_t j = 0; j < microbatches; ++j) {
+          ddp.backward(
+              net.loss([&](size_t unit, const at::Tensor& x,
+                           const UnitForward& forward) { return ddp.run(unit, x, forward); },
+                       at::arange(5), 0));
+        }
+        const harness::Ledger& ledger = group.ledger();
+        const int64_t summed = microbatches * (zero == 0 ? trained : trained / 2);
+        EXPECT_EQ(ledger.of(group.name(), zero == 0 ? "all_reduce" : "reduce_scatter").bytes,
+                  summed + (zero == 0 ? 8 : 0));
+        EXPECT_EQ(ddp.gradient_bytes(), microbatches * trained / 2 * (zero == 0 ? 2 : 1));
+      }
+    }
+  });
+}
+
 TEST(Zero, MemoryIsSharedOutByStage) {
   std::map<int, DataParallelMemory> memory;
   harness::run_ranks(2, [&](comm::Communicator& group) {
@@ -325,103 +374,46 @@ TEST(Zero, ParametersHaveNoMemoryBetweenUsesAndCanBeGathered) {
   });
 }
 
-// Blocks in a row, each with a weight that a rank may leave out and a frozen one, which is read on
-// the way to the input.
-struct PartlyUsed : torch::nn::Module {
-  struct Part : torch::nn::Module {
-    explicit Part(uint64_t seed) {
-      w = register_parameter("w", weight(seed, {64, 64}));
-      frozen = register_parameter("frozen", weight(seed + 1, {64, 64}), /*requires_grad=*/false);
-      extra = register_parameter("extra", weight(seed + 2, {64}) + 1);
-    }
-    at::Tensor w, frozen, extra;
-  };
-  explicit PartlyUsed(size_t num_blocks) {
-    for (size_t i = 0; i < num_blocks; ++i) {
-      parts.push_back(register_module("part" + std::to_string(i), std::make_shared<Part>(3 * i)));
-    }
-  }
-  std::vector<Unit> units() {
-    std::vector<Unit> result;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      result.push_back({"part" + std::to_string(i), parts[i]->parameters()});
-    }
-    return result;
-  }
-  at::Tensor loss(DistributedDataParallel& ddp, double input,
-                  const std::function<bool(size_t)>& uses_extra) {
-    at::Tensor x = at::ones({4, 64}) * input;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      x = ddp.run(i, x, [&](const at::Tensor& x) {
-        const at::Tensor y = at::tanh(x.mm(parts[i]->frozen).mm(parts[i]->w) + x);
-        return uses_extra(i) ? y * parts[i]->extra : y;
-      });
-    }
-    return x.sum();
-  }
-  std::vector<std::shared_ptr<Part>> parts;
-};
-
-// This rank's gradients after two steps of two microbatches: forwards first, or in turns.
-Tensors train_partly(comm::Communicator& group, const DdpOptions& options, bool forwards_first,
-                     int64_t& peak_gathered) {
-  PartlyUsed net(8);
-  DdpOptions with_units = options;
-  with_units.units = net.units();
-  DistributedDataParallel ddp(net, group, with_units);
-  // Rank 1 leaves out the last block's and the fourth's, all ranks the third's.
-  const auto uses_extra = [&](size_t i) {
-    return i != 2 && (group.rank() != 1 || (i != 7 && i != 3));
-  };
-  for (int step = 0; step < 2; ++step) {
-    ddp.begin_step(4, 2);
-    at::Tensor first = net.loss(ddp, 0.5, uses_extra);
-    if (!forwards_first) ddp.backward(first);
-    const at::Tensor second = net.loss(ddp, -0.8, uses_extra);
-    if (forwards_first) ddp.backward(first);
-    ddp.backward(second);
-    ddp.end_step();
-  }
-  peak_gathered = ddp.memory().peak_gathered;
-  Tensors gradients;
-  for (const Shard& shard : ddp.shards()) {
-    if (!shard.is_trained) continue;
-    // Whole on every rank: each element is on one rank, the others have zero.
-    const at::Tensor whole = at::zeros(shard.layout.shape());
-    at::Tensor view = whole;
-    const mesh::Box box = shard.layout.local_box(shard.rank);
-    for (size_t d = 0; d < box.offset.size(); ++d) {
-      view = view.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
-    }
-    view.copy_(shard.gradient);
-    if (options.zero > 0) group.all_reduce(whole)->wait();
-    gradients[shard.name] = whole;
-  }
-  return gradients;
-}
-
-TEST(Zero, ParametersUsedOnSomeRanksOnlyHangNothingAndHaveDdpsGradients) {
-  for (const bool forwards_first : {false, true}) {
-    harness::run_ranks(3, [&](comm::Communicator& group) {
-      int64_t peak = 0;
-      const Tensors expected = train_partly(group, {}, forwards_first, peak);
+// Each rank fills the parts that it owns; of hybrid shards the first replica's values count.
+TEST(Zero, ParametersWithoutMemoryAreFilledPartByPart) {
+  harness::run_ranks(4, [](comm::Communicator& world) {
+    const auto shard = world.split(world.rank() / 2, world.rank(), "shard");
+    const auto replica = world.split(world.rank() % 2, world.rank(), "replica");
+    for (const bool is_hybrid : {false, true}) {
       for (const int zero : {1, 2, 3}) {
-        for (const bool overlap : {false, true}) {
-          const DdpOptions options{
-              .zero = zero, .max_gathered_units = 2, .bucket_bytes = 1 << 12, .overlap = overlap};
-          const Tensors actual = train_partly(group, options, forwards_first, peak);
-          for (const auto& [name, gradient] : expected) {
-            EXPECT_TRUE(actual.at(name).equal(gradient))
-                << name << ", zero " << zero << ", overlap " << overlap;
-          }
-          // Two units: the unused weight and the second graph keep none of them.
-          if (zero == 3) {
-            EXPECT_LE(peak, 2 * (2 * 64 * 64 + 2 * 64) * 4);
-          }
+        Net full(0), net(0);
+        for (const auto& item : net.named_parameters()) {
+          if (item.key() == "outside") continue;  // which keeps its values
+          at::Tensor parameter = item.value();
+          parameter.set_data(without_memory(parameter.sizes(), parameter.options()));
+        }
+        const auto expected = full.named_parameters();
+        const bool is_first = !is_hybrid || replica->rank() == 0;
+        DistributedDataParallel ddp(
+            net, {is_hybrid ? *shard : world, is_hybrid ? replica.get() : nullptr},
+            {.zero = zero, .units = net.units(), .initialise = [&](std::span<const Shard> shards) {
+               for (const Shard& shard : shards) {
+                 EXPECT_NE(shard.name, "outside");
+                 const mesh::Box box = shard.layout.local_box(shard.rank);
+                 at::Tensor values = expected[shard.name].detach();
+                 values = values.view(shard.layout.shape());
+                 for (size_t d = 0; d < box.size.size(); ++d) {
+                   values = values.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+                 }
+                 shard.weights.copy_(values * (is_first ? 1 : 2));
+               }
+             }});
+        if (zero == 3) {
+          EXPECT_EQ(ddp.memory().peak_gathered, 0);
+        }
+        ddp.gather_parameters();
+        for (const auto& item : net.named_parameters()) {
+          harness::assert_same_bits(item.value().detach(), expected[item.key()].detach(),
+                                    item.key());
         }
       }
-    });
-  }
+    }
+  });
 }
 
 TEST(Zero, WrongOptionsAreRefused) {
@@ -437,6 +429,13 @@ TEST(Zero, WrongOptionsAreRefused) {
     EXPECT_THROW(
         DistributedDataParallel(net, group, {.zero = 3, .units = {{"a", {at::ones({3})}}}}),
         ConfigError);
+    EXPECT_THROW(DistributedDataParallel(
+                     net, group, {.rank_first = true, .add_in_fp32 = true, .reproducible = true}),
+                 ConfigError);
+    net.outside.set_data(without_memory({kWidth}, at::kFloat));
+    EXPECT_THROW(DistributedDataParallel(net, group, {.initialise = [](std::span<const Shard>) {}}),
+                 ConfigError);
+    EXPECT_THROW(DistributedDataParallel(net, group, {.zero = 3}), ConfigError);
   });
 }
 

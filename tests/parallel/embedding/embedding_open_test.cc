@@ -247,7 +247,7 @@ TEST(EmbeddingOpen, HasTheBitsOfOneRankOnProcessesToo) {
   EXPECT_EQ(status, std::vector<ExitStatus>(3, 0));
 }
 
-// As train/state/state.h has it.
+// As train/state/run_state.h has it.
 struct StoredTensor : checkpoint::OffloadedTensor {
   explicit StoredTensor(TableTensor of) : tensor(std::move(of)) {}
   at::Tensor read() const override { return values_of(tensor); }

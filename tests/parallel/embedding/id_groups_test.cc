@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/id_groups.h"
+#include "trireme/parallel/embedding/id_exchange.h"
 
 #include <limits>
 #include <map>

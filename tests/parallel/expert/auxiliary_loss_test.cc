@@ -1,10 +1,9 @@
-#include "trireme/parallel/expert/auxiliary_loss.h"
+#include "trireme/parallel/expert/routing.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/harness/gradients.h"
-#include "trireme/parallel/expert/routing.h"
 
 namespace trireme::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/parallel/expert/capacity.h"
+#include "trireme/parallel/expert/routing.h"
 
 #include <algorithm>
 #include <map>

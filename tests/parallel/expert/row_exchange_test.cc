@@ -14,7 +14,7 @@
 #include "tests/harness/draw.h"
 #include "tests/harness/gradients.h"
 #include "tests/harness/ranks.h"
-#include "trireme/comm/hierarchical/host_groups.h"
+#include "trireme/comm/hierarchical/host_identity.h"
 
 namespace trireme::parallel {
 namespace {

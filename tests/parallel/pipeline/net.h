@@ -8,7 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/parallel/pipeline/run/deferred_work.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 
 namespace trireme::parallel {

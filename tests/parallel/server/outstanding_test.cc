@@ -1,4 +1,4 @@
-#include "trireme/parallel/server/outstanding.h"
+#include "trireme/parallel/server/worker_link.h"
 
 #include <utility>
 #include <vector>

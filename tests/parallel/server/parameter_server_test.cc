@@ -407,6 +407,8 @@ TEST(ParameterServer, MakesItsFirstPiecesBeforeItRegisters) {
 
 TEST(ParameterServer, EndsWithTheProblemThatTheDirectorTells) {
   Cluster cluster({.servers = 1, .workers = 1});
+  // One that comes later waits for a director, as long as it may take.
+  Cluster::eventually([&] { return cluster.director().counts().servers == 1; }, "a server");
   cluster.director().end("the disk is full");
   EXPECT_THROW(cluster.server(0).wait_for(std::chrono::seconds(20)), CommError);
 }

@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/server/link/hub.h"
 #include "trireme/parallel/server/run_identity.h"
-#include "trireme/parallel/server/state/push_sums.h"
+#include "trireme/parallel/server/state/shard_state.h"
 #include "trireme/parallel/server/view.h"
 
 namespace trireme::parallel::server_test {

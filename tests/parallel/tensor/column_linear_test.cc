@@ -1,4 +1,4 @@
-#include "trireme/parallel/tensor/column_linear.h"
+#include "trireme/parallel/tensor/split_layers.h"
 
 #include <gtest/gtest.h>
 

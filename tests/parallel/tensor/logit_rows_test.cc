@@ -1,11 +1,10 @@
-#include "trireme/parallel/tensor/logit_rows.h"
+#include "trireme/parallel/tensor/linear_cross_entropy.h"
 
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "tests/parallel/tensor/whole_and_part.h"
-#include "trireme/parallel/tensor/linear_cross_entropy.h"
 
 namespace trireme::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/parallel/tensor/picked_rows.h"
+#include "trireme/parallel/tensor/branch_rows.h"
 
 #include <gtest/gtest.h>
 

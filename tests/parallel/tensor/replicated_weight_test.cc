@@ -1,4 +1,4 @@
-#include "trireme/parallel/tensor/replicated_weight.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/plan/cost/kernel_time.h"
+#include "trireme/plan/cost/device_seconds.h"
 
 #include <gtest/gtest.h>
 

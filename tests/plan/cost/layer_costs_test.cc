@@ -41,5 +41,27 @@ TEST(LayerCosts, TheEndsHaveEmbeddingAndHead) {
   EXPECT_DOUBLE_EQ(costs[2].time - costs[1].time, 6.0 * 51200 * 64);
 }
 
+TEST(LayerCosts, PartsAddUpByTheKindsOfTheirLayers) {
+  Workload work = mixed(sparse_llama());
+  work.model.sparse.expert_interval = 2;
+  const std::vector<parallel::LayerCost> all = layer_costs(work);
+  const LayerKinds kinds = layer_kinds(work);
+  for (int64_t first = 0, last = work.model.layers; first < last; ++first) {
+    for (int64_t count = 1; first + count <= last; ++count) {
+      double memory = 0, time = 0;
+      for (int64_t i = first; i < first + count; ++i) {
+        memory += all[static_cast<size_t>(i)].memory;
+        time += all[static_cast<size_t>(i)].time;
+      }
+      const parallel::LayerCost part = kinds.of(work.model, {.first_layer = first,
+                                                             .num_layers = count,
+                                                             .embeds = first == 0,
+                                                             .has_head = first + count == last});
+      EXPECT_NEAR(part.memory, memory, 1e-9 * memory);
+      EXPECT_NEAR(part.time, time, 1e-9 * time);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::plan

@@ -1,4 +1,4 @@
-#include "trireme/plan/cost/model_counts.h"
+#include "trireme/plan/cost/workload.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/plan/cost/products.h"
+#include "trireme/plan/cost/layer_costs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/plan/cost/state_bytes.h"
+#include "trireme/plan/cost/workload.h"
 
 #include <gtest/gtest.h>
 
@@ -43,17 +43,30 @@ TEST(StateBytes, WithoutZeroDependOnNoRank) {
   EXPECT_EQ(state_bytes_per_parameter(kMixed, 0, 64), 16);
 }
 
-TEST(StateBytes, WholeGradientsStayUntilTheLastMicrobatch) {
+NumberSizes holding(bool rank_first, bool in_tree, int64_t num_microbatches) {
   NumberSizes sizes = kMixed;
-  sizes.held_gradients = 1;
-  EXPECT_EQ(state_bytes_per_parameter(sizes, 2, 4), 2 + 2 + 12 / 4.0);
+  hold_gradients(sizes, rank_first, in_tree, num_microbatches);
+  return sizes;
 }
 
-TEST(StateBytes, HeldGradientsAreOneOrTheLevelsOfATree) {
-  EXPECT_EQ(held_gradients(1, false), 0);
-  EXPECT_EQ(held_gradients(1, true), 0);
-  EXPECT_EQ(held_gradients(8, false), 1);
-  EXPECT_EQ(held_gradients(8, true), 4);
+TEST(StateBytes, MicrobatchFirstWholeGradientsStayUntilTheLast) {
+  for (const int64_t zero : {1, 2}) {
+    EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 8), zero, 4), 2 + 2 + 12 / 4.0);
+  }
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 1), 2, 4), 2 + 14 / 4.0);
+  // One sum for each level of the tree of 8.
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 8), 2, 4), 2 + 4 * 2 + 12 / 4.0);
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 1), 2, 4), 2 + 14 / 4.0);
+}
+
+TEST(StateBytes, RankFirstEachRankAddsItsPartInFp32) {
+  for (const int64_t microbatches : {2, 8, 1000}) {
+    EXPECT_EQ(state_bytes_per_parameter(holding(true, false, microbatches), 2, 4), 2 + 16 / 4.0);
+    EXPECT_EQ(state_bytes_per_parameter(holding(true, false, microbatches), 3, 4), 18 / 4.0);
+  }
+  EXPECT_EQ(state_bytes_per_parameter(holding(true, false, 1), 3, 4), 16 / 4.0);
+  // The tree keeps the gradient's dtype: the part and one sum of it for each level.
+  EXPECT_EQ(state_bytes_per_parameter(holding(true, true, 8), 3, 4), (16 + 4 * 2) / 4.0);
 }
 
 TEST(StateBytes, StatesOnDiskTakeNoMemory) {

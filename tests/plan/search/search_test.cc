@@ -1,6 +1,8 @@
 #include "trireme/plan/search/search.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -154,6 +156,53 @@ TEST(Search, ABatchThatDividesBySomeDevicesUsesThose) {
            {.fixed = {{"tensor", "1"}, {"pipeline", "1"}, {"context", "1"}}});
   ASSERT_FALSE(found.best.empty());
   EXPECT_EQ(found.best.front().work.axes.num_ranks(), 4);
+}
+
+// Within the allowed ranges neither devices nor layers nor the batch make the search endless.
+TEST(Search, TheLargestClustersAndModelsAreSearched) {
+  Workload deep = mixed(gpt(1000, 2048, 16));
+  deep.global_batch = 16384;
+  const SearchResult large = find(deep, cluster_of("h100-sxm", 16384, 8), {.num_best = 2});
+  ASSERT_FALSE(large.best.empty());
+  EXPECT_EQ(large.best.front().step.num_devices, 131072);
+  Workload deepest = mixed(gpt(65536, 128, 2));
+  deepest.global_batch = 4096;
+  const SearchResult found = find(deepest, cluster_of("h100-sxm", 32768, 8),
+                                  {.fixed = {{"recompute", "full"}, {"micro_batch", "1"}}});
+  EXPECT_GT(found.num_candidates, 0);
+}
+
+TEST(Search, DevicesThatNothingDividesAreSearchedDownwards) {
+  Workload work = mixed(gpt(2, 512, 4));
+  work.global_batch = 7;
+  const SearchResult found = find(work, cluster_of("h100-sxm", 16381, 8), {});
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_EQ(found.best.front().step.num_devices, 7 * 4 * 2);
+}
+
+TEST(Search, MoreDevicesThanCanBeSearchedAreRefused) {
+  EXPECT_THAT([] { find(base(8), cluster_of("h100-sxm", 32768, 64), {}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("--gpus-at-most")));
+}
+
+TEST(Search, RowsDifferInMoreThanTheirSchedule) {
+  const SearchResult found = find(base(64), cluster_of("a100-40gb", 2, 8), {.num_best = 20});
+  ASSERT_GT(found.best.size(), 3);
+  std::set<std::string> rows;
+  for (const Plan& plan : found.best) {
+    Workload work = plan.work;
+    work.schedule = "";
+    work.stages_per_rank = 0;
+    EXPECT_TRUE(rows.insert(describe(work)).second) << describe(plan.work);
+  }
+}
+
+TEST(Search, TheFirstRefusalIsKept) {
+  const SearchResult found = find(base(64), cluster_of("a100-40gb", 1, 8), {},
+                                  [](const Workload&) { return "no such thing"; });
+  EXPECT_TRUE(found.best.empty());
+  EXPECT_EQ(found.refusal, "no such thing");
+  EXPECT_LE(found.num_illegal, 2000);
 }
 
 TEST(Search, CostMayUseFewerDevices) {

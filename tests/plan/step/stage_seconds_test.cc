@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/plan/harness.h"
-#include "trireme/plan/cost/products.h"
+#include "trireme/plan/cost/layer_costs.h"
 
 namespace trireme::plan {
 namespace {
@@ -51,9 +51,24 @@ TEST(StageSeconds, EachAxisHasItsCommunication) {
   const StageSeconds zero = with([](Workload& w) {
     w.axes.data = w.axes.shard = 64;
     w.zero = 3;
+    hold_gradients(w);
   });
   EXPECT_GT(zero.forward.data, 0);
   EXPECT_GT(zero.backward.data, zero.forward.data);
+  const auto backward = [&](int64_t zero, bool rank_first) {
+    return with([=](Workload& w) {
+             w.axes.data = 64;
+             w.axes.shard = zero == 0 ? 1 : 64;
+             w.zero = zero;
+             w.rank_first = rank_first;
+             hold_gradients(w);
+           })
+        .backward.data;
+  };
+  // Gathers alone; without ZeRO nothing until the last microbatch.
+  EXPECT_LT(backward(3, false), zero.backward.data);
+  EXPECT_EQ(backward(0, false), 0);
+  EXPECT_GT(backward(0, true), backward(1, true));  // an all-reduce against half of it
   Workload sparse = mixed(sparse_llama());
   sparse.axes.data = sparse.axes.expert = 4;
   EXPECT_GT(stage_seconds(sparse, cluster, part_of(2)).forward.expert, 0);

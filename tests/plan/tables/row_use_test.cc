@@ -1,4 +1,4 @@
-#include "trireme/plan/tables/row_use.h"
+#include "trireme/plan/tables/table_statistics.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "trireme/plan/tables/table_cuts.h"
+#include "trireme/plan/tables/table_placer.h"
 
 #include <numeric>
 

@@ -9,8 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include "trireme/plan/tables/zipf.h"
-
 namespace trireme::plan {
 namespace {
 

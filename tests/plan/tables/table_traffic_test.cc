@@ -103,8 +103,8 @@ struct Counted {
   std::vector<int64_t> memory_bytes;          // [p] of weights and states
 };
 
-Counted count_a_step(const std::vector<Table>& tables, const std::vector<TablePlace>& places,
-                     const Batch& batch) {
+Counted count_step(const std::vector<Table>& tables, const std::vector<TablePlace>& places,
+                   const Batch& batch) {
   const auto p = static_cast<int>(batch.num_samples.size());
   Counted counted{std::vector<int64_t>(static_cast<size_t>(p)),
                   std::vector<parallel::TableCounts>(static_cast<size_t>(p)),
@@ -142,7 +142,7 @@ void expect_predicted(const std::vector<Table>& tables, const std::vector<TableP
   const std::vector<TableLoad> loads = loads_of(tables, batch);
   const TableSearch search{.ranks = {.num_ranks = p, .ranks_per_node = p}, .memory_bytes = 1e12};
   const TablePlan plan = plan_of(loads, places, search);
-  const Counted counted = count_a_step(tables, places, batch);
+  const Counted counted = count_step(tables, places, batch);
   for (size_t r = 0; r < plan.costs.size(); ++r) {
     const RankCost& cost = plan.costs[r];
     const parallel::TableCounts& counts = counted.counts[r];

@@ -1,4 +1,4 @@
-#include "trireme/plan/tables/zipf.h"
+#include "trireme/plan/tables/table_statistics.h"
 
 #include <cmath>
 #include <vector>

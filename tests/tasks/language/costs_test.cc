@@ -1,4 +1,4 @@
-#include "trireme/tasks/language/costs.h"
+#include "trireme/tasks/language/language.h"
 
 #include <algorithm>
 #include <memory>
@@ -15,8 +15,8 @@
 #include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/model/model.h"
-#include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/parallel_model.h"
+#include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::train {
@@ -55,7 +55,7 @@ double measured_activations(const RunConfig& config) {
 }
 
 std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) {
-  return config.task->layer_costs(config);
+  return config.task->model().layer_costs(config);
 }
 
 double sum(const RunConfig& config, double parallel::LayerCost::*field) {
@@ -171,11 +171,13 @@ TEST(StageCosts, StatesAreThoseOfZero) {
   }
 }
 
-TEST(StageCosts, SeveralMicrobatchesHoldTheWholeGradient) {
-  const auto bytes = [](const std::string& microbatches, const std::string& reproducible) {
+TEST(StageCosts, SeveralMicrobatchesHoldGradientsByTheirOrder) {
+  std::string order = "microbatch-first";
+  const auto bytes = [&](const std::string& microbatches, const std::string& reproducible) {
     return state_bytes_per_parameter(config_of({{"parallel.zero", "2"},
                                                 {"train.global_batch", microbatches},
                                                 {"train.micro_batch", "1"},
+                                                {"parallel.gradient_order", order},
                                                 {"train.reproducible", reproducible}},
                                                4),
                                      64);
@@ -185,6 +187,11 @@ TEST(StageCosts, SeveralMicrobatchesHoldTheWholeGradient) {
   EXPECT_EQ(bytes("16", "false"), weights_and_states + 4);
   EXPECT_EQ(bytes("4", "true"), weights_and_states + 4 / 4.0);
   EXPECT_EQ(bytes("16", "true"), weights_and_states + 3 * 4);  // of one, two and four microbatches
+  for (const char* const rank_first : {"rank-first", "auto"}) {
+    order = rank_first;
+    EXPECT_EQ(bytes("16", "false"), weights_and_states + 4 / 4.0);
+    EXPECT_EQ(bytes("16", "true"), weights_and_states + (1 + 3) * 4 / 4.0);
+  }
 }
 
 TEST(StageCosts, EveryParameterIsCountedOnce) {
@@ -231,7 +238,8 @@ TEST(StageCosts, ExpertsAreCountedWhereTheyAre) {
       }
     });
     const bool shares_weights = config.parallel.zero == 3;
-    const double expected = 4 * (shares_weights ? own : held) + 4 * held + 8 * own;
+    const double gradients = config.is_rank_first() ? own : held;  // of several microbatches
+    const double expected = 4 * (shares_weights ? own : held) + 4 * gradients + 8 * own;
     // Every rank of a group has as much to within a row of each parameter.
     EXPECT_NEAR(sum(config, &parallel::LayerCost::memory), expected,
                 config.parallel.zero == 0 ? 1e-6 : 0.02 * expected)

@@ -1,4 +1,4 @@
-#include "trireme/tasks/language/expert_map.h"
+#include "trireme/tasks/language/expert_report.h"
 
 #include <regex>
 

@@ -7,7 +7,7 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "tests/train/callbacks/fake_run.h"
-#include "trireme/model/experts/routing_counts.h"
+#include "trireme/model/experts/router.h"
 
 namespace trireme::tasks {
 namespace {

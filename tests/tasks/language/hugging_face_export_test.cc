@@ -20,8 +20,10 @@
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/hugging_face.h"
+#include "trireme/tasks/language/hugging_face_import.h"
 #include "trireme/tasks/language/trained_model.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
 namespace {
@@ -276,6 +278,21 @@ TEST(HuggingFaceExport, AnOutputThatHoldsSomethingStaysAsItIs) {
   const std::string before = read_file(run.output() / "model.safetensors");
   EXPECT_THAT(refusal<ConfigError>(run, {.dtype = at::kHalf}), HasSubstr("not empty"));
   EXPECT_EQ(read_file(run.output() / "model.safetensors"), before);
+}
+
+TEST(HuggingFaceExport, IsImportedWithTheSameValues) {
+  const train::RunConfig config = gpt2_config();
+  const SavedRun run(config, random_weights(config));
+  const HuggingFaceExport out = run.export_with();
+  const harness::TemporaryFolder folder;
+  const HuggingFaceImport in = import_from_hugging_face(run.output(), folder / "imported");
+  EXPECT_EQ(in.architecture, out.architecture);
+  EXPECT_EQ(in.num_parameters, out.num_parameters);
+  const SavedRun again(config, run.tensors);
+  const HuggingFaceExport back = export_to_hugging_face(folder / "imported", again.output());
+  const Tensors first = exported(run, out), second = exported(again, back);
+  ASSERT_EQ(first.size(), second.size());
+  for (const auto& [name, tensor] : first) EXPECT_TRUE(at::equal(tensor, second.at(name))) << name;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/feature_batch.h"
+#include "trireme/tasks/recommend/recommend_problem.h"
 
 #include <vector>
 

@@ -11,7 +11,7 @@
 #include "trireme/base/random/random.h"
 #include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/feature_schema.h"
-#include "trireme/dataset/recommend/record_layout.h"
+#include "trireme/dataset/recommend/record_file.h"
 
 namespace trireme::harness {
 

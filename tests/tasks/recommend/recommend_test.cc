@@ -14,7 +14,7 @@
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
-#include "trireme/tasks/recommend/network.h"
+#include "trireme/tasks/recommend/recommend_network.h"
 
 namespace trireme::tasks {
 namespace {
@@ -276,6 +276,8 @@ TEST_F(RecommendTest, ASkippedStepLeavesTheTablesAsTheyAre) {
 TEST_F(RecommendTest, RefusesInOneLine) {
   EXPECT_THAT(refusal("dlrm", {{"model.top", "12,x"}}), HasSubstr("model.top is \"12,x\""));
   EXPECT_THAT(refusal("dlrm", {{"train.measure_noise", "true"}}), HasSubstr("measure_noise"));
+  EXPECT_THAT(refusal("dlrm", {{"parallel.gradient_order", "rank-first"}}),
+              HasSubstr("the rows of tables are summed rank by rank; set it to microbatch-first"));
   EXPECT_THAT(refusal("dlrm", {{"data.path", "/nowhere"}}), HasSubstr("/nowhere"));
   EXPECT_THAT(refusal("dlrm", {{"data.path", (folder_ / "pairs").string()}}),
               HasSubstr("has no labels"));

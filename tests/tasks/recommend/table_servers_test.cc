@@ -99,6 +99,7 @@ TEST_F(TableServers, ServeARetrievalModelWithZero) {
   const Overrides keys{{"data.path", (folder_ / "pairs").string()},
                        {"model.family", "two-tower"},
                        {"model.temperature", "0.2"},
+                       {"parallel.gradient_order", "rank-first"},
                        {"train.evaluate_interval", "2"}};
   run(config("plain", keys), 2);
   for (const char* const zero : {"1", "2", "3"}) {

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/two_tower.h"
+#include "trireme/tasks/recommend/recommend_network.h"
 
 #include <limits>
 

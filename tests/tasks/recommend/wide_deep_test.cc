@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/wide_deep.h"
+#include "trireme/tasks/recommend/recommend_network.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

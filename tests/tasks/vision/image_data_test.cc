@@ -1,4 +1,4 @@
-#include "trireme/tasks/vision/image_data.h"
+#include "trireme/tasks/vision/vision.h"
 
 #include <filesystem>
 #include <string>
@@ -71,6 +71,42 @@ TEST_F(ImageDataTest, AugmentsTrainingImagesAlone) {
   }
   EXPECT_GT(num_changed, 0);
   EXPECT_LT(num_changed, 8);
+}
+
+TEST_F(ImageDataTest, ValidationMayHaveAShorterName) {
+  harness::write_idx_set(folder_ / "mnist", 8, 8, 6, 4);
+  const auto training = open_training_images(config("mnist"));
+  VisionConfig folders = config("images");
+  folders.data.format = ImageFormat::kFolder;
+  // Each is without classes, so the message says which one was read.
+  for (const char* name : {"valid", "val", "validation"}) {
+    std::filesystem::create_directories(folder_ / "images" / name);
+    EXPECT_THAT(
+        harness::message_of<ConfigError>([&] { open_validation_images(folders, *training); }),
+        HasSubstr(concat("/images/", name, " has no folders")));
+  }
+}
+
+TEST_F(ImageDataTest, ClassesMayLieInTheFolderItself) {
+  for (const char* name : {"cat", "dog"}) {
+    std::filesystem::create_directories(folder_ / "flat" / name);
+    for (int i = 0; i < 20; ++i) {
+      harness::write_bytes(folder_ / "flat" / name / concat(i, ".png"), "no image");
+    }
+  }
+  // It is looked at as such, and so is the first image of each part.
+  EXPECT_THAT(refusal(config("flat")), HasSubstr("flat/cat/"));
+  harness::write_idx_set(folder_ / "mnist", 8, 8, 6, 2);
+  const auto training = open_training_images(config("mnist"));
+  const auto validation_refusal = [&](const VisionConfig& flat) {
+    return harness::message_of<ConfigError>([&] { open_validation_images(flat, *training); });
+  };
+  VisionConfig flat = config("flat");
+  flat.data.validation_share = 0;
+  EXPECT_THAT(validation_refusal(flat), HasSubstr("data.validation_share is 0"));
+  // With parts, these are no classes.
+  std::filesystem::create_directory(folder_ / "flat" / "validation");
+  EXPECT_THAT(refusal(config("flat")), HasSubstr("train/CLASS/*.png"));
 }
 
 TEST_F(ImageDataTest, SaysWhatItExpectsWhereNothingIs) {

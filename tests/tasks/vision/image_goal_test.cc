@@ -1,4 +1,4 @@
-#include "trireme/tasks/vision/image_goal.h"
+#include "trireme/tasks/vision/image_model.h"
 
 #include <cmath>
 #include <vector>

@@ -13,7 +13,6 @@
 #include "tests/train/small_run.h"
 #include "trireme/base/error.h"
 #include "trireme/tasks/tasks.h"
-#include "trireme/tasks/vision/trained_classifier.h"
 #include "trireme/train/run/inputs.h"
 
 namespace trireme::tasks {

@@ -1,4 +1,4 @@
-#include "trireme/train/callbacks/best_checkpoint.h"
+#include "trireme/train/callbacks/watched_metric.h"
 
 #include <gtest/gtest.h>
 

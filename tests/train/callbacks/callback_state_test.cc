@@ -1,4 +1,4 @@
-#include "trireme/train/callbacks/callback_state.h"
+#include "trireme/train/callbacks/callback.h"
 
 #include <gtest/gtest.h>
 

@@ -17,21 +17,6 @@ class Mine : public Callback {
 };
 std::unique_ptr<Callback> make_mine() { return std::make_unique<Mine>(); }
 
-TEST(Callback, MetricsAreFoundByTheirNamesInTheFile) {
-  const StepMetrics metrics{.loss = 1,
-                            .grad_norm = 2,
-                            .others = {{"accuracy", 3}},
-                            .validation_loss = 4,
-                            .validation_others = {{"accuracy", 5}}};
-  EXPECT_EQ(find_metric(metrics, "loss"), 1);
-  EXPECT_EQ(find_metric(metrics, "grad_norm"), 2);
-  EXPECT_EQ(find_metric(metrics, "accuracy"), 3);
-  EXPECT_EQ(find_metric(metrics, "validation_loss"), 4);
-  EXPECT_EQ(find_metric(metrics, "validation_accuracy"), 5);
-  EXPECT_FALSE(find_metric(metrics, "validation_"));
-  EXPECT_FALSE(find_metric(StepMetrics(), "validation_loss"));
-}
-
 TEST(Callback, AProgramsOwnComeFirstThenTheTasksThenTheBuiltInOnes) {
   static constexpr CallbackKind kOwn[] = {{"mine", make_mine}};
   const RunConfig config = default_config({tasks::all_tasks(), kOwn});

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include <ATen/ATen.h>
 
@@ -125,6 +129,49 @@ TEST_F(CallbacksTest, AnErrorOnOneRankIsEveryRanksWithNameAndType) {
       EXPECT_NE(message.find("a bad file"), std::string::npos);
     }
   }
+}
+
+// Such as an upload on rank 0, which the others know nothing of.
+TEST_F(CallbacksTest, OneThatTakesLongerThanTheTimeoutIsWaitedFor) {
+  add("slow");
+  std::atomic<int> num_waits = 0;
+  harness::run_ranks(3,
+                     [&](comm::Communicator& world) {
+                       std::vector<NamedCallback> mine = listeners_;
+                       auto& listener = dynamic_cast<Listener&>(*mine[0].callback);
+                       listener.failing_rank = 1;
+                       listener.fail = [] { std::this_thread::sleep_for(std::chrono::seconds(5)); };
+                       Callbacks callbacks(
+                           mine, {},
+                           [&](const std::string& name, std::span<const int> ranks, auto) {
+                             EXPECT_EQ(name, "slow");
+                             EXPECT_TRUE(std::ranges::equal(ranks, std::vector<int>{1}));
+                             ++num_waits;
+                           });
+                       FakeRun run(&world);
+                       callbacks.call(Event::kStep, run);
+                     },
+                     {.timeout = std::chrono::seconds(2)});
+  EXPECT_GT(num_waits, 0);
+}
+
+// Its own collectives and those that wait for it do not mix.
+TEST_F(CallbacksTest, OneMayCommunicate) {
+  add("talker");
+  harness::run_ranks(3, [&](comm::Communicator& world) {
+    std::vector<NamedCallback> mine = listeners_;
+    auto& listener = dynamic_cast<Listener&>(*mine[0].callback);
+    listener.failing_rank = world.rank();
+    listener.fail = [&] {
+      if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      at::Tensor sum = at::ones({1});
+      world.all_reduce(sum)->wait();
+      EXPECT_EQ(sum.item<float>(), 3);
+    };
+    Callbacks callbacks(mine, {});
+    FakeRun run(&world);
+    for (int i = 0; i < 3; ++i) callbacks.call(Event::kStep, run);
+  });
 }
 
 TEST_F(CallbacksTest, LaterOnesAreNotCalledAfterAnError) {

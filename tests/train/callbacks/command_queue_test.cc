@@ -1,6 +1,12 @@
-#include "trireme/train/callbacks/command_queue.h"
+#include "trireme/train/callbacks/event_commands.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/file/file.h"
@@ -23,6 +29,40 @@ TEST(CommandQueue, GivesInputAndVariablesInOrder) {
   queue.finish();
   EXPECT_EQ(queue.take_failures(), std::vector<std::string>());
   EXPECT_EQ(read_file(file), "first 2\nfirst input\nsecond 2\nsecond input\n");
+}
+
+// A program in it would wait for the other ranks.
+TEST(CommandQueue, MakesNoCommandARank) {
+  const harness::TemporaryFolder folder;
+  const std::string file = (folder / "out").string();
+  for (const char* name : {"RANK", "WORLD_SIZE", "TRIREME_ERROR_FD"}) setenv(name, "7", 1);
+  CommandQueue queue(kLong);
+  queue.add(
+      {.name = "a", .command = "echo \"$RANK,$WORLD_SIZE,$TRIREME_ERROR_FD,$HOME\" > " + file});
+  queue.finish();
+  for (const char* name : {"RANK", "WORLD_SIZE", "TRIREME_ERROR_FD"}) unsetenv(name);
+  const char* const home = std::getenv("HOME");
+  EXPECT_EQ(read_file(file), std::string(",,,") + (home != nullptr ? home : "") + "\n");
+}
+
+TEST(CommandQueue, KillsTheCommandWithItsChildrenWhenItsProcessIsKilled) {
+  const harness::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "child";
+  const pid_t owner = fork();
+  if (owner == 0) {
+    CommandQueue queue(kLong);
+    queue.add({.name = "a",
+               .command = "sleep 1000 & echo $! > " + file.string() + ".new; mv " + file.string() +
+                          ".new " + file.string() + "; wait"});
+    while (true) pause();
+  }
+  while (!std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const auto child = static_cast<pid_t>(std::stol(read_file(file)));
+  EXPECT_EQ(kill(child, 0), 0);
+  kill(owner, SIGKILL);
+  waitpid(owner, nullptr, 0);
+  // ctest bounds it.
+  while (kill(child, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 TEST(CommandQueue, SaysHowACommandFailed) {

@@ -1,4 +1,4 @@
-#include "trireme/train/callbacks/early_stop.h"
+#include "trireme/train/callbacks/watched_metric.h"
 
 #include <gtest/gtest.h>
 

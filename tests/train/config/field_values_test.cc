@@ -57,7 +57,8 @@ TEST_F(FieldValues, AreReadFromText) {
 
 TEST_F(FieldValues, OfAnotherTypeAreRefused) {
   EXPECT_EQ(refusal("count", "4.5"), "--a.count: a.count is \"4.5\"; expected a whole number");
-  EXPECT_EQ(refusal("seed", "-1"), "--a.seed: a.seed is \"-1\"; expected a whole number from 0 on");
+  EXPECT_EQ(refusal("seed", "-1"),
+            "--a.seed: a.seed is \"-1\"; expected a whole number of at least 0");
   EXPECT_EQ(refusal("fast", "yes"), "--a.fast: a.fast is \"yes\"; expected true or false");
   EXPECT_EQ(refusal_of_toml("[a]\nrate = true"), "run.toml:2: a.rate is true; expected a number");
   EXPECT_EQ(refusal_of_toml("[a]\ncount = [1]"),

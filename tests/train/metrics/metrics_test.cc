@@ -8,6 +8,7 @@
 
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
+#include "tests/train/tensorboard.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
@@ -158,6 +159,76 @@ TEST(Metrics, DoNotFollowAnotherFolderToTheirPlace) {
   EXPECT_TRUE(writer.write(metrics_of(3)));
   EXPECT_TRUE(std::filesystem::is_empty(run));
   EXPECT_EQ(steps_in(moved / "metrics.jsonl"), (std::vector<int64_t>{1, 2, 3}));
+}
+
+StepMetrics metrics_of(int64_t step, int64_t epoch) {
+  StepMetrics metrics = metrics_of(step);
+  metrics.epoch = epoch;
+  return metrics;
+}
+
+std::string lines_of(const std::vector<StepMetrics>& all) {
+  std::string text;
+  for (const StepMetrics& each : all) text += to_json(each) + "\n";
+  return text;
+}
+
+TEST(Metrics, SayTheirEpochWhenThereIsOne) {
+  EXPECT_EQ(to_json(metrics_of(1)).find("epoch"), std::string::npos);
+  EXPECT_NE(to_json(metrics_of(1, 3)).find(", \"epoch\": 3}"), std::string::npos);
+}
+
+// A rank of epoch 1 was stopped before its lines of steps 4 to 7, and went on in epoch 2.
+TEST(Metrics, OfEachStepOnlyTheHighestEpochCounts) {
+  const std::vector<StepMetrics> all{
+      metrics_of(1, 1), metrics_of(2, 1), metrics_of(3, 1), metrics_of(3, 2), metrics_of(4, 1),
+      metrics_of(4, 2), metrics_of(5, 1), metrics_of(5, 2), metrics_of(6, 1), metrics_of(7, 1)};
+  const std::string text = lines_of(all);
+  const std::vector<std::string_view> counted = counted_lines(text);
+  const std::string expected = lines_of(
+      {metrics_of(1, 1), metrics_of(2, 1), metrics_of(3, 2), metrics_of(4, 2), metrics_of(5, 2)});
+  std::string joined;
+  for (const std::string_view line : counted) joined += std::string(line) + "\n";
+  EXPECT_EQ(joined, expected);
+  const harness::TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  std::ofstream(path) << text;
+  EXPECT_EQ(last_step_in(path), 5);
+  EXPECT_EQ(newest_epoch_in(path), 2);
+}
+
+TEST(Metrics, ARunThatGoesOnDropsLinesOfEarlierEpochs) {
+  const harness::TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  MetricsWriter stale(folder.path(), 0);
+  stale.write(metrics_of(1, 1));
+  stale.write(metrics_of(2, 1));
+  {
+    MetricsWriter next(folder.path(), 1);
+    next.write(metrics_of(2, 2));
+    stale.write(metrics_of(2, 1));  // into the file that the next one has made
+    stale.write(metrics_of(3, 1));
+    next.write(metrics_of(3, 2));
+  }
+  EXPECT_EQ(steps_in(path), (std::vector<int64_t>{1, 2, 2, 3, 3}));
+  const MetricsWriter last(folder.path(), 3);
+  EXPECT_EQ(read_file(path), lines_of({metrics_of(1, 1), metrics_of(2, 2), metrics_of(3, 2)}));
+}
+
+TEST(Metrics, OfTensorBoardsStepsThoseOfARunThatWentOnCount) {
+  const harness::TemporaryFolder folder;
+  const auto loss = [](double value) {
+    return [value](int64_t step) { return StepMetrics{.step = step, .loss = value}; };
+  };
+  const auto paused = loss(1), later = loss(2);
+  MetricsWriter first(folder.path(), 0);
+  for (const int step : {1, 2, 3}) first.write(paused(step));
+  MetricsWriter second(folder.path(), 1);
+  second.write(later(2));
+  first.write(paused(4));
+  second.write(later(3));
+  EXPECT_EQ(read_with_tensorboard(folder / "tensorboard").at("scalars").at("loss"),
+            nlohmann::json::parse("[[1, 1.0], [2, 2.0], [3, 2.0]]"));
 }
 
 TEST(Metrics, TheLastStepOfNoFileIs0) {

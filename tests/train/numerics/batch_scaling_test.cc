@@ -1,4 +1,4 @@
-#include "trireme/train/numerics/batch_scaling.h"
+#include "trireme/train/numerics/learning_rate.h"
 
 #include <gtest/gtest.h>
 

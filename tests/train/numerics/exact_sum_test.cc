@@ -1,4 +1,4 @@
-#include "trireme/train/numerics/exact_sum.h"
+#include "trireme/train/numerics/gradient_norm.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,8 +10,7 @@
 #include "tests/harness/fake_device.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
-#include "trireme/parallel/data/bucket.h"
-#include "trireme/parallel/data/partition.h"
+#include "trireme/parallel/data/bucket_plan.h"
 
 namespace trireme::train {
 namespace {

@@ -27,21 +27,39 @@ TEST(LearningRate, ConstantStaysAtThePeak) {
   EXPECT_DOUBLE_EQ(learning_rate(options_of("constant"), 110, 110), 0.8);
 }
 
-TEST(LearningRate, LinearAndCosineMeetHalfWayAndEndAtTheMinimum) {
+TEST(LearningRate, LinearAndCosineMeetHalfWayAndEndOneStepBeforeTheMinimum) {
   for (const char* schedule : {"linear", "cosine"}) {
-    EXPECT_NEAR(learning_rate(options_of(schedule), 60, 110), 0.5, 1e-15) << schedule;
-    EXPECT_DOUBLE_EQ(learning_rate(options_of(schedule), 110, 110), 0.2) << schedule;
+    EXPECT_NEAR(learning_rate(options_of(schedule), 60, 109), 0.5, 1e-15) << schedule;
+    EXPECT_DOUBLE_EQ(learning_rate(options_of(schedule), 110, 109), 0.2) << schedule;
+    EXPECT_GT(learning_rate(options_of(schedule), 109, 109), 0.2 + 1e-5) << schedule;
   }
   // A quarter of the way a cosine has fallen by (1 - cos(pi/4)) / 2 of the range.
-  EXPECT_NEAR(learning_rate(options_of("cosine"), 35, 110), 0.8 - 0.6 * (1 - std::sqrt(0.5)) / 2,
+  EXPECT_NEAR(learning_rate(options_of("cosine"), 35, 109), 0.8 - 0.6 * (1 - std::sqrt(0.5)) / 2,
               1e-15);
+}
+
+TEST(LearningRate, NoStepHasTheRateZero) {
+  for (const char* schedule : {"constant", "linear", "cosine", "warmup-stable-decay"}) {
+    LearningRateOptions options = options_of(schedule);
+    options.minimum = 0;
+    for (const int64_t warmup : {0, 1, 3}) {
+      options.warmup_steps = warmup;
+      for (const int64_t num_steps : {1, 2, 7}) {
+        for (int64_t step = 1; step <= num_steps; ++step)
+          EXPECT_GT(learning_rate(options, step, num_steps), 0) << schedule << warmup << step;
+      }
+    }
+    options.warmup_steps = 0;
+    EXPECT_DOUBLE_EQ(learning_rate(options, 1, 1), 0.8) << schedule;
+    EXPECT_DOUBLE_EQ(learning_rate(options, 1, 7), 0.8) << schedule;
+  }
 }
 
 TEST(LearningRate, WarmupStableDecayHoldsThenFallsLinearly) {
   const LearningRateOptions options = options_of("warmup-stable-decay");
   EXPECT_DOUBLE_EQ(learning_rate(options, 75, 100), 0.8);
-  EXPECT_NEAR(learning_rate(options, 95, 100), 0.8 - 0.6 * 20 / 25, 1e-15);
-  EXPECT_DOUBLE_EQ(learning_rate(options, 100, 100), 0.2);
+  EXPECT_NEAR(learning_rate(options, 95, 100), 0.8 - 0.6 * 20 / 26, 1e-15);
+  EXPECT_NEAR(learning_rate(options, 100, 100), 0.8 - 0.6 * 25 / 26, 1e-15);
 }
 
 TEST(LearningRate, ADecayOfNoStepsHoldsThePeak) {

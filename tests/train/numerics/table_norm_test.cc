@@ -1,4 +1,4 @@
-#include "trireme/train/numerics/table_norm.h"
+#include "trireme/train/numerics/gradient_norm.h"
 
 #include <cmath>
 

@@ -10,7 +10,7 @@
 #include "tests/harness/tensors.h"
 #include "tests/train/offload/stores.h"
 #include "trireme/base/error.h"
-#include "trireme/train/offload/memory_store.h"
+#include "trireme/train/offload/state_store.h"
 
 namespace trireme::train {
 namespace {

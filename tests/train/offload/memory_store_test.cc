@@ -1,4 +1,4 @@
-#include "trireme/train/offload/memory_store.h"
+#include "trireme/train/offload/state_store.h"
 
 #include <gtest/gtest.h>
 

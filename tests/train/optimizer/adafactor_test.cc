@@ -1,4 +1,4 @@
-#include "trireme/train/optimizer/adafactor.h"
+#include "trireme/train/optimizer/update_rules.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

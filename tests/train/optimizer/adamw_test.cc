@@ -1,4 +1,4 @@
-#include "trireme/train/optimizer/adamw.h"
+#include "trireme/train/optimizer/update_rules.h"
 
 #include <gtest/gtest.h>
 

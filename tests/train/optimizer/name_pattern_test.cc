@@ -1,4 +1,4 @@
-#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 
 #include <gtest/gtest.h>
 

@@ -258,9 +258,7 @@ TEST_P(EveryOptimizer, OnDiskAShardWithoutGradientStaysWithItsStates) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, EveryOptimizer,
-                         ::testing::Values("adamw", "sgd", "lion", "adafactor", "muon", "lamb",
-                                           "lars"),
+INSTANTIATE_TEST_SUITE_P(Rules, EveryOptimizer, ::testing::ValuesIn(optimizer_names()),
                          [](const auto& info) { return info.param; });
 
 TEST(Optimizer, StatesAreNamedAfterTheirParameter) {

@@ -72,8 +72,8 @@ TEST(ParameterGroups, MalformedTextNamesThePartAndAnExample) {
         std::pair(": decay=0", "no pattern"), std::pair("*.bias:", "no setting"),
         std::pair("*.bias: dekay=0", "\"dekay=0\""), std::pair("*.bias: decay", "\"decay\""),
         std::pair("*.bias: decay=", "\"decay=\""), std::pair("*.bias: decay=x", "\"decay=x\""),
-        std::pair("*.bias: decay=1x", "\"decay=1x\""), std::pair("*.bias: decay=-1", "from 0 on"),
-        std::pair("*.bias: decay=nan", "from 0 on"), std::pair("*.bias: rate=inf", "from 0 on"),
+        std::pair("*.bias: decay=1x", "\"decay=1x\""), std::pair("*.bias: decay=-1", "at least 0"),
+        std::pair("*.bias: decay=nan", "at least 0"), std::pair("*.bias: rate=inf", "at least 0"),
         std::pair("*.bias: decay=0=1", "\"decay=0=1\""),
         std::pair("*.bias: rate=1, rate=2", "twice")}) {
     EXPECT_THAT(error_of(text), AllOf(HasSubstr("optimizer.groups"), HasSubstr(part),

@@ -1,4 +1,4 @@
-#include "trireme/train/optimizer/sgd.h"
+#include "trireme/train/optimizer/update_rules.h"
 
 #include <gtest/gtest.h>
 

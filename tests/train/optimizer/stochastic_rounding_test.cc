@@ -1,4 +1,4 @@
-#include "trireme/train/optimizer/stochastic_rounding.h"
+#include "trireme/train/optimizer/elementwise.h"
 
 #include <cmath>
 #include <limits>

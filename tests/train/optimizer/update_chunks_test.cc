@@ -1,4 +1,4 @@
-#include "trireme/train/optimizer/update_chunks.h"
+#include "trireme/train/optimizer/update_rule.h"
 
 #include <gtest/gtest.h>
 

@@ -89,9 +89,7 @@ TEST_P(EveryRule, StatesLieAsTheirLayoutsSay) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
-                         ::testing::Values("adamw", "sgd", "lion", "adafactor", "muon", "lamb",
-                                           "lars"),
+INSTANTIATE_TEST_SUITE_P(Rules, EveryRule, ::testing::ValuesIn(optimizer_names()),
                          [](const auto& info) { return info.param; });
 
 TEST(UpdateRule, AStateLikeItsParameterLiesAsItDoes) {

@@ -7,11 +7,9 @@
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
-#include "trireme/parallel/data/compression/cast_hook.h"
-#include "trireme/parallel/data/compression/int8_hook.h"
-#include "trireme/parallel/data/compression/power_sgd_hook.h"
-#include "trireme/parallel/data/compression/top_k_hook.h"
-#include "trireme/parallel/data/compression/warm_up_hook.h"
+#include "trireme/parallel/data/compression/feedback_hooks.h"
+#include "trireme/parallel/data/compression/narrow_hooks.h"
+#include "trireme/parallel/data/gradient_hook.h"
 
 namespace trireme::train {
 namespace {

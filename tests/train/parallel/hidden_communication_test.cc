@@ -1,4 +1,4 @@
-#include "trireme/train/parallel/hidden_communication.h"
+#include "trireme/train/parallel/overlap_choice.h"
 
 #include <limits>
 #include <vector>

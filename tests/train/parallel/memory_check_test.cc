@@ -1,4 +1,4 @@
-#include "trireme/train/parallel/memory_check.h"
+#include "trireme/train/run/memory_check.h"
 
 #include <cmath>
 #include <limits>

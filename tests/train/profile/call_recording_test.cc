@@ -1,4 +1,4 @@
-#include "trireme/train/profile/call_recording.h"
+#include "trireme/train/profile/span_recording.h"
 
 #include <chrono>
 #include <thread>

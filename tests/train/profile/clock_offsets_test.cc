@@ -1,4 +1,4 @@
-#include "trireme/train/profile/clock_offsets.h"
+#include "trireme/train/profile/span_recording.h"
 
 #include <atomic>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "trireme/train/profile/operator_recording.h"
+#include "trireme/train/profile/span_recording.h"
 
 #include <algorithm>
 #include <future>
@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/clock.h"
-#include "trireme/comm/pending_work.h"
+#include "trireme/comm/background_work.h"
 
 namespace trireme::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/train/profile/pipeline_summary.h"
+#include "trireme/train/profile/profile_report.h"
 
 #include <gtest/gtest.h>
 

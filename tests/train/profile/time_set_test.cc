@@ -1,4 +1,4 @@
-#include "trireme/train/profile/time_set.h"
+#include "trireme/train/profile/spans.h"
 
 #include <random>
 

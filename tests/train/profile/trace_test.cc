@@ -1,4 +1,4 @@
-#include "trireme/train/profile/trace.h"
+#include "trireme/train/profile/profile_report.h"
 
 #include <chrono>
 #include <map>

@@ -1,5 +1,6 @@
-#include "trireme/train/run/out_of_memory.h"
+#include "trireme/train/run/memory_check.h"
 
+#include <cmath>
 #include <functional>
 #include <new>
 #include <stdexcept>
@@ -7,7 +8,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/train/language_config.h"
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
 
 namespace trireme::train {
 namespace {
@@ -36,6 +39,34 @@ TEST(OutOfMemory, AnAllocationThatFailsSaysWhatToDo) {
   EXPECT_NE(error.find("--parallel.zero=3"), std::string::npos) << error;
   EXPECT_EQ(error.find("enforce"), std::string::npos) << error;
   EXPECT_NE(advice_for([] { throw std::bad_alloc(); }).find("out of memory;"), std::string::npos);
+}
+
+TEST(OutOfMemory, AFullSharedMemorySaysTheTotalAndTheKey) {
+  const std::vector<Override> sizes = {{"model.vocab_size", "1000"}};
+  RunConfig config = parse_config("", "test", sizes);
+  resolve(config, 2);
+  const auto advice = [&](const char* message) {
+    try {
+      try {
+        throw ConfigError(message);
+      } catch (...) {
+        rethrow_with_memory_advice(shared_memory_advice(config));
+      }
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string full = "/dev/shm is too small: this group needs 9 bytes more";
+  const double gradients = 4.0 * static_cast<double>(config.task->model().traits().num_parameters);
+  const std::string mebibytes = format("%.0f MiB", std::ceil(gradients / (1 << 20)));
+  EXPECT_EQ(advice(full.c_str()),
+            full + "; the gradients take about " + mebibytes +
+                " of it on each of its ranks; give it more, or set train.symmetric_memory = false, "
+                "which takes longer");
+  config.train.symmetric_memory = false;
+  EXPECT_EQ(advice(full.c_str()), full);
+  config.train.symmetric_memory = true;
+  EXPECT_EQ(advice("mine"), "mine");
 }
 
 TEST(OutOfMemory, OtherErrorsStayWhatTheyAre) {

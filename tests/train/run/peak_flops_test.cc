@@ -1,4 +1,4 @@
-#include "trireme/train/run/peak_flops.h"
+#include "trireme/train/run/compute_device.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/train/run/world_size.h"
+#include "trireme/train/parallel/run_layout.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "trireme/train/server/served_model.h"
+#include "trireme/train/server/server_ranks.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@
 #include "tests/harness/tensors.h"
 #include "tests/train/points_run.h"
 #include "trireme/base/error.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
 namespace {

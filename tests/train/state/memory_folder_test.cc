@@ -1,4 +1,7 @@
-#include "trireme/train/state/memory_folder.h"
+#include "trireme/train/state/places.h"
+
+#include <atomic>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,6 +29,8 @@ class MemoryFolder : public ::testing::Test {
     made_.push_back(memory_folder(found));
     return found;
   }
+  // As a run does that has ended since.
+  static void make_memory_folder(const RunMark& run) { static_cast<void>(hold_memory_folder(run)); }
   std::vector<fs::path> made_;
   harness::TemporaryFolder root_;
 };
@@ -122,12 +127,60 @@ TEST_F(MemoryFolder, OfRunsThatAreGoneIsRemovedAndNoOther) {
   fs::remove_all(root_ / "gone");
   fs::remove_all(root_ / "replaced");
   mark(root_ / "replaced");
-  fs::remove_all(root_ / "mounted");  // as of a file system that is not there now
+  fs::rename(root_ / "mounted", root_ / "unmounted");  // at once: other tests remove stale ones too
   make(mark(root_ / "new"));
   EXPECT_FALSE(has_memory_folder(gone));
   EXPECT_FALSE(has_memory_folder(replaced));
   EXPECT_TRUE(has_memory_folder(stays));
   EXPECT_TRUE(has_memory_folder(away));
+}
+
+// As of a host that was killed, while the others have gone on and ended the run.
+TEST_F(MemoryFolder, OfARunThatHasGoneOnIsRemovedByTheNextUnlessItIsHeld) {
+  const auto save = [](const fs::path& folder, const char* step) {
+    fs::create_directories(folder / "checkpoints" / step);
+    write_file_atomically(folder / "checkpoints" / step / "manifest.json", "{}");
+  };
+  const RunMark killed = mark(root_ / "killed"), newer = mark(root_ / "newer");
+  const RunMark held = mark(root_ / "held"), next = mark(root_ / "next");
+  for (const RunMark& run : {killed, newer, held}) {
+    make_memory_folder(run);
+    sign_memory_folder(run);
+    save(memory_folder(run), "step-000005");
+    save(run.folder, run.folder == newer.folder ? "step-000004" : "step-000005");
+  }
+  const FolderLock hold = hold_memory_folder(held);
+  make_memory_folder(next);
+  sign_memory_folder(next);
+  EXPECT_FALSE(has_memory_folder(killed));
+  EXPECT_TRUE(has_memory_folder(newer));
+  EXPECT_TRUE(has_memory_folder(held));
+}
+
+TEST_F(MemoryFolder, IsThereForWhomHoldsItWhoeverRemovesOthersMeanwhile) {
+  const RunMark run = mark(root_ / "run"), another = mark(root_ / "another");
+  const auto saved = run.folder / "checkpoints/step-000005";
+  fs::create_directories(saved);
+  write_file_atomically(saved / "manifest.json", "{}");
+  std::atomic<bool> is_ending = false;
+  std::thread other([&] {
+    const RunMark mine = mark_run(root_ / "run");
+    while (!is_ending.load()) {
+      {
+        const FolderLock hold = hold_memory_folder(mine);
+        sign_memory_folder(mine);
+      }
+      const FolderLock hold = hold_memory_folder(another);
+      sign_memory_folder(another);  // removes that of `mine`, which has nothing newer, unless held
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    const FolderLock hold = hold_memory_folder(run);
+    EXPECT_TRUE(has_memory_folder(run));
+    fs::create_directories(memory_folder(run) / "checkpoints");
+  }
+  is_ending.store(true);
+  other.join();
 }
 
 }  // namespace

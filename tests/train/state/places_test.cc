@@ -12,7 +12,6 @@
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/train/state/memory_folder.h"
 
 namespace trireme::train {
 namespace {

@@ -13,13 +13,14 @@
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/train/metrics/metrics.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -97,9 +98,11 @@ TEST_F(ResumeTest, EveryKeyThatMustStayIsRefusedUnlessItIsNamed) {
           ElementsAre(AllOf(HasSubstr("changed since then: " + field.key), HasSubstr(" -> "))));
     } else if (field.key != "data.path") {  // by its content, below
       ++num_fixed;
-      EXPECT_THAT(refusal(changed),
-                  AllOf(HasSubstr("step-000010 is of another run: " + field.key), HasSubstr(" -> "),
-                        HasSubstr("--resume.allow=" + field.key)));
+      EXPECT_THAT(
+          refusal(changed),
+          AllOf(HasSubstr("step-000010 belongs to another run: " + field.key), HasSubstr(" -> "),
+                AnyOf(HasSubstr("--resume.allow=" + field.key),
+                      HasSubstr("size of its weights differs"))));
       changed.resume.allow = "data.seed, " + field.key;
       const ResumePoint point = find_resume_point(changed, kData);
       EXPECT_EQ(point.checkpoint, run() / "checkpoints/step-000010");
@@ -121,7 +124,7 @@ TEST_F(ResumeTest, WeightsThatNoRunHasTrainedAreForABeginning) {
   EXPECT_THAT(refusal(config_), AllOf(HasSubstr("weights only"), HasSubstr("--init=")));
 }
 
-// docs/resume.md lists them in the first row of its table.
+// docs/guide/resume.md lists them in the first row of its table.
 TEST(Resume, TheDocsNameEveryKeyThatMustStay) {
   const std::string text = read_file(TRIREME_RESUME_DOC);
   const size_t begin = text.find("| all of `[model]`");
@@ -138,15 +141,16 @@ TEST(Resume, TheDocsNameEveryKeyThatMustStay) {
 TEST_F(ResumeTest, SaysOldAndNewValuesOfAllThatIsRefused) {
   save(10);
   RunConfig changed = config_;
-  model_of(changed).heads = 2;
+  model_of(changed).rope_base = 500;
   changed.data.seed = 7;
   changed.train.steps = 400;
-  EXPECT_THAT(refusal(changed),
-              AllOf(HasSubstr("model.heads 4 -> 2, data.seed 1 -> 7;"),
-                    HasSubstr("--resume.allow=model.heads,data.seed"), Not(HasSubstr("steps"))));
+  EXPECT_THAT(
+      refusal(changed),
+      AllOf(HasSubstr("model.rope_base 10000.0 -> 500.0, data.seed 1 -> 7;"),
+            HasSubstr("--resume.allow=model.rope_base,data.seed"), Not(HasSubstr("steps"))));
   changed.resume.allow = "data.seed";
   EXPECT_THAT(refusal(changed),
-              AllOf(HasSubstr("model.heads 4 -> 2;"), Not(HasSubstr("data.seed 1"))));
+              AllOf(HasSubstr("model.rope_base 10000.0 -> 500.0;"), Not(HasSubstr("data.seed 1"))));
 }
 
 TEST_F(ResumeTest, ValidationDataIsComparedWhereBothEvaluate) {
@@ -211,6 +215,43 @@ TEST_F(ResumeTest, ACheckpointThatDoesNotSayItsDataGoesByThePath) {
   RunConfig moved = config_;
   data_of(moved).path = "another/place";
   EXPECT_THAT(refusal(moved), HasSubstr("data.path 'data/python' -> 'another/place';"));
+}
+
+// A new run with ZeRO-3 sums over ranks first. One that continues a run keeps that run's order,
+// also at another stage, unless it is told to change it.
+TEST_F(ResumeTest, TheOrderOfGradientsIsTheRunsOwn) {
+  const auto order_at = [&](int64_t zero, GradientOrder asked) {
+    RunConfig config = config_;
+    config.parallel.zero = zero;
+    config.parallel.gradient_order = asked;
+    return find_resume_point(config, kData);
+  };
+  constexpr auto kMicrobatchFirst = GradientOrder::kMicrobatchFirst;
+  constexpr auto kRankFirst = GradientOrder::kRankFirst;
+  EXPECT_EQ(order_at(0, GradientOrder::kAuto).gradient_order, kMicrobatchFirst);
+  EXPECT_EQ(order_at(3, GradientOrder::kAuto).gradient_order, kRankFirst);
+
+  // Of a version without the key.
+  config_.parallel.gradient_order = GradientOrder::kAuto;
+  save(5);
+  EXPECT_EQ(order_at(3, GradientOrder::kAuto).gradient_order, kMicrobatchFirst);
+  config_.parallel.gradient_order = kRankFirst;
+  save(10);
+  const ResumePoint kept = order_at(0, GradientOrder::kAuto);
+  EXPECT_EQ(kept.gradient_order, kRankFirst);
+  EXPECT_THAT(kept.notes, Not(Contains(HasSubstr("gradient_order"))));
+  // Where the run can no longer have it.
+  RunConfig served = config_;
+  served.parallel.gradient_order = GradientOrder::kAuto;
+  served.parallel.servers = 1;
+  const ResumePoint given_up = find_resume_point(served, kData);
+  EXPECT_EQ(given_up.gradient_order, kMicrobatchFirst);
+  EXPECT_THAT(given_up.notes,
+              Contains(HasSubstr("parallel.gradient_order is microbatch-first from here on")));
+  const ResumePoint changed = order_at(0, kMicrobatchFirst);
+  EXPECT_EQ(changed.gradient_order, kMicrobatchFirst);
+  EXPECT_THAT(changed.notes, Contains(HasSubstr("parallel.gradient_order 'rank-first' -> "
+                                                "'microbatch-first'")));
 }
 
 TEST_F(ResumeTest, ANewRunHasNoCheckpoint) {

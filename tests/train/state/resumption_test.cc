@@ -1,4 +1,4 @@
-#include "trireme/train/state/resumption.h"
+#include "trireme/train/state/resume.h"
 
 #include <filesystem>
 #include <fstream>

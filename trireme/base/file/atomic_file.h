@@ -6,27 +6,44 @@
 
 #include "trireme/base/file/file.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 
-// Not thread safe. It is written to "<path>.tmp"; without commit() the destructor removes that.
+// Not thread safe. It is written to a new file ".<name>.<8 random digits>.tmp" beside its own name,
+// never through a link. Any number of processes may write one name at a time: the last commit()
+// stays. Without commit() the destructor removes the temporary file. A killed process leaves it;
+// the next AtomicFile with this name removes it.
 class AtomicFile {
  public:
   // Throws: Error with path and reason; when a folder, a device or a pipe has that name
   explicit AtomicFile(const std::filesystem::path& path);
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-  ~AtomicFile();
 
   // Throws: Error when the disk is full
   void write(std::string_view bytes) { file_.write(bytes); }
-  // Syncs and renames it: the file and its name are on the disk when the call returns.
+  // Brings the content to the disk. Only commit() may follow.
+  // Throws: Error with path and reason
+  void complete();
+  // Completes and renames it: the file and its name are on the disk when the call returns.
   // Throws: Error with path and reason
   void commit();
 
+  // Where its content is until commit().
+  const std::filesystem::path& temporary() const { return temporary_.path; }
+
  private:
-  std::filesystem::path path_, temporary_;
+  // Makes a file that no other process has. Its lock tells those that clean up that it is in use.
+  struct Temporary {
+    explicit Temporary(const std::filesystem::path& target);
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+    ~Temporary();
+    std::filesystem::path path{};
+    Descriptor lock{};
+  };
+
+  std::filesystem::path path_;
+  Temporary temporary_;
   OutputFile file_;
-  bool is_committed_ = false;
+  bool is_complete_ = false;
 };
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

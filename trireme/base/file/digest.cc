@@ -5,7 +5,7 @@
 
 #include "trireme/base/file/xxh3.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 
 Digest digest_of(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
@@ -31,4 +31,4 @@ std::optional<Digest> parse_digest(std::string_view text) {
   return digest;
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

@@ -1,6 +1,6 @@
 // A 128-bit hash (XXH3) that stands for a block of bytes. It finds damage, and two blocks with the
 // same digest are taken for the same bytes: by chance, two of 10^15 blocks share one with a
-// probability of 10^-9. It is no protection against someone who makes such blocks on purpose.
+// probability of 10^-9. It does not protect against someone who makes such blocks on purpose.
 #pragma once
 
 #include <compare>
@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::inline internal {
+namespace trireme {
 
 struct Digest {
   uint64_t high = 0;
@@ -27,4 +27,4 @@ Digest digest_of(std::span<const Digest> digests);
 std::string to_text(const Digest& digest);
 std::optional<Digest> parse_digest(std::string_view text);
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

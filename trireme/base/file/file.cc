@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,6 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/atomic_file.h"
 #include "trireme/base/file/xxh3.h"
 
 namespace trireme {
@@ -26,25 +27,14 @@ namespace {
 }
 
 // Throws unless it is a regular file.
-void check_regular(const struct stat& status, std::string_view what,
-                   const std::filesystem::path& path) {
+void check_regular(int fd, std::string_view what, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail(what, path);
   if (S_ISREG(status.st_mode)) return;
   errno = EISDIR;
   if (S_ISDIR(status.st_mode)) fail(what, path);
   const char* kind = S_ISFIFO(status.st_mode) ? "a pipe" : "a device";
   throw Error(concat(what, " ", path.string(), ": it is ", kind, "; expected a regular file"));
-}
-void check_regular(int fd, std::string_view what, const std::filesystem::path& path) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) fail(what, path);
-  check_regular(status, what, path);
-}
-
-// The new file would take the place of a device.
-std::filesystem::path check_replaceable(std::filesystem::path path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) check_regular(status, "cannot write", path);
-  return path;
 }
 
 void check_size(uint64_t num_bytes, const std::filesystem::path& path, uint64_t max_bytes) {
@@ -174,27 +164,6 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
   return text;
 }
 
-AtomicFile::AtomicFile(const std::filesystem::path& path)
-    : path_(check_replaceable(path)), temporary_(path.string() + ".tmp"), file_(temporary_) {}
-
-AtomicFile::~AtomicFile() {
-  if (!is_committed_) ::unlink(temporary_.c_str());
-}
-
-void AtomicFile::commit() {
-  file_.sync();
-  file_.close();
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot rename to", path_);
-  is_committed_ = true;
-  sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
-}
-
-void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  AtomicFile file(path);
-  file.write(content);
-  file.commit();
-}
-
 int reserve_space(int fd, int64_t offset, int64_t num_bytes) {
   int code = 0;
   do {
@@ -211,8 +180,12 @@ void make_folders(const std::filesystem::path& folder) {
   const std::filesystem::path parent = path.parent_path();
   std::error_code ignored;
   if (!std::filesystem::is_directory(parent, ignored)) make_folders(parent);
-  if (::mkdir(path.c_str(), 0777) != 0 && !std::filesystem::is_directory(path, ignored)) {
-    fail("cannot make the folder", path);
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    const int code = errno;  // the next call sets another one
+    if (!std::filesystem::is_directory(path, ignored)) {
+      errno = code;
+      fail("cannot make the folder", path);
+    }
   }
   // The parent may contain new names although this user may not open it.
   if (::access(parent.c_str(), R_OK) == 0) sync_folder(parent);
@@ -240,6 +213,33 @@ std::string checksum(const InputFile& file) {
     XXH3_64bits_update(state.get(), piece.data(), piece.size());
   }
   return digits_of(XXH3_64bits_digest(state.get()));
+}
+
+namespace {
+
+FileIdentity identity_in(const struct stat& status) { return {status.st_dev, status.st_ino}; }
+
+}  // namespace
+
+std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return identity_in(status);
+}
+
+std::optional<FileIdentity> identity_of(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return std::nullopt;
+  return identity_in(status);
+}
+
+std::filesystem::path place_of(int descriptor) {
+  std::error_code failure;
+  const std::filesystem::path path =
+      std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), failure);
+  // The kernel appends " (deleted)" to the old path.
+  const bool is_there = !failure && identity_of(path) == identity_of(descriptor);
+  return is_there ? path : std::filesystem::path();
 }
 
 }  // namespace trireme

@@ -5,14 +5,42 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "trireme/base/file/descriptor.h"
+#include <unistd.h>
 
 namespace trireme {
 
+// An owned file descriptor.
+// The destructor closes it. A negative descriptor means none.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  // The caller closes it.
+  int release() { return std::exchange(fd_, -1); }
+  // Returns what ::close() returns, because writes that the kernel delayed may fail here. Returns 0
+  // when there is none.
+  int close() { return is_open() ? ::close(release()) : 0; }
+
+ private:
+  int fd_;
+};
+
+// File access. Files are written completely or not at all, and are on the disk when the call
+// returns.
 // A regular file opened for writing. The destructor closes it. A new file gets the permissions that
 // the umask leaves. Every failure throws Error with the path and the reason.
 class OutputFile {
@@ -104,5 +132,21 @@ std::string checksum(std::span<const std::byte> bytes);
 // The checksum of a whole file, read in pieces.
 // Throws: as InputFile::read()
 std::string checksum(const InputFile& file);
+
+// Identifies the file or folder at a path, to find out whether it was moved, removed or replaced.
+
+// Unique among files and folders as long as someone keeps this one open.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
+// Follows links. Costs one stat. Empty when nothing is found there.
+std::optional<FileIdentity> identity_of(const std::filesystem::path& path);
+
+// The identity of an open descriptor, and its current absolute path; empty when it was removed.
+std::optional<FileIdentity> identity_of(int descriptor);
+std::filesystem::path place_of(int descriptor);
 
 }  // namespace trireme

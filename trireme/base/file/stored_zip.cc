@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "zip is little-endian");
@@ -105,7 +105,7 @@ std::string StoredZip::bytes(uint64_t offset, uint64_t size) const {
   return bytes;
 }
 
-// Those writers leave no comment behind the end record, so it is the last.
+// These writers put no comment after the end record, so it comes last.
 StoredZip::Directory StoredZip::find_directory() const {
   if (size_ < kEndBytes)
     fail("an archive of ", size_, " bytes; expected at least ", kEndBytes,
@@ -203,4 +203,4 @@ std::string StoredZip::read(const std::string& name, uint64_t max_bytes) const {
   return bytes(entry.offset - begin_, entry.size);
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

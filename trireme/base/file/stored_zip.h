@@ -1,7 +1,7 @@
-// The entries of a zip archive without compression, as torch.save and numpy.savez write it. Its
-// directory is checked whole before any entry is used: entries lie within the archive and do not
-// overlap. Checksums of entries are not compared: torch.load does not either, and torch.save may
-// omit them.
+// The entries of an uncompressed zip archive, as torch.save and numpy.savez write it. Its directory
+// is checked whole before any entry is used: entries lie within the archive and do not overlap. The
+// entries' checksums are not verified: torch.save may omit them, and torch.load does not verify
+// them either.
 // Source: PKWARE's APPNOTE.TXT 6.3.10
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #include "trireme/base/file/file.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 
 // Thread safety: const methods may be called from any thread.
 class StoredZip {
@@ -62,4 +62,4 @@ class StoredZip {
   std::map<std::string, Entry> entries_;
 };
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

@@ -1,12 +1,19 @@
-// Reads and writes of a file that proceed while the caller computes.
+// Reads and writes of a file that proceed while the caller computes: by the kernel through Linux's
+// io_uring, so that none of our threads wait, or by two threads.
 #pragma once
 
+#include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 
-namespace trireme::inline internal {
+namespace trireme {
 
 enum class IoKind { kRead, kWrite };
 
@@ -64,4 +71,40 @@ std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring = true
 // Throws the Error of a request that failed with `code` at `offset`.
 [[noreturn]] void throw_io_error(const IoFile& file, IoKind kind, uint64_t offset, int code);
 
-}  // namespace trireme::inline internal
+// AsyncIo with two threads that call pread and pwrite. Works on every file and kernel.
+class ThreadIo : public AsyncIo {
+ public:
+  explicit ThreadIo(IoFile file);
+  ~ThreadIo() override;
+
+  Ticket start(const IoRequest& request) override;
+  void wait(Ticket ticket) override;
+  std::string name() const override { return "threads"; }
+
+ private:
+  struct Outcome {
+    bool is_done = false;
+    int code = 0;         // errno; 0: success
+    uint64_t offset = 0;  // where it failed
+    IoKind kind = IoKind::kRead;
+  };
+
+  void work();
+  Outcome transfer(const IoRequest& request) const;
+
+  const IoFile file_;
+  std::mutex mutex_;
+  std::condition_variable wanted_, finished_;
+  std::deque<std::pair<Ticket, IoRequest>> queue_;
+  std::map<Ticket, Outcome> outcomes_;
+  Ticket next_ = 0;
+  bool is_stopping_ = false;
+  std::array<std::thread, 2> threads_;  // one reads ahead while the other writes back
+};
+
+// Null if this program was built without liburing, or if the kernel is older than 5.6 or refuses,
+// as it often does in containers.
+// num_requests: how many will be in flight at once, at most
+std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file, unsigned num_requests = kUsualRequests);
+
+}  // namespace trireme

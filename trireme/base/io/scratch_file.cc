@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,4 +79,4 @@ void ScratchFile::grow(uint64_t num_bytes) {
   num_bytes_ += num_bytes;
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <string>
 
-#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
 #include "trireme/base/io/async_io.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 
 // For errors, and how the file is read.
 struct ScratchUse {
@@ -38,4 +38,4 @@ class ScratchFile {
   IoFile io_;
 };
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

@@ -9,7 +9,7 @@
 
 #include "trireme/base/machine/multiversion.h"
 
-namespace trireme::inline internal {
+namespace trireme {
 
 inline constexpr int kLanes = 32;
 
@@ -64,4 +64,4 @@ TRIREME_INLINE float fast_exp(float x) {
   return p * std::bit_cast<float>((exponent + 127) << 23);
 }
 
-}  // namespace trireme::inline internal
+}  // namespace trireme

@@ -12,9 +12,10 @@
 #include <zstd.h>
 #endif
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
 
+// A codec's name stands in every manifest and must not change.
 constexpr std::array<std::pair<Codec, std::string_view>, 3> kNames{
     {{Codec::kRaw, "raw"}, {Codec::kZstd, "zstd"}, {Codec::kZstdPlanes, "zstd-planes"}}};
 
@@ -34,12 +35,15 @@ void join_planes(std::span<const std::byte> in, size_t width, std::span<std::byt
 
 #ifdef TRIREME_HAVE_ZSTD
 
+// zstd's fastest ordinary level.
 constexpr int kLevel = 1;
+// Enough to tell which form is smaller, at a fraction of the cost of trying both.
 constexpr size_t kSampleBytes = 64 << 10;
 
 std::vector<std::byte> zstd(std::span<const std::byte> bytes) {
   std::vector<std::byte> out(ZSTD_compressBound(bytes.size()));
   const size_t size = ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), kLevel);
+  // The bound above is zstd's own, so an error can only be a bug.
   TRIREME_ASSERT(ZSTD_isError(size) == 0, "zstd: ", ZSTD_getErrorName(size));
   out.resize(size);
   return out;
@@ -84,11 +88,13 @@ bool has_zstd() { return true; }
 
 Encoded compress(std::span<const std::byte> bytes, size_t bytes_per_element) {
   const size_t width = bytes_per_element;
+  // Whole elements, or the planes would be those of halves.
   const size_t sample_bytes = std::min(bytes.size(), kSampleBytes) / width * width;
   const auto sample = bytes.first(sample_bytes);
   const bool splits = width > 1 && zstd(planes_of(sample, width)).size() < zstd(sample).size();
   Encoded encoded{splits ? Codec::kZstdPlanes : Codec::kZstd,
                   zstd(splits ? std::span<const std::byte>(planes_of(bytes, width)) : bytes)};
+  // Less than a thirty-second is not worth unpacking at each load.
   if (encoded.bytes.size() >= bytes.size() - bytes.size() / 32) return {};
   return encoded;
 }
@@ -109,14 +115,16 @@ bool decode(Codec codec, std::span<const std::byte> stored, size_t bytes_per_ele
             std::span<std::byte> out) {
   if (codec == Codec::kZstd) return unzstd(stored, out);
   if (codec == Codec::kZstdPlanes) {
+    // Planes need whole elements. A size that does not divide comes from a damaged or foreign file.
     std::vector<std::byte> planes(out.size());
     if (out.size() % bytes_per_element != 0 || !unzstd(stored, planes)) return false;
     join_planes(planes, bytes_per_element, out);
     return true;
   }
   if (stored.size() != out.size()) return false;
+  // memcpy may not be given null pointers, which an empty span has.
   if (!out.empty()) std::memcpy(out.data(), stored.data(), out.size());
   return true;
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -1,5 +1,5 @@
-// How a chunk's bytes are stored: as they are, or compressed by zstd, which needs the library at
-// build time. Decoding trusts nothing: the result has the expected size or it fails.
+// Coding of a chunk's bytes: stored raw, or compressed by zstd, which needs the library at build
+// time. Decoding does not trust its input: the result has the expected size, or decoding fails.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,6 @@
 namespace trireme::checkpoint {
 
 enum class Compression { kNone, kZstd };
-
-inline namespace internal {
 
 enum class Codec {
   kRaw,
@@ -43,6 +41,4 @@ Encoded compress(std::span<const std::byte> bytes, size_t bytes_per_element);
 // Throws: ConfigError when `codec` needs zstd and this program was built without
 bool decode(Codec codec, std::span<const std::byte> stored, size_t bytes_per_element,
             std::span<std::byte> out);
-
-}  // namespace internal
 }  // namespace trireme::checkpoint

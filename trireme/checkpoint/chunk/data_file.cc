@@ -11,9 +11,16 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/round_up.h"
+#include "trireme/base/numbers.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// Two buffers take turns: while the disk writes one, the caller fills the other, and append() waits
+// only when both are full. With O_DIRECT each write must begin and end at a multiple of
+// kIoAlignment, so the last one is filled up with zeros and finish() cuts the file to its length.
+// The head is written last, since it has the digests of what follows it; until then the file begins
+// with zeros, and no reader takes it for a safetensors file.
+
 namespace {
 
 [[noreturn]] void fail(const char* what, const std::filesystem::path& path, int code) {
@@ -36,6 +43,7 @@ DataFile::DataFile(const std::filesystem::path& path, uint64_t head_bytes,
   TRIREME_ASSERT(head_bytes >= kIoAlignment && head_bytes % kIoAlignment == 0, "a head of ",
                  head_bytes, " bytes");
   if (!file_.is_open()) fail("create", path_, errno);
+  // A full disk should be noticed before an hour of writing, not at its end.
   const uint64_t reserved = round_up(head_bytes + data_bytes.value_or(0), kIoAlignment);
   if (const int code = reserve_space(file_.get(), 0, static_cast<int64_t>(reserved)); code != 0)
     fail("write", path_, code);
@@ -49,6 +57,7 @@ DataFile::DataFile(const std::filesystem::path& path, uint64_t head_bytes,
 }
 
 void DataFile::wait_for(Buffer& buffer) {
+  // Reset first: a wait that throws must not be repeated by the next one.
   if (!buffer.ticket) return;
   const AsyncIo::Ticket ticket = *buffer.ticket;
   buffer.ticket.reset();
@@ -59,11 +68,13 @@ void DataFile::wait_for(Buffer& buffer) {
 void DataFile::start_write() {
   Buffer& buffer = buffers_[current_];
   const size_t length = round_up(buffer.used, kIoAlignment);
+  // Old bytes of the buffer would reach the disk. They are cut off, but not before a crash.
   std::memset(buffer.data.get() + buffer.used, 0, length - buffer.used);
   buffer.ticket = io_->start({IoKind::kWrite, head_bytes_ + written_, buffer.data.get(), length});
   written_ += buffer.used;
   buffer.used = 0;
   current_ = 1 - current_;
+  // Both buffers are on their way otherwise.
   wait_for(buffers_[current_]);
 }
 
@@ -94,12 +105,15 @@ void DataFile::finish(std::string_view head, bool fsync) {
     current_ = 1 - current_;
     wait_for(buffers_[current_]);
   }
+  // Errors of the last writes come here, before anything says that the file is whole.
   for (Buffer& buffer : buffers_) wait_for(buffer);
   // The last block was filled up, and more may have been reserved.
   if (::ftruncate(file_.get(), static_cast<off_t>(num_bytes())) != 0) fail("write", path_, errno);
+  // After the cut: the length is metadata that must be on the disk too.
   if (fsync && ::fsync(file_.get()) != 0) fail("write", path_, errno);
   io_.reset();
+  // Some file systems report a full disk only here.
   if (file_.close() != 0) fail("write", path_, errno);
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -13,10 +13,10 @@
 #include <span>
 #include <string_view>
 
-#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
 #include "trireme/base/io/async_io.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 // Not thread safe. Without finish() the file is incomplete. Throws: Error with path and reason.
 class DataFile {
@@ -59,4 +59,4 @@ class DataFile {
   std::unique_ptr<AsyncIo> io_;  // destroyed first: the kernel may still read the buffers
 };
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -8,18 +8,18 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/file/file.h"
-#include "trireme/checkpoint/exact_cover.h"
 #include "trireme/checkpoint/fail.h"
+#include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/foreign/torch_archive.h"
-#include "trireme/checkpoint/foreign/torch_names.h"
-#include "trireme/checkpoint/plain_name.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Bounds the table of files; a real folder has one or a few per rank.
 constexpr size_t kMaxFiles = size_t{1} << 20;
 // A pickle may share a list of chunks among tensors, so their number says little about their work.
 constexpr size_t kMaxChunks = size_t{8} << 20;
@@ -56,6 +56,8 @@ std::string read_metadata(const fs::path& path) {
 DcpSource::DcpSource(const fs::path& folder) : folder_(folder) {
   const fs::path path = folder / kDcpMetadata;
   const auto names = torch_names(
+      // Every global that such a pickle of PyTorch 2.13 names. Others are refused, and none is
+      // called.
       {kMetadataClass, kTensorClass, kBytesClass, kChunkClass, kPropertiesClass, kIndexClass,
        kFormatClass, kStorageClass, kPlaceClass, kSizeClass, "torch.serialization._get_layout",
        "collections.OrderedDict", "pathlib.PosixPath", "pathlib._local.PosixPath"});
@@ -76,6 +78,7 @@ DcpSource::Places DcpSource::read_places(const PickleValue& storage) {
   for (const auto& [index, info] : storage.members()) {
     require(index, kIndexClass);
     const auto offset = index.find_attribute("offset");
+    // Values that are not tensors have an index without an offset.
     if (!offset || offset->kind() == PickleKind::kNone) continue;  // not a tensor
     const std::string name = index.attribute("fqn").word();
     if (!places[name].emplace(read_size(*offset), read_place(info)).second)
@@ -91,6 +94,8 @@ DcpSource::Place DcpSource::read_place(const PickleValue& info) {
       transforms && transforms->kind() != PickleKind::kNone)
     transforms->fail("None: chunks that are compressed or transformed are not read");
   const size_t file = file_of(info.attribute("relative_path"));
+  // Against the size of the file itself: a place beyond its end is damage, and not memory to
+  // allocate.
   const auto bytes = static_cast<int64_t>(file_bytes_[file]);
   const int64_t offset = info.attribute("offset").integer(0, bytes);
   const int64_t size = info.attribute("length").integer(0, bytes - offset);
@@ -107,6 +112,7 @@ size_t DcpSource::file_of(const PickleValue& relative_path) {
   file_bytes_.push_back(size_of_file(path));
   files_.push_back(name);
   std::error_code code;
+  // A name without a slash may still be a link.
   if (fs::canonical(path, code).parent_path() != fs::canonical(folder_, code) || code)
     fail(path, "is a link that leads out of its folder; expected a file: copy it there");
   return found->second;
@@ -126,6 +132,8 @@ void DcpSource::read_tensor(const std::string& name, const PickleValue& metadata
     metadata.fail(concat("a tensor of at most 2^63 - 1 bytes, not ", shown_shape(tensor.shape)));
   auto chunks = read_chunks(metadata.attribute("chunks"), name, tensor, places);
   std::vector<mesh::Box> boxes;
+  // DCP does not promise that chunks fit together, and what no chunk covers would be memory that
+  // nobody wrote.
   for (const Chunk& chunk : chunks) boxes.push_back(chunk.box);
   if (const std::string error = cover_error(tensor.shape, boxes); !error.empty())
     fail(folder_ / kDcpMetadata, "tensor ", in_quotes(name), ": ", error);
@@ -141,11 +149,13 @@ std::vector<DcpSource::Chunk> DcpSource::read_chunks(const PickleValue& chunks,
   std::vector<Chunk> result;
   const auto places_of_name = places.find(name);
   for (const PickleValue& value : chunks.items()) {
+    // Counted over all tensors, not for each.
     if (++num_chunks_ > kMaxChunks) value.fail(concat("at most ", kMaxChunks, " chunks"));
     require(value, kChunkClass);
     Chunk chunk{.box = {.offset = read_size(value.attribute("offsets")),
                         .size = read_size(value.attribute("sizes"))}};
     // A rank without a part saves a chunk without elements.
+    // It has no bytes and no place.
     if (std::ranges::count(chunk.box.size, 0) > 0) continue;
     if (places_of_name == places.end() || !places_of_name->second.contains(chunk.box.offset))
       value.fail(concat("a chunk of ", in_quotes(name), " with a place, not one at ",
@@ -155,6 +165,7 @@ std::vector<DcpSource::Chunk> DcpSource::read_chunks(const PickleValue& chunks,
     if (!bytes || static_cast<uint64_t>(*bytes) > chunk.place.size)
       value.fail(concat("a chunk of at most the ", chunk.place.size, " bytes at its place, not ",
                         shown_shape(chunk.box.size)));
+    // A chunk may be listed again and again in a small pickle.
     if (result.size() == places_of_name->second.size())
       value.fail(concat("as many chunks of ", in_quotes(name), " as places"));
     result.push_back(std::move(chunk));
@@ -181,20 +192,29 @@ void DcpSource::check_overlap() const {
 at::Tensor DcpSource::read(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) fail(folder_ / kDcpMetadata, "there is no tensor ", in_quotes(name));
-  const SourceTensor& tensor = found->second;
-  const auto& chunks = chunks_.at(name);
-  if (chunks.size() == 1) return read_chunk(chunks[0], name, tensor.dtype);
-  at::Tensor whole = at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype));
-  for (const Chunk& chunk : chunks) {
-    at::Tensor part = whole;
-    for (size_t d = 0; d < chunk.box.size.size(); ++d)
-      part = part.narrow(static_cast<int64_t>(d), chunk.box.offset[d], chunk.box.size[d]);
-    part.copy_(read_chunk(chunk, name, tensor.dtype));
-  }
-  return whole;
+  const std::vector<int64_t>& shape = found->second.shape;
+  return read_box(name, {std::vector<int64_t>(shape.size(), 0), shape});
 }
 
-at::Tensor DcpSource::read_chunk(const Chunk& chunk, const std::string& name,
+at::Tensor DcpSource::read_box(const std::string& name, const mesh::Box& box) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) fail(folder_ / kDcpMetadata, "there is no tensor ", in_quotes(name));
+  const at::ScalarType dtype = found->second.dtype;
+  // Most boxes lie in one chunk, which then needs no copy.
+  at::Tensor whole{};  // allocated when several chunks meet the box
+  for (const Chunk& chunk : chunks_.at(name)) {
+    mesh::Box part = mesh::intersect(chunk.box, box);
+    if (part.numel() == 0) continue;
+    if (part == box) return read_chunk(chunk, part, name, dtype);
+    if (!whole.defined()) whole = at::empty(box.size, at::TensorOptions().dtype(dtype));
+    const at::Tensor values = read_chunk(chunk, part, name, dtype);
+    for (size_t d = 0; d < part.offset.size(); ++d) part.offset[d] -= box.offset[d];
+    view_box(whole, part).copy_(values);
+  }
+  return whole.defined() ? whole : at::empty(box.size, at::TensorOptions().dtype(dtype));
+}
+
+at::Tensor DcpSource::read_chunk(const Chunk& chunk, const mesh::Box& box, const std::string& name,
                                  at::ScalarType dtype) const {
   const fs::path path = folder_ / files_[chunk.place.file];
   const TorchArchive archive(std::make_shared<const InputFile>(path), chunk.place.offset,
@@ -207,7 +227,9 @@ at::Tensor DcpSource::read_chunk(const Chunk& chunk, const std::string& name,
              : "no tensor",
          "; expected ", c10::toString(dtype), " ", shown_shape(chunk.box.size), " of ",
          in_quotes(name), ": damaged");
-  return archive.read(*stored);
+  mesh::Box inside = box;
+  for (size_t d = 0; d < inside.offset.size(); ++d) inside.offset[d] -= chunk.box.offset[d];
+  return archive.read(TorchArchive::part_of(*stored, inside));
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -1,6 +1,6 @@
 // A folder of torch.distributed.checkpoint (DCP), as FSDP2 and torchtitan save it: a pickle
 // ".metadata" of all tensors, their chunks and places, and "__0_0.distcp" files of chunks, each an
-// archive of torch.save. Names are those in the file. Values that are no tensors are left out.
+// archive of torch.save. Names are those in the file. Values that are not tensors are left out.
 // Source: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.13
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 class DcpSource : public TensorSource {
  public:
@@ -20,8 +20,9 @@ class DcpSource : public TensorSource {
   explicit DcpSource(const std::filesystem::path& folder);
 
   const std::map<std::string, SourceTensor>& tensors() const override { return tensors_; }
-  // Memory: the tensor and its largest chunk.
   at::Tensor read(const std::string& name) const override;
+  // Memory: the part, and what lies in it of its largest chunk.
+  at::Tensor read_box(const std::string& name, const mesh::Box& box) const override;
   std::string kind() const override { return "a distributed checkpoint of PyTorch"; }
 
  private:
@@ -43,7 +44,9 @@ class DcpSource : public TensorSource {
   std::vector<Chunk> read_chunks(const PickleValue& chunks, const std::string& name,
                                  const SourceTensor& tensor, const Places& places);
   void check_overlap() const;
-  at::Tensor read_chunk(const Chunk& chunk, const std::string& name, at::ScalarType dtype) const;
+  // `box` lies in the chunk's.
+  at::Tensor read_chunk(const Chunk& chunk, const mesh::Box& box, const std::string& name,
+                        at::ScalarType dtype) const;
 
   std::filesystem::path folder_;
   std::vector<std::string> files_;
@@ -54,4 +57,4 @@ class DcpSource : public TensorSource {
   size_t num_chunks_ = 0;                             // with those that have none
 };
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

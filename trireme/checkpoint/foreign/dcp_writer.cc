@@ -11,17 +11,18 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/new_folder.h"
-#include "trireme/base/shown.h"
-#include "trireme/base/utf8.h"
-#include "trireme/checkpoint/exact_cover.h"
+#include "trireme/base/file/folder.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/fail.h"
-#include "trireme/checkpoint/foreign/pickler.h"
-#include "trireme/checkpoint/foreign/torch_names.h"
+#include "trireme/checkpoint/foreign/pickle.h"
+#include "trireme/checkpoint/foreign/torch_archive.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 
 namespace trireme::checkpoint {
 namespace {
 
+// In the caller's order: it reads slices of large tensors and needs them so.
 using NamedTensors = std::vector<std::pair<std::string, SourceTensor>>;
 
 constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
@@ -29,12 +30,13 @@ constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
 // A dtype or storage without its "torch.".
 std::string_view short_name(std::string_view name) { return name.substr(sizeof("torch.") - 1); }
 
-// What _rebuild_tensor_v2 or, for dtypes without a storage of their own, _v3 is called with.
+// The arguments of _rebuild_tensor_v2, or of _v3 for dtypes without a storage type.
 std::string pickle_tensor(const SourceTensor& tensor, uint64_t num_bytes) {
   const TorchName& known = *find_torch_name(tensor.dtype);
   const bool is_typed = !known.storage.empty();
   const uint64_t item_size = is_typed ? c10::elementSize(tensor.dtype) : 1;
   std::vector<int64_t> strides(tensor.shape.size(), 1);
+  // As PyTorch computes them: a length of 0 counts as 1.
   for (size_t d = strides.size(); d-- > 1;)
     strides[d - 1] = strides[d] * std::max<int64_t>(tensor.shape[d], 1);
   Pickler pickler;
@@ -62,6 +64,7 @@ class Sink {
     try {
       if (!error_) file_.write(data, num_bytes);
     } catch (...) {
+      // Goes on after an error, since its caller cannot stop; finish() throws.
       error_ = std::current_exception();
     }
     num_bytes_ += num_bytes;
@@ -88,6 +91,7 @@ uint64_t append_archive(OutputFile& file, const at::Tensor& tensor, const Source
   writer.writeRecord("data.pkl", pickle.data(), pickle.size());
   writer.writeRecord("byteorder", kOrder.data(), kOrder.size());
   // Not null for a tensor without elements either.
+  // The archive's writer asserts on null.
   const void* data = tensor.nbytes() == 0 ? kOrder.data() : tensor.const_data_ptr();
   writer.writeRecord("data/0", data, tensor.nbytes());
   writer.writeEndOfFile();
@@ -113,55 +117,61 @@ void add_properties(Pickler& pickler, at::ScalarType dtype) {
   pickler.boolean(false).tuple().set_state();  // pin_memory
 }
 
-void add_tensor(Pickler& pickler, const SourceTensor& tensor) {
-  const std::vector<int64_t> zeros(tensor.shape.size(), 0);
+// A part of a tensor, and where its archive is.
+struct WrittenChunk {
+  mesh::Box box{};
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+using WrittenChunks = std::vector<std::vector<WrittenChunk>>;  // of each tensor
+
+void add_tensor(Pickler& pickler, const SourceTensor& tensor,
+                const std::vector<WrittenChunk>& chunks) {
   add_object(pickler, kModule, "TensorStorageMetadata").empty_dict().mark();
   pickler.text("properties");
   add_properties(pickler, tensor.dtype);
   pickler.text("size");
   add_size(pickler, tensor.shape);
   pickler.text("chunks").empty_list();
-  add_object(pickler, kModule, "ChunkStorageMetadata").empty_dict().mark();
-  pickler.text("offsets");
-  add_size(pickler, zeros);
-  pickler.text("sizes");
-  add_size(pickler, tensor.shape);
-  pickler.set_items().set_state().append().set_items().set_state();
+  for (const WrittenChunk& chunk : chunks) {
+    add_object(pickler, kModule, "ChunkStorageMetadata").empty_dict().mark();
+    pickler.text("offsets");
+    add_size(pickler, chunk.box.offset);
+    pickler.text("sizes");
+    add_size(pickler, chunk.box.size);
+    pickler.set_items().set_state().append();
+  }
+  pickler.set_items().set_state();
 }
 
-struct Extent {
-  uint64_t offset = 0;
-  uint64_t size = 0;
-};
-
-// The key and the value of a tensor's place.
-void add_place(Pickler& pickler, const std::string& name, const SourceTensor& tensor,
-               const Extent& extent) {
-  const std::vector<int64_t> zeros(tensor.shape.size(), 0);
+// The key and the value of the place of a tensor's chunk number `index`.
+void add_place(Pickler& pickler, const std::string& name, const WrittenChunk& chunk, size_t index) {
   add_object(pickler, kModule, "MetadataIndex").empty_dict().mark();
   pickler.text("fqn").text(name).text("offset");
-  add_size(pickler, zeros);
-  pickler.text("index").integer(0).set_items().set_state();
+  add_size(pickler, chunk.box.offset);
+  pickler.text("index").integer(static_cast<int64_t>(index)).set_items().set_state();
   add_object(pickler, "torch.distributed.checkpoint.filesystem", "_StorageInfo").empty_dict();
   pickler.mark().text("relative_path").text(kDcpFile).text("offset");
-  pickler.integer(static_cast<int64_t>(extent.offset)).text("length");
-  pickler.integer(static_cast<int64_t>(extent.size)).set_items().set_state();
+  pickler.integer(static_cast<int64_t>(chunk.offset)).text("length");
+  pickler.integer(static_cast<int64_t>(chunk.size)).set_items().set_state();
 }
 
-std::string pickle_metadata(const NamedTensors& tensors, const std::vector<Extent>& extents) {
+std::string pickle_metadata(const NamedTensors& tensors, const WrittenChunks& chunks) {
   Pickler pickler;
   add_object(pickler, kModule, "Metadata").empty_dict().mark();
   pickler.text("state_dict_metadata").empty_dict().mark();
-  for (const auto& [name, tensor] : tensors) {
-    pickler.text(name);
-    add_tensor(pickler, tensor);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    pickler.text(tensors[i].first);
+    add_tensor(pickler, tensors[i].second, chunks[i]);
   }
   // The path of each name in nested dicts: here none is nested.
   pickler.set_items().text("planner_data").empty_dict().mark();
   for (const auto& [name, tensor] : tensors) pickler.text(name).mark().text(name).tuple();
   pickler.set_items().text("storage_data").empty_dict().mark();
-  for (size_t i = 0; i < tensors.size(); ++i)
-    add_place(pickler, tensors[i].first, tensors[i].second, extents[i]);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (size_t k = 0; k < chunks[i].size(); ++k)
+      add_place(pickler, tensors[i].first, chunks[i][k], k);
+  }
   pickler.set_items().text("storage_meta");
   add_object(pickler, kModule, "StorageMeta").empty_dict().mark();
   pickler.text("checkpoint_id").none().text("save_id").none().text("load_id").none();
@@ -185,25 +195,34 @@ void check_tensors(const std::filesystem::path& folder, const NamedTensors& tens
 
 }  // namespace
 
-void write_dcp(const std::filesystem::path& folder, const NamedTensors& tensors,
-               const std::function<at::Tensor(const std::string& name)>& read) {
+void write_dcp(
+    const std::filesystem::path& folder, const NamedTensors& tensors,
+    const std::function<at::Tensor(const std::string& name, const mesh::Box& part)>& read,
+    uint64_t most_chunk_bytes) {
   check_tensors(folder, tensors);
   NewFolder target(folder);
   OutputFile file(target.path() / kDcpFile);
-  std::vector<Extent> extents;
+  WrittenChunks chunks;
   uint64_t offset = 0;
   for (const auto& [name, info] : tensors) {
-    const at::Tensor tensor = read(name).detach().cpu().contiguous();
-    TRIREME_ASSERT(
-        tensor.scalar_type() == info.dtype && tensor.sizes() == at::IntArrayRef(info.shape), "\"",
-        name, "\" was announced with another dtype or shape");
-    const uint64_t size = append_archive(file, tensor, info);
-    extents.push_back({offset, size});
-    offset += size;
+    const TensorParts parts(info.shape, c10::elementSize(info.dtype), most_chunk_bytes);
+    std::vector<WrittenChunk>& own = chunks.emplace_back();
+    for (int64_t i = 0; i < parts.size(); ++i) {
+      const mesh::Box part = parts.at(i);
+      const at::Tensor values = read(name, part).detach().cpu().contiguous();
+      TRIREME_ASSERT(
+          values.scalar_type() == info.dtype && values.sizes() == at::IntArrayRef(part.size), "\"",
+          name, "\" was announced with another dtype or shape");
+      const uint64_t size = append_archive(file, values, {.dtype = info.dtype, .shape = part.size});
+      own.push_back({part, offset, size});
+      offset += size;
+    }
   }
+  // The data first: the metadata says that they are there.
   file.sync();
   file.close();
-  write_file_atomically(target.path() / kDcpMetadata, pickle_metadata(tensors, extents));
+  write_file_atomically(target.path() / kDcpMetadata, pickle_metadata(tensors, chunks));
+  // Only now the folder gets its name.
   target.commit();
 }
 

@@ -1,13 +1,17 @@
 #include "trireme/checkpoint/foreign/pickle.h"
 
+#include <bit>
+#include <limits>
+
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
-#include "trireme/base/utf8.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/words.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
 
+// A record of PyTorch has a handful. The bound keeps a search through them short.
 constexpr size_t kMaxArguments = 64;
 constexpr size_t kMaxAttributes = 64;
 
@@ -53,6 +57,7 @@ std::vector<PickleValue> PickleValue::items(size_t count) const {
 }
 
 std::vector<int64_t> PickleValue::integers(size_t max_count, int64_t minimum) const {
+  // Before the vector grows.
   if (node().items.size() > max_count) fail(concat("at most ", max_count, " integers"));
   std::vector<int64_t> integers;
   for (const PickleValue& item : items()) integers.push_back(item.integer(minimum));
@@ -62,6 +67,7 @@ std::vector<int64_t> PickleValue::integers(size_t max_count, int64_t minimum) co
 std::vector<std::pair<PickleValue, PickleValue>> PickleValue::members() const {
   const auto& entries = indices(PickleKind::kDict);
   std::vector<std::pair<PickleValue, PickleValue>> members;
+  // Two at a time. The interpreter refuses a dict with an odd number of items.
   for (size_t i = 0; i < entries.size(); i += 2)
     members.emplace_back(at(entries[i]), at(entries[i + 1]));
   return members;
@@ -88,6 +94,7 @@ std::optional<PickleValue> PickleValue::state() const {
 
 std::optional<PickleValue> PickleValue::find_attribute(std::string_view name) const {
   const auto attributes = state();
+  // A linear search is repeated for each attribute; a large dict would make it quadratic.
   if (!attributes || attributes->node().items.size() > 2 * kMaxAttributes)
     fail(concat("an object with 1 to ", kMaxAttributes, " attributes"));
   for (const auto& [key, value] : attributes->members()) {
@@ -113,4 +120,35 @@ void PickleValue::fail(std::string_view expected) const {
       concat(pickle_->source_, ": byte ", node().offset, ": ", found, "; expected ", expected));
 }
 
-}  // namespace trireme::checkpoint::inline internal
+static_assert(std::endian::native == std::endian::little, "pickles are little-endian");
+
+Pickler& Pickler::integer(int64_t value) {
+  // The shortest form, as Python's own pickler does.
+  if (value >= 0 && value <= std::numeric_limits<uint8_t>::max())
+    return code('K').number(static_cast<uint8_t>(value));
+  if (value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max())
+    return code('J').number(static_cast<int32_t>(value));
+  return code('\x8a').number(static_cast<uint8_t>(sizeof(value))).number(value);
+}
+
+Pickler& Pickler::text(std::string_view value) {
+  TRIREME_ASSERT(value.size() <= std::numeric_limits<uint32_t>::max(), "a text of ", value.size(),
+                 " bytes");
+  code('X').number(static_cast<uint32_t>(value.size()));
+  bytes_ += value;
+  return *this;
+}
+
+Pickler& Pickler::integers(std::span<const int64_t> values) {
+  mark();
+  for (const int64_t value : values) integer(value);
+  return tuple();
+}
+
+Pickler& Pickler::global(std::string_view module, std::string_view name) {
+  code('c');
+  bytes_.append(module).append("\n").append(name).append("\n");
+  return *this;
+}
+
+}  // namespace trireme::checkpoint

@@ -10,8 +10,7 @@
 #include "trireme/checkpoint/fail.h"
 #include "trireme/checkpoint/foreign/dcp_source.h"
 #include "trireme/checkpoint/foreign/safetensors_source.h"
-#include "trireme/checkpoint/foreign/sharded_source.h"
-#include "trireme/checkpoint/foreign/state_dict_source.h"
+#include "trireme/checkpoint/foreign/torch_archive.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
@@ -33,17 +32,19 @@ Source open_state_dict(const fs::path& path) { return std::make_unique<StateDict
 Source open_file(const fs::path& path) {
   size_of_file(path);  // a CheckpointError when there is none
   const InputFile file(path);
+  // A shorter file leaves zeros behind, which match none of the forms.
   std::array<char, 16> begin{};
   file.read(0, std::as_writable_bytes(
                    std::span(begin).first(std::min<uint64_t>(begin.size(), file.num_bytes()))));
   const std::string_view text(begin.data(), begin.size());
   if (text.starts_with(kZip)) return open_state_dict(path);
+  // The older form begins like any pickle. Only its first number tells it.
   if (text.starts_with(kLegacy))
     fail(path,
          "is in the form of torch.save before PyTorch 1.6, which is not read: convert it in Python "
          "with torch.save(torch.load(path, weights_only=True), path)");
   if (text[kBraceAt] == '{') return open_safetensors(path);
-  fail(path, "is no file of tensors; expected a safetensors file or one of torch.save");
+  fail(path, "is not a file of tensors; expected a safetensors file or one of torch.save");
 }
 
 Source open_file_shards(const fs::path& path) {
@@ -70,6 +71,7 @@ Source open_folder(const fs::path& folder) {
   std::string looked_for;
   for (const Form& form : kForms) {
     const fs::path path = folder / form.file;
+    // Not exists(): that is false as well for what this user may not look at.
     std::error_code ignored;
     // One that cannot be looked at is opened, which fails with the reason.
     if (fs::status(path, ignored).type() != fs::file_type::not_found) return form.open(path);
@@ -79,6 +81,10 @@ Source open_folder(const fs::path& folder) {
 }
 
 }  // namespace
+
+at::Tensor TensorSource::read_box(const std::string& name, const mesh::Box& box) const {
+  return view_box(read(name), box).contiguous();
+}
 
 Source open_tensors(const fs::path& path) {
   std::error_code ignored;

@@ -12,6 +12,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/mesh/layout.h"
+
 namespace trireme::checkpoint {
 
 struct SourceTensor {
@@ -30,13 +32,28 @@ class TensorSource {
   // Throws: CheckpointError with the path when there is no such tensor or its bytes are damaged
   virtual at::Tensor read(const std::string& name) const = 0;
 
-  // What was opened, for messages: "a Hugging Face folder".
+  // The kind of source, for messages: "a Hugging Face folder".
   virtual std::string kind() const = 0;
+
+  // The part of the tensor that lies in `box`, contiguous, on the CPU. Memory: this part, but a
+  // form that does not override it reads the whole tensor.
+  // Throws: as read()
+  virtual at::Tensor read_box(const std::string& name, const mesh::Box& box) const;
 };
 
 // Opens what lies at `path`, by content and not by name.
 // Throws: CheckpointError naming what was looked for when it is none of the forms above, or when
 //         it is damaged; Error when this process may not read it
 std::unique_ptr<TensorSource> open_tensors(const std::filesystem::path& path);
+
+// A box of a tensor, in the tensor's own memory.
+
+// Shapes: `whole` contains the box -> box.size
+inline at::Tensor view_box(const at::Tensor& whole, const mesh::Box& box) {
+  at::Tensor part = whole;
+  for (size_t d = 0; d < box.size.size(); ++d)
+    part = part.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+  return part;
+}
 
 }  // namespace trireme::checkpoint

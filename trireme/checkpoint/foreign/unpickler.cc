@@ -6,9 +6,19 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// A pickle is a program for a stack machine, and Python's own interpreter runs whatever it calls.
+// This one only builds nodes. Calls and objects become records of a name and arguments, and a name
+// must be in the reader's list. Work and memory are bounded by the file: every instruction takes at
+// least a byte and pushes at most one node, and no instruction copies a node, only its index. So a
+// value may be shared, and a file of a few bytes can describe a tree of any size; whoever follows
+// the nodes has to count (pickle.h). Indices and not pointers, because the vector of nodes moves
+// when it grows. Instructions that build no plain data are refused by number, rather than skipped:
+// their effect on the stack would be guessed.
+
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "pickles are little-endian");
@@ -27,10 +37,12 @@ class Interpreter {
     if (rest_.size() > kMaxPickleBytes)
       fail(rest_.size(), " bytes; expected at most ", kMaxPickleBytes);
     constexpr uint8_t kProtocol = 0x80;
+    // Older protocols have no mark of their own.
     if (number<uint8_t>() != kProtocol) fail("not a pickle of protocol 2 to 5");
     const auto protocol = number<uint8_t>();
     if (protocol < 2 || protocol > 5) fail("protocol ", int{protocol}, "; expected 2 to 5");
     for (;;) {
+      // Kept for messages, which name the byte.
       at_ = bytes_.size() - rest_.size();
       const auto opcode = number<uint8_t>();
       if (opcode == '.') break;
@@ -38,6 +50,7 @@ class Interpreter {
         refuse(opcode);
     }
     result_.root = pop();
+    // What is left over was meant for something that this interpreter did not understand.
     if (!stack_.empty() || !marks_.empty()) fail("values are left over at the end");
     if (!rest_.empty()) fail(rest_.size(), " bytes behind the end");
     return std::move(result_);
@@ -60,6 +73,7 @@ class Interpreter {
   }
 
   std::string_view take(uint64_t num_bytes) {
+    // Before the view is made. Every count in the file passes here.
     if (num_bytes > rest_.size())
       fail("wants ", num_bytes, " bytes of ", rest_.size(), ": truncated or damaged");
     const std::string_view taken = rest_.substr(0, num_bytes);
@@ -81,6 +95,7 @@ class Interpreter {
   bool push(PickleNode node) {
     if (result_.nodes.size() == kMaxPickleValues)
       fail("more than ", kMaxPickleValues, " values; expected at most as many");
+    // Fits: a pickle has at most kMaxPickleBytes.
     node.offset = static_cast<uint32_t>(at_);
     result_.nodes.push_back(std::move(node));
     return push_index(static_cast<uint32_t>(result_.nodes.size() - 1));
@@ -93,6 +108,7 @@ class Interpreter {
   }
   // Values below the last mark belong to what is under way there.
   uint32_t top() const {
+    // A mark divides the stack. What lies below it belongs to an outer container.
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("needs a value: damaged");
     return stack_.back();
   }
@@ -131,8 +147,10 @@ class Interpreter {
   bool push_integer(int64_t value) { return push({.kind = Kind::kInteger, .integer = value}); }
   bool push_long(uint64_t num_bytes) {
     const std::string_view bytes = take(num_bytes);
+    // Kept as bytes: nobody asks for such a number, and having one is not an error.
     if (bytes.size() > sizeof(int64_t)) return push({.kind = Kind::kBigInteger, .text = bytes});
     // Begins with the sign's bits, because the number may have fewer bytes.
+    // Two's complement: the last byte's sign fills the rest.
     uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
     std::memcpy(&value, bytes.data(), bytes.size());
     return push_integer(static_cast<int64_t>(value));
@@ -162,6 +180,8 @@ class Interpreter {
       case 'B': return push({.kind = Kind::kBytes, .text = take(number<uint32_t>())});
       case 0x8e: return push({.kind = Kind::kBytes, .text = take(number<uint64_t>())});
       case 0x95:  // a frame: the size of a part, which says nothing about the values
+        // A frame is a hint for reading in blocks. It is checked because one beyond the end is a
+        // sign of damage.
         if (number<uint64_t>() > rest_.size()) fail("a frame beyond the end: truncated or damaged");
         return true;
       default: return false;
@@ -206,6 +226,7 @@ class Interpreter {
   bool put(uint32_t entry) {
     if (entry > memo_.size()) fail("memo entry ", entry, " of ", memo_.size(), ": damaged");
     if (entry == memo_.size()) {
+      // An entry of the memo refers to a node, so there are never more of them.
       if (memo_.size() == result_.nodes.size()) fail("more memo entries than values: damaged");
       memo_.push_back(top());
     } else {
@@ -223,6 +244,7 @@ class Interpreter {
       case 'q': return put(number<uint8_t>());
       case 'r': return put(number<uint32_t>());
       case 0x94: return put(static_cast<uint32_t>(memo_.size()));
+      // 'g', 'p' and the other textual forms are of protocols 0 and 1.
       case 'h': return get(number<uint8_t>());
       case 'j': return get(number<uint32_t>());
       default: return false;
@@ -243,8 +265,12 @@ class Interpreter {
     return push({.kind = Kind::kGlobal, .text = *found});
   }
   bool push_record() {
+    // Both are checked to be what they are used as. A record of anything else could be followed
+    // wrongly.
     const uint32_t arguments = pop(Kind::kTuple);
     const uint32_t callable = pop(Kind::kGlobal);
+    // The one callable that is interpreted, since state dicts are these. A dict has the same
+    // members.
     if (node(callable).text == kOrderedDict) {
       if (!node(arguments).items.empty()) fail("an OrderedDict with arguments; expected none");
       return push({.kind = Kind::kDict});
@@ -317,4 +343,4 @@ PickleNodes unpickle(std::string_view bytes, std::span<const std::string_view> g
   return Interpreter(bytes, globals, source).run();
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 enum class PickleKind : uint8_t {
   kNone,
@@ -60,4 +60,4 @@ inline constexpr size_t kMaxPickleStack = size_t{1} << 20;
 PickleNodes unpickle(std::string_view bytes, std::span<const std::string_view> globals,
                      const std::string& source);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

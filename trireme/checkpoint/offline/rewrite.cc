@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/checkpoint/offline/lazy_entry.h"
+#include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/checkpoint/write/save_job.h"
 #include "trireme/comm/shared/thread_group.h"
 
@@ -40,6 +40,7 @@ Plan plan_evenly(const SavedTensors& source, int num_ranks) {
                         .placements = layout.placements()};
     for (int rank = 0; rank < num_ranks; ++rank) {
       const mesh::Box box = layout.local_box(rank);
+      // Replicas would be written once per rank.
       if (box.numel() > 0 && layout.owner(rank) == rank) record.pieces.push_back({.box = box});
     }
     plan.emplace(name, std::move(record));
@@ -50,6 +51,7 @@ Plan plan_evenly(const SavedTensors& source, int num_ranks) {
 Plan plan_as_saved(const SavedTensors& source) {
   Plan plan = source.manifest().tensors;
   for (auto& [name, record] : plan) {
+    // The chunks belong to the source's files.
     for (Piece& piece : record.pieces) piece = {.box = piece.box};
   }
   return plan;
@@ -64,6 +66,7 @@ size_t most_pieces(const Plan& plan) {
 // A tensor's boxes go into different files: of a tensor with a box for each rank, box i into file
 // i, so that a rank which loads its box reads one file; otherwise into the smallest files.
 void assign_files(Plan& plan, int num_ranks) {
+  // Boxes that match the ranks go first: a rank that loads its box then opens one file.
   const auto has_all = [&](const TensorRecord* record) {
     return std::ssize(record->pieces) == num_ranks;
   };
@@ -92,6 +95,7 @@ constexpr double kBytesPerPairOfRanks = 500;
 void require_room(size_t num_tensors, int num_ranks) {
   const double needed =
       kBytesPerPairOfRanks * static_cast<double>(num_tensors) * num_ranks * num_ranks;
+  // Reports are texts, exchanged by all ranks; half leaves room for the tensors.
   const auto available = static_cast<double>(machine_memory_bytes()) / 2;
   TRIREME_CHECK(needed <= available, "a checkpoint of ", num_tensors, " tensors for ", num_ranks,
                 " ranks takes a memory of about ", needed, " bytes to write; expected at most ",
@@ -106,6 +110,7 @@ Plan make_plan(const SavedTensors& source, int asked_ranks, int& num_ranks) {
     TRIREME_CHECK(most <= kMaxRewriteRanks, "a tensor of the checkpoint has ", most,
                   " boxes; expected at most ", kMaxRewriteRanks,
                   ": write it for fewer ranks first with trireme checkpoint reshard");
+    // More boxes than files cannot be: a tensor has at most one box in a file.
     const int saved_by = std::min(source.num_ranks(), kMaxRewriteRanks);
     num_ranks = std::max(saved_by, static_cast<int>(most));
   } else {
@@ -123,6 +128,7 @@ Plan make_plan(const SavedTensors& source, int asked_ranks, int& num_ranks) {
 std::vector<Digest> known_digests(const Manifest& manifest, const std::string& name,
                                   const OwnPiece& piece) {
   for (const Piece& saved : manifest.tensors.at(name).pieces) {
+    // A patched piece has chunks with old rows.
     if (saved.box != piece.box || !saved.patches.empty()) continue;
     std::vector<Digest> digests;
     std::vector<uint64_t> chunk_bytes;
@@ -137,7 +143,7 @@ std::vector<Digest> known_digests(const Manifest& manifest, const std::string& n
 
 using ReadBox = std::function<at::Tensor(const std::string& name, const mesh::Box& box)>;
 
-// Those of one file. They are read when they are written; the references must outlive them.
+// The tensors of one file. They are read when they are written; the references must outlive them.
 std::vector<OwnPiece> pieces_in(const std::string& file, const Plan& plan, const Manifest& manifest,
                                 const ReadBox& read) {
   std::vector<OwnPiece> pieces;
@@ -153,6 +159,7 @@ std::vector<OwnPiece> pieces_in(const std::string& file, const Plan& plan, const
           .offloaded = lazy_box(name, box, record.dtype, [&read, &name](const mesh::Box& part) {
             return read(name, part);
           })};
+      // Known digests save the hashing of every chunk that is only copied.
       piece.digests = known_digests(manifest, name, piece);
       pieces.push_back(std::move(piece));
     }
@@ -184,20 +191,24 @@ Rewritten rewrite(const SavedTensors& source, const fs::path& root, const Rewrit
   const ReadBox read = [&](const std::string& name, const mesh::Box& box) {
     at::Tensor values = source.read_box(name, box);
     const std::lock_guard lock(mutex);
+    // One counter for all ranks, which are threads.
     done += static_cast<int64_t>(values.nbytes());
     if (options.on_progress) options.on_progress(done, result.num_bytes);
     return values;
   };
-  const SaveOptions save_options{
-      .keep = 0, .incremental = options.incremental, .compression = options.compression};
+  const SaveOptions save_options{.keep = 0,
+                                 .incremental = options.incremental,
+                                 .compression = options.compression,
+                                 .epoch = options.epoch};
   comm::run_thread_group(result.num_ranks, [&](comm::Communicator& world) {
     const std::string file = shard_name(world.rank(), world.size());
     EarlierSaves earlier;
+    // The second half of a save: nothing to copy, and the plan is known.
     SaveJob({root, save_options}, source.step(), world.rank() == 0 ? plan : Plan(),
             pieces_in(file, plan, source.manifest(), read), source.state(), earlier)
         .finish(world, world);
   });
-  count_bytes(read_manifest(root / folder_name(source.step())), result);
+  count_bytes(read_manifest(root / folder_name(source.step(), options.epoch)), result);
   return result;
 }
 

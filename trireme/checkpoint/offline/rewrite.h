@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "trireme/checkpoint/chunk/codec.h"
-#include "trireme/checkpoint/offline/progress.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 
 namespace trireme::checkpoint {
@@ -25,6 +24,7 @@ struct RewriteOptions {
   // them are linked. Boxes that were cut in another way have few chunks in common.
   bool incremental = false;
   Compression compression = Compression::kNone;
+  int64_t epoch = 1;  // of the checkpoint that is written, as in SaveOptions
   OnProgress on_progress{};
 };
 

@@ -1,9 +1,11 @@
-// The tensors of one checkpoint, for programs that go through all of them. Opens each file once,
-// and compares the digests of all bytes before it returns them.
+// The tensors of one checkpoint, for programs that go through all of them: opens each file once,
+// and compares the digests of all bytes before it returns them. And tensors for saves whose values
+// are made when they are written, so that one at a time, or a part of a large one, is in memory.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,15 +13,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/mesh/layout.h"
 
 namespace trireme::checkpoint {
-inline namespace internal {
+
 struct Manifest;
 class Shards;
-}  // namespace internal
-
 class SavedTensors : public TensorSource {
  public:
   // folder: a checkpoint's, saved at any layout
@@ -34,9 +35,9 @@ class SavedTensors : public TensorSource {
   at::Tensor read(const std::string& name) const override;
   // The part of the tensor that lies in `box`. Memory: this part only.
   // Throws: as read()
-  at::Tensor read_box(const std::string& name, const mesh::Box& box) const;
+  at::Tensor read_box(const std::string& name, const mesh::Box& box) const override;
   std::string kind() const override { return "a checkpoint of Trireme"; }
-  const internal::Manifest& manifest() const { return *manifest_; }
+  const Manifest& manifest() const { return *manifest_; }
 
  private:
   std::filesystem::path folder_;
@@ -47,7 +48,24 @@ class SavedTensors : public TensorSource {
 };
 
 int64_t num_bytes(const SourceTensor& tensor);
-// Of all its tensors.
+// Bytes of all tensors of the source.
 int64_t num_bytes(const TensorSource& source);
+
+// Progress of long work on a checkpoint.
+
+// Called with the bytes done and the bytes in total, never by two threads at once.
+using OnProgress = std::function<void(int64_t done, int64_t total)>;
+
+// A box that is made in parts of at most 32 MiB, some rows each; whole if a row has more than
+// kChunkBytes. Writing to it fails with an InternalError.
+// make: returns the values of that part of the box
+using MakePart = std::function<at::Tensor(const mesh::Box& part)>;
+std::shared_ptr<OffloadedTensor> lazy_box(std::string name, mesh::Box box, c10::ScalarType dtype,
+                                          MakePart make);
+
+// An entry for rank `rank`'s box in `layout`, as lazy_box(). Only for save(); load() fails with an
+// InternalError.
+Entry lazy_entry(const std::string& name, c10::ScalarType dtype, const mesh::Layout& layout,
+                 int rank, MakePart make);
 
 }  // namespace trireme::checkpoint

@@ -10,7 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/checkpoint/foreign/tensor_source.h"
-#include "trireme/checkpoint/offline/progress.h"
+#include "trireme/checkpoint/offline/saved_tensors.h"
 
 namespace trireme::checkpoint {
 
@@ -31,8 +31,11 @@ struct ValueDiff {
     std::vector<int64_t> index;
     std::string a;  // as decimal text that reads back as the same number
     std::string b;
+    bool operator==(const First&) const = default;
   };
   std::optional<First> first{};
+
+  bool operator==(const ValueDiff&) const = default;
 };
 
 // tolerance: allowed |a - b|, relative to the largest finite |value| of both tensors; 0: the bits
@@ -70,7 +73,7 @@ struct Diff {
   bool is_same() const { return only_in_a.empty() && only_in_b.empty() && num_beyond() == 0; }
 };
 
-// Memory: two tensors
+// Memory: 16 MiB of a tensor on each side
 // Throws: ConfigError when `wanted` takes no tensor; CheckpointError when a source is damaged
 Diff diff(const TensorSource& a, const TensorSource& b, const DiffOptions& options = {});
 

@@ -7,16 +7,27 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/listed.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/chunk/patch.h"
+#include "trireme/checkpoint/chunk/chunk.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/read/host_reads.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/shards.h"
 
 namespace trireme::checkpoint {
+
+// A load has to end in the same way on all ranks. First every rank reads the manifest and tells
+// what it asks for; all merge the same reports and so refuse or accept together, before a single
+// element is touched. Then each reads what only it wants, and what several ranks of a host want is
+// read by one of them. A rank that fails in its own part still does its part for the others and
+// throws afterwards, or they would wait for its chunks. Patches come last: they replace rows of
+// chunks, which must all be there first, also those that another rank has read. Every chunk is
+// compared with its digest and copied at once, while it is in the cache. A first pass to verify all
+// would read everything twice, so a damaged checkpoint leaves values behind and the caller has to
+// drop the tensors.
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,6 +43,7 @@ Differences compare(const Manifest& manifest, std::span<const Entry> entries,
                     const LoadOptions& options) {
   Differences result;
   for (const Entry& entry : entries) {
+    // One tensor in two places would be copied twice, and one of them is a mistake.
     if (!result.wanted.insert(entry.name).second)
       throw CheckpointError(concat("\"", entry.name, "\" is asked for twice"));
     const auto found = manifest.tensors.find(entry.name);
@@ -47,7 +59,7 @@ Differences compare(const Manifest& manifest, std::span<const Entry> entries,
   return result;
 }
 
-// Of all ranks.
+// The combined reports of all ranks.
 struct Reports {
   Differences differences{};
   std::vector<std::string> described{};  // see HostReads
@@ -76,6 +88,7 @@ void require_same_model(const fs::path& folder, const Manifest& manifest,
         options.ignored, [&](const std::string& prefix) { return name.starts_with(prefix); });
     if (!ignored && !differences.wanted.contains(name)) surplus.insert("\"" + name + "\"");
   }
+  // On the names and before `strict` clears them: a hint for the user, not the decision.
   const size_t matching =
       differences.wanted.size() - missing.size() - differences.mismatches.size();
   const size_t most = std::max(differences.wanted.size(), manifest.tensors.size());
@@ -86,7 +99,7 @@ void require_same_model(const fs::path& folder, const Manifest& manifest,
   if (missing.empty() && surplus.empty() && differences.mismatches.empty()) return;
   throw CheckpointError(concat(
       folder.string(), ": does not fit the model", listed("missing", missing),
-      listed("surplus", surplus), listed("of another dtype or shape", differences.mismatches),
+      listed("surplus", surplus), listed("with a different dtype or shape", differences.mismatches),
       matching * 2 < most ? "; this looks like a checkpoint of another model: compare the configs"
                           : ""));
 }
@@ -101,6 +114,7 @@ void read_offloaded(const Entry& entry, const mesh::Box& box, const TensorRecord
   };
   const uint64_t row_bytes = row_bytes_of(box, c10::elementSize(record.dtype));
   if (!entry.offloaded->goes_by_rows() || row_bytes == 0) return entry.offloaded->write(read(box));
+  // A block of 32 chunks is 32 MiB, which bounds the memory of a table on a disk.
   // Cut where chunks of any layout by rows are (cut_into_chunks()), so that none is read twice.
   constexpr int64_t kChunksAtOnce = 32;
   const int64_t most =
@@ -110,6 +124,7 @@ void read_offloaded(const Entry& entry, const mesh::Box& box, const TensorRecord
     part.offset[0] = box.offset[0] + wanted.offset;
     const int64_t end = part.offset[0] + wanted.size;
     while (part.offset[0] < end) {
+      // The first part ends at a multiple; all others begin there.
       part.size[0] = std::min(most - part.offset[0] % most, end - part.offset[0]);
       entry.offloaded->write_rows(part.offset[0] - box.offset[0], read(part));
       part.offset[0] += part.size[0];
@@ -141,12 +156,13 @@ void read_patches(std::span<Entry> entries, const Manifest& manifest, Shards& sh
 bool is_in_any(const Piece& piece, const Manifest& manifest, const std::set<std::string>& files) {
   bool is_in = files.contains(piece.file);
   for_all_chunks(piece, [&](const Chunk& chunk) {
+    // Also chunks that are linked from another checkpoint's file.
     is_in = is_in || files.contains(manifest.files.at(chunk.file).name);
   });
   return is_in;
 }
 
-// Of the values in its patches.
+// Bytes of the values in the piece's patches.
 int64_t patched_bytes(const Piece& piece) {
   int64_t total = 0;
   for (const Patch& patch : piece.patches) {
@@ -184,6 +200,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
   const HostReads host(manifest, described, world);
   const auto read = [&](const Peers& peers) {
     std::exception_ptr failure;
+    // The loop is this rank's own work, so its errors wait until the others are served.
     try {
       for (const Entry& entry : entries) {
         peers.check();
@@ -192,6 +209,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
         read_entry(entry, entry.box(world.rank(), world.size()), found->second, host, shards);
       }
     } catch (const CommError&) {
+      // The group is dead: nobody can be served any more.
       throw;
     } catch (...) {  // the others still need what this rank reads for them
       failure = std::current_exception();
@@ -222,6 +240,7 @@ VerifyReport verify(const fs::path& folder) {
   VerifyReport report;
   Manifest manifest;
   try {
+    // An error of a disk is not caught: it says nothing about the checkpoint.
     manifest = read_manifest(folder);
   } catch (const CheckpointError& error) {
     report.problems.push_back(error.what());
@@ -231,6 +250,7 @@ VerifyReport verify(const fs::path& folder) {
   std::set<std::string> unreadable;
   for (const FileRecord& file : manifest.files) {
     ++report.num_files;
+    // One unreadable file must not hide what is wrong in others.
     try {
       shards.open(file.name);
     } catch (const CheckpointError& error) {

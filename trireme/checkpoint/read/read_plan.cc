@@ -4,10 +4,10 @@
 #include <map>
 #include <utility>
 
-#include "trireme/base/round_up.h"
+#include "trireme/base/numbers.h"
 #include "trireme/checkpoint/shards.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
 
 bool overlap(const mesh::Box& a, const mesh::Box& b) {
@@ -42,16 +42,20 @@ class Dealer {
   }
 
   void deal(SharedChunk chunk) {
+    // The one with the least so far, so that all disks and hashes are used alike. Ties go to the
+    // lowest rank, on every rank alike.
     const int reader = *std::ranges::min_element(
         chunk.takers, {}, [&](int rank) { return dealt_[static_cast<size_t>(rank)]; });
     dealt_[static_cast<size_t>(reader)] += chunk.chunk.num_bytes;
     std::vector<Batch>& batches = plan_.by_reader[static_cast<size_t>(reader)];
+    // Rounded, so that every chunk in a batch is aligned for its elements.
     const uint64_t room = round_up(chunk.chunk.num_bytes, Batch::kHeadBytes);
     if (batches.empty() || batches.back().num_bytes + room > batch_bytes_) batches.emplace_back();
     Batch& batch = batches.back();
     chunk.place = batch.num_bytes;
     batch.num_bytes += room;
     batch.takers.insert(chunk.takers.begin(), chunk.takers.end());
+    // The reader has it already.
     batch.takers.erase(reader);
     plan_.shared.insert(&chunk.chunk);
     batch.chunks.push_back(std::move(chunk));
@@ -102,6 +106,7 @@ ReadPlan plan_reads(const Manifest& manifest, std::span<const WantedBoxes> ranks
       const auto found = ranks[rank].find(name);
       if (found != ranks[rank].end()) wanted.emplace_back(static_cast<int>(rank), found->second);
     }
+    // A tensor that one rank wants is that rank's own work.
     if (wanted.size() < 2) continue;
     for (const Piece& piece : record.pieces) {
       for (const auto& [chunk, takers] : takers_of(piece, record, wanted)) {
@@ -113,4 +118,4 @@ ReadPlan plan_reads(const Manifest& manifest, std::span<const WantedBoxes> ranks
   return dealer.plan();
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

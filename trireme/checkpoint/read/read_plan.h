@@ -1,4 +1,4 @@
-// Which rank of a host reads which chunk for all that want it.
+// Assigns each chunk to the rank of a host that reads it for all ranks that want it.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
-// What a rank wants of a checkpoint: a box of each tensor.
+// The boxes that a rank wants from a checkpoint, one per tensor.
 using WantedBoxes = std::map<std::string, mesh::Box>;
 
 // Whether two of them want the same element.
@@ -57,4 +57,4 @@ struct ReadPlan {
 ReadPlan plan_reads(const Manifest& manifest, std::span<const WantedBoxes> ranks,
                     uint64_t batch_bytes);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -12,7 +12,6 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/publish.h"
 #include "trireme/checkpoint/transfer/site_files.h"
-#include "trireme/checkpoint/transfer/transfer_files.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme::checkpoint {
@@ -21,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What a site knows of one checkpoint.
+// A site's description of one checkpoint.
 json describe(const fs::path& folder) {
   json found{{"step", step_of(folder.filename().string())}};
   try {
@@ -33,6 +32,7 @@ json describe(const fs::path& folder) {
     found["present"] = present_files(manifest, folder);
     found["age"] = age_of(folder).count();
   } catch (const Error& error) {
+    // A site with a damaged manifest spoils the step: nobody knows what its files should be.
     found["problem"] = error.what();
   }
   return found;
@@ -50,12 +50,14 @@ struct Known {
       problem = found.at("problem");
       return;
     }
+    // Two runs may have written the same step at different hosts.
     if (!manifest.empty() && found.at("manifest") != manifest) problem = "hosts differ in it";
     manifest = found.at("manifest");
     files = found.at("files").get<FileNames>();
     present.merge(found.at("present").get<FileNames>());
     age = std::max(age, found.at("age").get<int64_t>());
   }
+  // Files may be missing at some sites, as long as another one has them.
   std::string why_unusable() const {
     if (!problem.empty()) return problem;
     const auto missing = std::ranges::find_if(
@@ -92,6 +94,7 @@ SharedManifest share_manifest(const fs::path& folder, const Sites& sites, comm::
                               const OnWait& on_wait) {
   const fs::path path = folder / kManifestName;
   const auto read = [&](const Peers&) {
+    // Empty where there is none; the text itself is compared, not a checksum of it.
     return sites.leads() && fs::exists(path) ? read_file(path) : std::string();
   };
   const auto texts = gather_or_throw(world, read, on_wait);
@@ -132,6 +135,7 @@ FoundCheckpoint find_complete(const fs::path& root, const std::set<int64_t>& lef
     for (const json& found : json::parse(text)) known[found.at("step").get<int64_t>()].add(found);
   }
   FoundCheckpoint result;
+  // From the newest step down.
   for (auto each = known.rbegin(); each != known.rend(); ++each) {
     const auto& [step, what] = *each;
     if (left_out.contains(step)) continue;
@@ -141,6 +145,7 @@ FoundCheckpoint find_complete(const fs::path& root, const std::set<int64_t>& lef
       result.newest = {folder, step, std::chrono::seconds(what.age)};
       return result;
     }
+    // Told, since the run goes on from an older one.
     result.notes.push_back(concat("not used: ", folder.string(), ": ", problem));
   }
   return result;
@@ -155,6 +160,8 @@ void bring(const fs::path& folder, std::span<const Entry> entries, const Sites& 
   const auto present = gather_present(manifest, folder, sites, world, on_wait);
   const std::vector<Transfer> plan = plan_transfers(manifest, wanted, present);
 
+  // In a folder beside, which is then committed like a save. Files in a folder with a name would be
+  // taken for complete.
   // A site that gets something makes the folder anew, with links to what it has.
   const bool gets =
       !shared.at[sites.mine()] || std::ranges::count(plan, sites.mine(), &Transfer::to) > 0;
@@ -163,11 +170,13 @@ void bring(const fs::path& folder, std::span<const Entry> entries, const Sites& 
   const auto prepare = [&](const Peers&) {
     if (!gets) return;
     prepare_temporary(root, manifest.step);
+    // Links cost nothing, and the folder's old name goes with the exchange.
     for (const std::string& name : present[sites.mine()])
       fs::create_hard_link(folder / name, temporary / name);
   };
   on_leaders(sites, world, prepare, on_wait);
   if (!plan.empty()) {
+    // A group of its own: bytes travel while the ranks wait for each other over `world`.
     const auto lane = world.split(0, world.rank(), "files");
     transfer_files(plan, folder, temporary, sites, world, *lane, on_wait);
   }

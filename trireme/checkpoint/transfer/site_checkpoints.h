@@ -17,7 +17,7 @@
 
 namespace trireme::checkpoint {
 
-// How long ago the manifest of the checkpoint `folder` was written; 0 when there is none.
+// Age of the manifest of the checkpoint `folder`; 0 when there is none.
 std::chrono::seconds age_of(const std::filesystem::path& folder);
 
 struct SiteCheckpoint {
@@ -31,8 +31,7 @@ struct FoundCheckpoint {
   std::vector<std::string> notes{};  // on newer ones that cannot be used, one line each
 };
 
-// The newest checkpoint in `root` of which each file is at some site, apart from the steps
-// `left_out`.
+// The newest checkpoint in `root` whose every file is at some site, except the steps `left_out`.
 // Reads manifests and sizes; the digests are compared at load.
 // Comm:       names of files
 // Collective: every rank of `world`

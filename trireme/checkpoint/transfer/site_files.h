@@ -1,17 +1,41 @@
-// Which site has which files of a checkpoint.
+// The files of a checkpoint that each site has, and sending them from one site to another over the
+// ranks' group, because sites share no file system.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/sites.h"
-#include "trireme/checkpoint/transfer/transfer_files.h"
 #include "trireme/comm/communicator.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+struct Transfer {
+  std::string file;
+  uint64_t num_bytes = 0;
+  int from = 0;  // sites, not the same
+  int to = 0;
+};
+
+// The leaders send and receive, all pairs of sites of the same distance at a time. A file comes
+// from `source` of its sender and lies in `target` of its receiver afterwards. Bytes are not
+// checked here: the digests of a checkpoint's chunks are, at load.
+// lane: the same ranks as `group`; nobody else uses it meanwhile. Bytes travel there, so that the
+// ranks can wait for each other's disks over `group`.
+// Memory:     two blocks of 4 MiB in a leader
+// Comm:       each file once, from leader to leader
+// Collective: every rank of `group`, with the same plan and sites
+// Throws:     on all ranks: Error when a file cannot be read, is not of that size, or cannot be
+//             written; CommError
+void transfer_files(std::span<const Transfer> plan, const std::filesystem::path& source,
+                    const std::filesystem::path& target, const Sites& sites,
+                    comm::Communicator& group, comm::Communicator& lane,
+                    const OnWait& on_wait = {});
 
 using FileNames = std::set<std::string>;
 
@@ -22,7 +46,7 @@ FileNames present_files(const Manifest& manifest, const std::filesystem::path& f
 std::string to_text(const FileNames& names);
 FileNames parse_names(const std::string& text);
 
-// What the leaders found: present_files() of each site.
+// Gathers present_files() of each site, from the leaders.
 // Collective: every rank of `group`
 std::vector<FileNames> gather_present(const Manifest& manifest, const std::filesystem::path& folder,
                                       const Sites& sites, comm::Communicator& group,
@@ -33,9 +57,9 @@ std::vector<FileNames> gather_present(const Manifest& manifest, const std::files
 std::vector<FileNames> gather_by_site(const FileNames& mine, const Sites& sites,
                                       comm::Communicator& group, const OnWait& on_wait);
 
-// What must travel so that each site has what it wants; each file from the first site that has it.
+// The transfers that give each site the files it wants, each from the first site that has it.
 // Throws: CheckpointError when no site has it
 std::vector<Transfer> plan_transfers(const Manifest& manifest, const std::vector<FileNames>& wanted,
                                      const std::vector<FileNames>& present);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
 
 constexpr const char* kSharedPrefix = "shared-";
@@ -65,12 +65,14 @@ const Chunk* ChunkIndex::find(const Digest& digest, uint64_t num_bytes,
   const auto found = chunks_.find(digest);
   if (found == chunks_.end()) return nullptr;
   const auto& [chunk, width] = found->second;
+  // Packed planes are cut by the element's size. Tensors of another size would unpack other bytes.
   const bool is_readable = chunk.codec != Codec::kZstdPlanes || width == bytes_per_element;
   return is_readable && chunk.num_bytes == num_bytes ? &chunk : nullptr;
 }
 
 std::vector<size_t> shared_files(const Manifest& manifest) {
   UsedBytes used(manifest.files.size());
+  // A map by begin, because tensors may share a chunk, which counts once.
   for_each_chunk(manifest, [&](const Chunk& chunk) {
     if (chunk.num_bytes >= ChunkIndex::kLeastBytes) used.add(chunk);
   });
@@ -85,6 +87,7 @@ std::vector<size_t> shared_files(const Manifest& manifest) {
 }
 
 std::string shared_name(const FileRecord& file) {
+  // The header has the digest of the file's bytes, so a name stands for one content.
   return concat(kSharedPrefix, file.header_checksum, ".safetensors");
 }
 
@@ -96,6 +99,7 @@ void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size
   for (size_t i = 0; i < files.size(); ++i) numbers[files[i]] = first + i;
   const auto add = [&](std::span<const Chunk> chunks, size_t bytes_per_element) {
     for (Chunk chunk : chunks) {
+      // In files that are not linked.
       const auto number = numbers.find(chunk.file);
       if (number == numbers.end()) continue;
       chunk.file = number->second;
@@ -114,4 +118,4 @@ void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size
   }
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

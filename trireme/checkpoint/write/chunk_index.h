@@ -1,4 +1,5 @@
-// Which chunks are stored already, and where. Thread safety: as a standard container.
+// Index of the chunks that are already stored, with their places. Thread safety: as a standard
+// container.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 #include "trireme/checkpoint/chunk/chunk.h"
 #include "trireme/checkpoint/manifest.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 class ChunkIndex {
  public:
@@ -50,4 +51,4 @@ bool is_shared(const FileRecord& file);
 void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size_t first,
                 ChunkIndex& index);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -7,11 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/write/chunk_index.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 namespace fs = std::filesystem;
 
@@ -26,12 +27,14 @@ std::string link_shared(std::span<const fs::path> roots, const fs::path& tempora
       nlohmann::json files = nlohmann::json::array(), names = nlohmann::json::array();
       for (const size_t file : shared_files(manifest)) {
         const FileRecord& record = manifest.files[file];
+        // No hard links on this file system, or the file has gone: it is written again.
         std::error_code error;  // also when another root has linked it
         fs::create_hard_link(*newest / record.name, temporary / shared_name(record), error);
         if (error) continue;
         files.push_back(file);
         names.push_back(shared_name(record));
       }
+      // A checkpoint of which nothing can be linked is none to stand on.
       if (files.empty()) continue;
       const std::optional<int64_t> save = whole.find(*newest);
       result.push_back({{"root", root.string()},
@@ -40,6 +43,7 @@ std::string link_shared(std::span<const fs::path> roots, const fs::path& tempora
                         {"names", names},
                         {"save", save ? nlohmann::json(*save) : nlohmann::json()}});
     } catch (const Error&) {  // damaged or not to be read: nothing of it is used
+      // A save must not fail for what only makes it faster.
     }
   }
   return result.dump();
@@ -50,6 +54,8 @@ SharedFiles shared_from(const std::string& linked) {
   const nlohmann::json parsed = nlohmann::json::parse(linked);
   for (const nlohmann::json& each : parsed) {
     const auto files = each.at("files").get<std::vector<size_t>>();
+    // Every rank reads the manifest again instead of getting it: the folder is the same for all of
+    // the site.
     const Manifest manifest = read_manifest(each.at("folder").get<std::string>());
     add_chunks(manifest, files, shared.files.size(), shared.chunks);
     for (const size_t file : files) {
@@ -79,4 +85,29 @@ std::set<std::string> linked_names(const std::string& linked) {
   return names;
 }
 
-}  // namespace trireme::checkpoint::inline internal
+namespace {
+
+namespace fs = std::filesystem;
+
+// A save may have replaced the checkpoint of a name by another.
+// So the manifest's checksum is a part of the key.
+std::pair<fs::path, std::string> identity_of(const fs::path& folder) {
+  return {folder, checksum(InputFile(folder / kManifestName))};
+}
+
+}  // namespace
+
+std::optional<int64_t> WholeCheckpoints::find(const fs::path& folder) const {
+  const auto found = known_.find(identity_of(folder));
+  return found == known_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void WholeCheckpoints::add(const fs::path& folder, int64_t save) {
+  try {
+    known_[identity_of(folder)] = save;
+  } catch (const Error&) {
+    // It is then read before the next save takes anything from it.
+  }
+}
+
+}  // namespace trireme::checkpoint

@@ -1,17 +1,35 @@
-// What a new checkpoint takes over from earlier ones: their files, linked into its folder.
+// Links files of earlier checkpoints into the folder of a new one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "trireme/checkpoint/write/shard_writer.h"
-#include "trireme/checkpoint/write/whole_checkpoints.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// Checkpoints whose every byte this process knows to be right, because it has written them. Before
+// a save links a chunk of any other checkpoint, it reads the chunk; otherwise damaged bytes would
+// count as whole. Not thread safe.
+class WholeCheckpoints {
+ public:
+  // The number of the save that has written it; nothing when it is not one of them.
+  std::optional<int64_t> find(const std::filesystem::path& folder) const;
+
+  // This process has just written `folder` in its save number `save`, and all that it takes from
+  // others was whole. Does nothing when the manifest cannot be read.
+  void add(const std::filesystem::path& folder, int64_t save);
+
+ private:
+  // By folder and the manifest's checksum.
+  std::map<std::pair<std::filesystem::path, std::string>, int64_t> known_;
+};
 
 // Links the files of the newest checkpoint of each root into `temporary`, as far as they are there.
 // Returns, as JSON, those checkpoints' folders, which of their files, under which names, and the
@@ -28,4 +46,4 @@ std::optional<int64_t> save_before(const std::string& linked, const std::filesys
 // The names of the linked files.
 std::set<std::string> linked_names(const std::string& linked);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -7,7 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/write/chunk_index.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
 
 // The mark of the piece at this footing; nothing when it cannot be patched there.
@@ -17,12 +17,15 @@ std::optional<int64_t> mark_at(const Footing& footing, const OwnPiece& piece,
   const auto found = footing.base->tensors.find(piece.name);
   const auto mark = footing.base->marks.find(piece.name);
   if (found == footing.base->tensors.end() || mark == footing.base->marks.end() ||
+      // lock(): another table may have been made at the address of one that is gone.
       mark->second.source.lock() != changes.source || found->second.dtype != piece.dtype)
     return std::nullopt;
   const Piece& stored = found->second.pieces.at(0);
+  // The bound on patches keeps a load from reading one row many times.
   if (stored.box != piece.box || stored.patches.size() >= kMaxPatches) return std::nullopt;
   bool has_all = true;
   for_all_chunks(stored, [&](const Chunk& chunk) {
+    // A patch needs every file of what it stands on.
     has_all = has_all && footing.linked.contains(shared_name(footing.base->files.at(chunk.file)));
   });
   return has_all ? std::optional(mark->second.mark) : std::nullopt;
@@ -49,6 +52,7 @@ std::optional<std::vector<int64_t>> rows_to_patch(const OwnPiece& piece, const R
   if (!changes.source || (piece.offloaded && !piece.read_rows) || row_bytes == 0 ||
       row_bytes > kChunkBytes || num_bytes < kLeastPatchedBytes || footings.empty())
     return std::nullopt;
+  // The oldest mark: rows that one target lacks are written to all.
   int64_t oldest = std::numeric_limits<int64_t>::max(), patched = 0;
   for (const Footing& footing : footings) {
     const auto mark = mark_at(footing, piece, changes);
@@ -59,6 +63,7 @@ std::optional<std::vector<int64_t>> rows_to_patch(const OwnPiece& piece, const R
   auto rows = changes.since(oldest);
   if (!rows) return std::nullopt;
   const uint64_t total = static_cast<uint64_t>(patched) + rows->size();
+  // Above half, writing the box whole costs less than reading all its patches later.
   return total * (row_bytes + kRowNumberBytes) <= num_bytes / 2 ? std::move(rows) : std::nullopt;
 }
 
@@ -67,6 +72,7 @@ std::optional<Piece> piece_on(const PatchBases::Base& base, const std::string& n
   Piece piece = base.tensors.at(name).pieces.at(0);
   bool has_all = true;
   for_all_chunks(piece, [&](Chunk& chunk) {
+    // The same files have other numbers in this checkpoint.
     const auto found =
         std::ranges::find(files, shared_name(base.files.at(chunk.file)), &FileRecord::name);
     has_all = has_all && found != files.end();
@@ -75,4 +81,4 @@ std::optional<Piece> piece_on(const PatchBases::Base& base, const std::string& n
   return has_all ? std::optional(std::move(piece)) : std::nullopt;
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -1,5 +1,5 @@
-// What a later save of this process can stand on: the pieces as this rank last stored them in each
-// target. Then it stores only the rows that have changed since.
+// The pieces as this rank last stored them in each target. A later save of this process builds on
+// them and stores only the rows that have changed since.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/write/snapshot.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 // The moment whose values a stored piece has.
 struct ChangeMark {
@@ -70,4 +70,4 @@ std::optional<std::vector<int64_t>> rows_to_patch(const OwnPiece& piece, const R
 std::optional<Piece> piece_on(const PatchBases::Base& base, const std::string& name,
                               std::span<const FileRecord> files);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -11,16 +11,23 @@
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/publish.h"
-#include "trireme/checkpoint/replicas.h"
 #include "trireme/checkpoint/transfer/site_files.h"
-#include "trireme/checkpoint/transfer/transfer_files.h"
-#include "trireme/checkpoint/write/held_tensors.h"
 #include "trireme/checkpoint/write/link_shared.h"
+#include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/checkpoint/write/site_commit.h"
-#include "trireme/checkpoint/write/written_files.h"
 #include "trireme/comm/objects.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// A save is cut where the training may go on. Before the cut it does what needs the tensors as they
+// are: agree on who writes which box, ask which rows have changed, copy the bytes. After it, it
+// hashes, compares replicas, refuses what must not be saved, and writes to one target after the
+// other; all of that reads the copy. The order within the first half is forced. Which rows are
+// copied depends on the files that can be linked, so the leaders link before the copy. All
+// questions about changed rows come before the new marks, because a mark may make older ones
+// unknown. Each step is collective and ends on all ranks alike. A folder under a temporary name
+// therefore never has a writer left when it is removed.
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,6 +35,7 @@ namespace fs = std::filesystem;
 // The file of pieces whose changed rows may be stored later: they stay longer than the others'.
 std::string rows_file(const std::string& own_file) {
   constexpr std::string_view kEnd = ".safetensors";
+  // A file of its own: it is linked for many saves, while the others' chunks change with each.
   return own_file.substr(0, own_file.size() - kEnd.size()) + "-rows" + std::string(kEnd);
 }
 
@@ -51,6 +59,7 @@ std::map<std::string, const Entry*> by_name(std::span<const Entry> entries) {
 }
 
 constexpr size_t kDigits = 32;  // of a digest's text
+// Not hexadecimal, so it never equals a digest.
 const std::string kNoDigest(kDigits, '.');
 
 // The digest of an entry's box, in text.
@@ -68,6 +77,7 @@ void require_same_replicas(std::span<const ReplicatedBox> boxes,
     std::vector<std::string_view> found;
     for (const int rank : boxes[i].holders) {
       const auto digest = std::string_view(digests[rank]).substr(i * kDigits, kDigits);
+      // Offloaded, or not held by this rank.
       if (digest == kNoDigest) continue;
       ranks.push_back(rank);
       found.push_back(digest);
@@ -93,16 +103,20 @@ SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const 
   TRIREME_ASSERT(!targets_.empty(), "a save of step ", step, " to nowhere");
   const SaveOptions& options = targets_.front().options;
   const int rank = world.rank(), size = world.size();
+  // Only the first target's options decide about the content.
   const auto describe_mine = [&](const Peers&) {
     if (step < 0 || step > kMaxStep)
       throw CheckpointError(
           concat("step ", step, " to save; expected a number from 0 to ", kMaxStep));
+    // Every rank's state would be sent to all; rank 0's counts.
     return to_text(Manifest{
         .step = step, .state = rank == 0 ? state : "{}", .tensors = describe(entries, rank, size)});
   };
   const auto described = gather_or_throw(world, describe_mine, options.on_wait);
+  // Before the copy: see take_rows().
   link_early(entries, world);
   const auto copy_mine = [&](const Peers&) {
+    // Now, and not after an hour of training when the first chunk is compressed.
     if (options.compression == Compression::kZstd && !has_zstd()) compress({}, 1);  // throws
     Held held = held_at(step, described);
     state_ = std::move(held.state);
@@ -119,6 +133,7 @@ SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const 
   } catch (const CommError&) {
     throw;
   } catch (const Error&) {
+    // Folders that were made early have no writer yet. Nobody would remove them.
     drop_folders(0, world);
     throw;
   }
@@ -146,17 +161,18 @@ void SaveJob::take_pieces(std::span<const Entry> entries, const std::string& own
 }
 
 std::string SaveJob::link(const SaveTarget& target) {
-  prepare_temporary(target.root, step_);
+  prepare_temporary(target.root, step_, target.options.epoch);
   if (!target.options.incremental) return "";
   std::vector<fs::path> roots{target.root};
   roots.insert(roots.end(), target.options.shared_roots.begin(), target.options.shared_roots.end());
-  return link_shared(roots, temporary_folder(target.root, step_), earlier_.whole);
+  return link_shared(roots, temporary_of(target), earlier_.whole);
 }
 
-// Which rows have changed is asked for before the copy, and that needs to be known before.
+// The changed rows are requested before the copy, so this must be known earlier.
 void SaveJob::link_early(std::span<const Entry> entries, comm::Communicator& world) {
   const bool tells = std::ranges::any_of(
       entries, [](const Entry& entry) { return entry.changes.source != nullptr; });
+  // Asked of all ranks, since linking is collective and only some may have such tensors.
   if (std::ranges::count(comm::all_gather_numbers(world, tells ? 1 : 0), 1) == 0) return;
   for (size_t i = 0; i < targets_.size(); ++i) {
     const SaveTarget& target = targets_[i];
@@ -166,6 +182,8 @@ void SaveJob::link_early(std::span<const Entry> entries, comm::Communicator& wor
       try {
         return link(target);
       } catch (const std::exception&) {  // finish() meets it again, where errors of disks belong
+        // It says too little here: in the background its error would come before that of the disk,
+        // at another step.
         return std::string();
       }
     };
@@ -173,8 +191,8 @@ void SaveJob::link_early(std::span<const Entry> entries, comm::Communicator& wor
   }
 }
 
-// Chooses the pieces of which only changed rows are stored, and remembers the moment for all.
-// A box that several ranks hold is compared, for which each must have the same bytes.
+// Chooses the pieces that store only changed rows, and records the moment for all. A box that
+// several ranks hold is compared, so each must have the same bytes.
 void SaveJob::take_rows(std::span<const Entry> entries, std::span<const ReplicatedBox> compared) {
   std::vector<Footing> footings;
   for (size_t i = 0; i < targets_.size(); ++i) {
@@ -188,6 +206,7 @@ void SaveJob::take_rows(std::span<const Entry> entries, std::span<const Replicat
     const auto is_this = [&](const ReplicatedBox& box) {
       return box.name == piece.name && box.box == piece.box;
     };
+    // Replicas are compared by the digest of the whole box, so all of it must be read.
     if (!piece.tells_changes || std::ranges::any_of(compared, is_this)) continue;
     auto rows = rows_to_patch(piece, held.at(piece.name)->changes, footings);
     if (rows) piece.take_rows(std::move(*rows));
@@ -212,8 +231,10 @@ void SaveJob::take_replicas(std::vector<ReplicatedBox> boxes, std::span<const En
         return piece.name == replica.box.name && piece.box == replica.box.box;
       });
       if (stored == pieces_.end()) {
+        // This rank does not store the box, and must hash it while the tensors are as they are.
         replica.digest = digest_text(*entry, replica.box.box);
       } else {
+        // Its chunks are hashed when it is stored.
         replica.piece = static_cast<size_t>(stored - pieces_.begin());
       }
     }
@@ -222,6 +243,7 @@ void SaveJob::take_replicas(std::vector<ReplicatedBox> boxes, std::span<const En
 }
 
 // Refuses what must not be saved.
+// Before anything is written to any target.
 void SaveJob::check(comm::Communicator& group) {
   const SaveOptions& options = targets_.front().options;
   const auto scan = [&](const Peers&) {
@@ -238,18 +260,28 @@ void SaveJob::check(comm::Communicator& group) {
   std::vector<ReplicatedBox> boxes;
   for (const Replica& replica : replicas_) boxes.push_back(replica.box);
   require_same_replicas(boxes, digests);
+  // From here on errors are those of disks, which the caller may forgive.
   is_checked_ = true;
 }
 
-fs::path SaveJob::folder() const { return targets_.back().root / folder_name(step_); }
+fs::path SaveJob::temporary_of(const SaveTarget& target) const {
+  return temporary_folder(target.root, step_, target.options.epoch);
+}
+
+fs::path SaveJob::folder_of(const SaveTarget& target) const {
+  return target.root / folder_name(step_, target.options.epoch);
+}
+
+fs::path SaveJob::folder() const { return folder_of(targets_.back()); }
 
 void SaveJob::drop_folders(size_t first, const comm::Communicator& world) const {
   for (size_t i = first; i < targets_.size(); ++i) {
     const SaveTarget& target = targets_[i];
+    // Without early links there is no folder yet.
     if (linked_[i].empty() || !target.options.sites.value_or(Sites::shared(world)).leads())
       continue;
     std::error_code ignored;
-    fs::remove_all(temporary_folder(target.root, step_), ignored);
+    fs::remove_all(temporary_of(target), ignored);
   }
 }
 
@@ -262,9 +294,10 @@ void SaveJob::finish(comm::Communicator& group, comm::Communicator& lane) {
     for (; done < targets_.size(); ++done) {
       const SaveTarget& target = targets_[done];
       const Sites sites = target.options.sites.value_or(Sites::shared(group));
+      // A target that fails ends the save; those before it have the checkpoint.
       const auto work = [&] { write_and_commit(done, sites, group, lane); };
-      clean_up_on_error({target.root, step_, num_bytes}, sites, group, target.options.on_wait,
-                        work);
+      clean_up_on_error({target.root, step_, target.options.epoch, num_bytes}, sites, group,
+                        target.options.on_wait, work);
     }
   } catch (const CommError&) {
     throw;
@@ -274,7 +307,7 @@ void SaveJob::finish(comm::Communicator& group, comm::Communicator& lane) {
   }
 }
 
-// The linked files, and of the pieces of which only rows are stored those that they change.
+// The linked files, and the pieces that row patches change.
 SharedFiles SaveJob::shared_with(const fs::path& root, const std::string& linked) const {
   if (linked.empty()) return {};
   SharedFiles shared = shared_from(linked);
@@ -282,6 +315,7 @@ SharedFiles SaveJob::shared_with(const fs::path& root, const std::string& linked
     if (!piece.rows) continue;
     const PatchBases::Base* const base = earlier_.bases.find(root, *save_before(linked, root));
     auto before = piece_on(*base, piece.name, shared.files);
+    // The files were linked when the rows were chosen. Somebody has removed them since.
     if (!before)
       throw Error(concat("cannot write ", root.string(), ": files of the checkpoint before, of \"",
                          piece.name, "\", have gone; the next save writes all"));
@@ -306,7 +340,8 @@ Manifest SaveJob::write_files(const fs::path& folder, const SharedFiles& shared,
 void SaveJob::write_and_commit(size_t number, const Sites& sites, comm::Communicator& group,
                                comm::Communicator& lane) {
   const auto& [root, options] = targets_[number];
-  const fs::path temporary = temporary_folder(root, step_);
+  const fs::path temporary = temporary_of(targets_[number]);
+  // Links that were made before the copy are still in the folder.
   const auto prepare = [&, number](const Peers&) {
     return linked_[number].empty() ? link(targets_[number]) : linked_[number];
   };
@@ -320,7 +355,9 @@ void SaveJob::write_and_commit(size_t number, const Sites& sites, comm::Communic
     for (const auto& [name, mark] : marks_) base.tensors[name] = report.tensors.at(name);
     return to_text(report);
   };
+  // All ranks have written and synced their files: the manifest may say so.
   const auto reports = gather_or_throw(group, write, options.on_wait);
+  // It takes memory by the number of ranks, so ranks without use for it leave it out.
   // Only leaders commit it, but all ranks agree on what travels.
   const bool needs_manifest = sites.leads() || options.replicas > 0;
   const auto [manifest, used] = needs_manifest
@@ -333,8 +370,10 @@ void SaveJob::write_and_commit(size_t number, const Sites& sites, comm::Communic
                    lane, options.on_wait);
   }
   commit_at_sites(root, manifest, wanted, sites, options, group);
-  if (sites.leads()) earlier_.whole.add(root / folder_name(step_), save_);
+  // Only what is committed may be linked from.
+  if (sites.leads()) earlier_.whole.add(folder_of(targets_[number]), save_);
+  // Last: a save that failed must not become a footing.
   earlier_.bases.set(root, std::move(base));
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

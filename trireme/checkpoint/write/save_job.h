@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/write/link_shared.h"
 #include "trireme/checkpoint/write/patch_bases.h"
 #include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/checkpoint/write/shard_writer.h"
 #include "trireme/checkpoint/write/snapshot.h"
-#include "trireme/checkpoint/write/whole_checkpoints.h"
 #include "trireme/comm/communicator.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
-// What this process knows of its earlier saves. Not thread safe.
+// This process's record of its earlier saves. Not thread safe.
 struct EarlierSaves {
   WholeCheckpoints whole;  // the leaders'
   PatchBases bases;
@@ -43,12 +43,12 @@ class SaveJob {
   SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
           std::vector<OwnPiece> pieces, std::string state, EarlierSaves& earlier);
 
-  // The second half, to one target after the other. Before that refuses what must not be saved:
-  // replicas that differ, values that are not finite. group, lane: the same ranks. Files that other
-  // sites keep too travel over `lane`. Removes what it wrote to a target that fails.
+  // The second half, to one target after the other. First refuses data that must not be saved:
+  // differing replicas and non-finite values. group, lane: the same ranks. Files that other sites
+  // keep too travel over `lane`. Removes what it wrote to a target that fails.
   void finish(comm::Communicator& group, comm::Communicator& lane);
 
-  // From now on no options.on_wait is called.
+  // Stops calls of options.on_wait.
   void be_quiet() {
     for (SaveTarget& target : targets_) target.options.on_wait = {};
   }
@@ -67,7 +67,9 @@ class SaveJob {
     std::string digest;             // of this rank's values, unless it stores them
   };
 
-  // What link_shared() has linked into the target's new folder.
+  std::filesystem::path temporary_of(const SaveTarget& target) const;
+  std::filesystem::path folder_of(const SaveTarget& target) const;
+  // Links earlier files into the target's new folder with link_shared().
   std::string link(const SaveTarget& target);
   void link_early(std::span<const Entry> entries, comm::Communicator& world);
   void take_pieces(std::span<const Entry> entries, const std::string& own_file);
@@ -96,4 +98,4 @@ class SaveJob {
   bool is_checked_ = false;
 };
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

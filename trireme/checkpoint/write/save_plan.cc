@@ -2,14 +2,27 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <tuple>
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/exact_cover.h"
+#include "trireme/base/replicas_differ.h"
+#include "trireme/base/words.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
+
+void add_axes(const std::string& name, const mesh::Layout& layout, TensorRecord& record) {
+  if (layout.outer() != nullptr) add_axes(name, *layout.outer(), record);  // it splits first
+  for (const mesh::Placement& placement : layout.placements()) {
+    if (placement.kind == mesh::Placement::Kind::kPartial)
+      throw CheckpointError(concat("\"", name, "\" is a partial sum: reduce it first"));
+    record.placements.push_back(placement);
+  }
+  record.axes.insert(record.axes.end(), layout.axes().begin(), layout.axes().end());
+}
 
 // A distinct box of a tensor and the ranks that hold it, ascending.
 struct Candidate {
@@ -41,6 +54,7 @@ std::map<std::string, TensorRecord> merge(
 std::vector<Candidate> distinct_boxes(std::span<const std::map<std::string, TensorRecord>> held_by,
                                       const std::map<std::string, TensorRecord>& merged,
                                       bool of_replicas) {
+  // By place and not by rank, so that replicas of a box are one candidate.
   using Key = std::tuple<std::string, std::vector<int64_t>, std::vector<int64_t>>;
   std::map<Key, Candidate> boxes;
   for (size_t rank = 0; rank < held_by.size(); ++rank) {
@@ -61,6 +75,68 @@ std::vector<Candidate> distinct_boxes(std::span<const std::map<std::string, Tens
 
 }  // namespace
 
+std::vector<size_t> minority(std::span<const std::string_view> digests) {
+  std::map<std::string_view, int> votes;
+  for (const std::string_view each : digests) ++votes[each];
+  const auto most =
+      std::ranges::max_element(votes, {}, [](const auto& vote) { return vote.second; });
+  std::vector<size_t> places;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (digests[i] != most->first) places.push_back(i);
+  }
+  return places;
+}
+
+std::string replicas_differ(const std::string& name, std::span<const int> ranks,
+                            size_t num_holders) {
+  return to_string(ReplicasDiffer{.tensor = name,
+                                  .ranks = {ranks.begin(), ranks.end()},
+                                  .has_majority = 2 * ranks.size() < num_holders});
+}
+
+std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int world_rank,
+                                             int world_size) {
+  std::map<std::string, TensorRecord> held;
+  for (const Entry& entry : entries) {
+    TensorRecord record{.dtype = entry.local.scalar_type(), .shape = entry.layout.whole_shape()};
+    bool is_first_replica = true;
+    add_axes(entry.name, entry.layout, record);
+    for (const mesh::Layout* layout = &entry.layout; layout != nullptr; layout = layout->outer()) {
+      const mesh::Layout* outer = layout->outer();
+      const int rank = layout->outer_rank();
+      is_first_replica &= outer == nullptr || outer->owner(rank) == rank;
+    }
+    mesh::Box box = entry.box(world_rank, world_size);
+    record.pieces.push_back({.box = box});
+    // It is described all the same: another rank compares it.
+    if (!is_first_replica) {  // another rank saves it; this one has a replica
+      box.size.assign(box.size.size(), 0);
+      record.pieces.insert(record.pieces.begin(), {.box = std::move(box)});
+    }
+    if (!is_printable(entry.name))
+      throw CheckpointError(concat("the name \"", shown(entry.name),
+                                   "\" is too long or has control characters; expected at most ",
+                                   kMaxWordBytes, " bytes"));
+    if (!held.emplace(entry.name, std::move(record)).second)
+      throw CheckpointError(concat("\"", entry.name, "\" is listed twice"));
+  }
+  return held;
+}
+
+Held held_at(int64_t step, std::span<const std::string> descriptions) {
+  Held all;
+  for (const std::string& text : descriptions) {
+    Manifest held = parse_manifest(text, "a rank's description");
+    // They would be mixed in one folder.
+    if (held.step != step)
+      throw CheckpointError(concat("ranks save different steps: ", step, " and ", held.step));
+    // Rank 0's. The others say "{}".
+    if (all.by_rank.empty()) all.state = held.state;
+    all.by_rank.push_back(std::move(held.tensors));
+  }
+  return all;
+}
+
 std::string shard_name(int rank, int world_size) {
   char name[64];
   std::snprintf(name, sizeof(name), "rank-%03d-of-%03d.safetensors", rank, world_size);
@@ -79,6 +155,7 @@ std::map<std::string, TensorRecord> plan_save(
   const int world_size = static_cast<int>(held_by.size());
   std::vector<int64_t> load_bytes(held_by.size(), 0);
   for (const Candidate& box : boxes) {
+    // min_element takes the first of equals: the lowest rank, on every rank alike.
     const int writer = *std::min_element(box.holders.begin(), box.holders.end(), [&](int a, int b) {
       return load_bytes[a] < load_bytes[b];
     });
@@ -88,10 +165,12 @@ std::map<std::string, TensorRecord> plan_save(
   for (auto& [name, record] : plan) {
     std::vector<mesh::Box> held;
     for (const Piece& piece : record.pieces) held.push_back(piece.box);
+    // A layout that is wrong would lose elements without a word. Only all boxes together can tell.
     const std::string error = cover_error(record.shape, held);
     if (!error.empty())
       throw CheckpointError(concat("the ranks together do not hold \"", name, "\" exactly once: ",
                                    error, ": a rank left it out, or its layout is wrong"));
+    // The order of saves must not depend on who writes.
     std::sort(record.pieces.begin(), record.pieces.end(),
               [](const Piece& a, const Piece& b) { return a.box.offset < b.box.offset; });
   }
@@ -109,4 +188,4 @@ std::vector<ReplicatedBox> replicated_boxes(
   return result;
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -9,11 +9,20 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/write/save_job.h"
 #include "trireme/checkpoint/write/snapshot.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme::checkpoint {
+
+// At most one save is under way. Its thread owns a Task by a shared pointer, together with
+// everything that the task uses: groups, memory, the list of earlier saves. A disk that never
+// answers can then keep its thread for ever without keeping this object. Saves run over groups of
+// their own, made in the constructor. Their calls come from another thread and must never be
+// matched with those of the training; and a group that is made at the first save could find the
+// shared memory full. An error stays in the task until finish(), which throws it on all ranks in
+// the same call.
 
 using Clock = std::chrono::steady_clock;
 
@@ -26,6 +35,7 @@ struct Saver::Task {
 
   void run(comm::Communicator& group, comm::Communicator& lane) {
     std::exception_ptr failure;
+    // Nothing leaves the thread as an exception.
     try {
       job.finish(group, lane);
     } catch (...) {
@@ -55,6 +65,7 @@ struct Saver::Task {
 
 Saver::Saver(comm::Communicator& world, const SaverOptions& options)
     : world_(world), earlier_(std::make_shared<EarlierSaves>()) {
+  // Only when it is needed: a group takes shared memory.
   if (options.has_replicas) lane_ = world_.split(0, world_.rank(), "replicas");
   if (!options.in_background) return;
   group_ = world_.split(0, world_.rank(), "checkpoint");
@@ -63,8 +74,10 @@ Saver::Saver(comm::Communicator& world, const SaverOptions& options)
 
 Saver::~Saver() {
   if (!task_ || !task_->thread.joinable()) return;
+  // The thread waits in collectives that its peers will not join any more.
   group_->abort("the run ended during a save");
   if (lane_) lane_->abort("the run ended during a save");
+  // A few seconds for a write that is under way. After that the process may end without it.
   if (task_->wait_for(std::chrono::seconds(5))) {
     task_->thread.join();
   } else {
@@ -81,13 +94,15 @@ void Saver::start(std::vector<SaveTarget> targets, int64_t step, std::span<const
   auto task = std::make_shared<Task>(std::move(targets), step, entries, state, world_,
                                      memory_.get(), *earlier_);
   if (!group_) {
+    // In the caller's thread, and over its groups: nothing else runs.
     task->run(world_, lane_ ? *lane_ : world_);
     task->stall = task->took;
     task_ = std::move(task);
     return;
   }
-  task->job.be_quiet();  // the caller tells of waits, in finish()
+  task->job.be_quiet();  // the caller reports waits, in finish()
   task->stall = Clock::now() - task->start;
+  // Shared pointers, see above.
   task->thread = std::thread([task, group = group_, lane = lane_, memory = memory_,
                               earlier = earlier_] { task->run(*group, lane ? *lane : *group); });
   task_ = std::move(task);
@@ -97,11 +112,13 @@ std::optional<Saved> Saver::finish(bool waits) {
   if (!task_) return std::nullopt;
   const bool is_background = task_->thread.joinable();
   if (is_background && !waits) {
+    // Asked of all: ranks finish at different times, and all must go the same way.
     const int64_t is_done = task_->wait_for(std::chrono::milliseconds(0)) ? 1 : 0;
     if (std::ranges::count(comm::all_gather_numbers(world_, is_done), 0) > 0) return std::nullopt;
   }
   const std::shared_ptr<Task> task = task_;
   const auto wait = [&](const Peers& peers) {
+    // In short waits, so that a lost peer is noticed.
     while (!task->wait_for(std::chrono::milliseconds(50))) peers.check();
     if (task->thread.joinable()) task->thread.join();
     was_refused_ = !task->job.is_checked();
@@ -115,12 +132,21 @@ std::optional<Saved> Saver::finish(bool waits) {
     try {
       run_or_throw(world_, wait, on_wait_);
     } catch (...) {
+      // A task that is not joined is still using its memory.
       if (!task->thread.joinable()) task_.reset();
       throw;
     }
     task_.reset();
   }
   return Saved{task->job.folder(), task->job.step(), task->stall, task->took};
+}
+
+void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
+          const std::string& state, comm::Communicator& world, const SaveOptions& options) {
+  EarlierSaves earlier;
+  SaveJob job({{root, options}}, step, entries, state, world, /*memory=*/nullptr, earlier);
+  if (options.replicas == 0) return job.finish(world, world);
+  job.finish(world, *world.split(0, world.rank(), "files"));
 }
 
 }  // namespace trireme::checkpoint

@@ -16,11 +16,8 @@
 
 namespace trireme::checkpoint {
 
-inline namespace internal {
 struct EarlierSaves;
 class SnapshotMemory;
-}  // namespace internal
-
 // A save that has ended.
 struct Saved {
   std::filesystem::path folder;  // in the last target
@@ -47,11 +44,11 @@ class Saver {
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // As save() to one target after the other, each with its own new and shared chunks. In the
+  // Like save() to one target after the other, each with its own new and shared chunks. In the
   // background returns when this rank's part is copied. Ask for the end of an earlier save before.
   // When a target fails, those before it have the checkpoint.
   // Memory: the bytes that this rank writes, kept for the next save
-  // Throws: as save(), but for what happens after the copy
+  // Throws: as save(), except for what happens after the copy
   void start(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
              const std::string& state);
   void start(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
@@ -67,8 +64,8 @@ class Saver {
   // Comm:   in the background 8 bytes per rank
   // Throws: the error of the save, on all ranks
   std::optional<Saved> finish(bool waits);
-  // Whether the error that finish() threw last says that this must not be saved, wherever it goes:
-  // replicas that differ, values that are not finite. The same on all ranks.
+  // Whether the last error from finish() applies to every target: replicas differ, or values are
+  // not finite. The same on all ranks.
   bool was_refused() const { return was_refused_; }
 
  private:
@@ -78,8 +75,8 @@ class Saver {
   // Shared with a task that does not end in time.
   std::shared_ptr<comm::Communicator> group_;  // null in the foreground
   std::shared_ptr<comm::Communicator> lane_;   // of replicas; null: there are none
-  std::shared_ptr<internal::SnapshotMemory> memory_;
-  std::shared_ptr<internal::EarlierSaves> earlier_;
+  std::shared_ptr<SnapshotMemory> memory_;
+  std::shared_ptr<EarlierSaves> earlier_;
   std::shared_ptr<Task> task_;  // null: idle
   OnWait on_wait_;
   bool was_refused_ = false;

@@ -14,7 +14,16 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/shards.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// A rank's file is written from front to back in one pass. Each chunk is looked up by its digest,
+// in the linked files and among those that this file has already, and is stored only if it is
+// nowhere. What a linked checkpoint says of a chunk is believed only when this process has written
+// it; otherwise the bytes are read and compared first, since a link to damaged bytes would be saved
+// as whole. The header needs all ranges and the digest of the bytes, which are known last. So its
+// room is kept free at the front, computed with the longest numbers that can stand there, and it is
+// written at the end.
+
 namespace {
 
 constexpr const char* kChunksSuffix = "@chunks";
@@ -31,6 +40,7 @@ class LinkedFiles {
   bool has_whole(const Chunk& chunk) {
     if (are_whole_.at(chunk.file)) return true;
     const auto [known, is_new] = known_.try_emplace({chunk.file, chunk.begin}, false);
+    // A tensor's chunk may be asked for twice: once to reserve room, once to write.
     if (is_new) known->second = shards_.has_whole(chunk);
     return known->second;
   }
@@ -63,23 +73,28 @@ class ShardWriter {
     for (const OwnPiece* piece : pieces) names_.insert(piece->name);
     written_.files = shared.files;
     const uint64_t num_new = new_bytes(pieces);
+    // All is stored: no file is made.
     if (num_new == 0) return;
     head_bytes_ = head_bytes_for(pieces);
+    // What compression leaves is not known before.
     const bool knows_size = options.compression == Compression::kNone;
     file_.emplace(path, head_bytes_, knows_size ? std::optional(num_new) : std::nullopt);
   }
 
   void write(const OwnPiece& piece) {
+    // Chunks of this piece that are stored by others lie before or elsewhere.
     const uint64_t begin = file_ ? end_ : 0;
     Piece stored{.box = piece.box};
     if (piece.rows) {
       stored = bases_.at(piece.name);
+      // A piece whose rows have not changed is taken over as it is.
       if (!piece.rows->empty()) stored.patches.push_back(place_rows(piece));
     } else {
       piece.read_chunks([&](size_t i, std::span<const std::byte> bytes) {
         stored.chunks.push_back(place(piece, i, bytes));
       });
     }
+    // Nothing of it is in this file.
     if (file_ && end_ > begin) add_entry(piece, stored.chunks, begin);
     TensorRecord record{.dtype = piece.dtype, .shape = piece.box.size};
     record.pieces.push_back(std::move(stored));
@@ -103,6 +118,7 @@ class ShardWriter {
   const Chunk* find(const Digest& digest, uint64_t num_bytes, size_t bytes_per_element) {
     const Chunk* const found = stored_.find(digest, num_bytes, bytes_per_element);
     const bool is_usable =
+        // Chunks of this file need no comparison: they have just been written.
         found != nullptr && (found->file == own_file_ || linked_.has_whole(*found));
     return is_usable ? found : nullptr;
   }
@@ -110,9 +126,11 @@ class ShardWriter {
   // The bytes that will be written if none is compressed, at most.
   uint64_t new_bytes(std::span<const OwnPiece* const> pieces) {
     uint64_t total = 0;
+    // An upper bound: pieces with the same bytes are counted twice.
     for (const OwnPiece* piece : pieces) {
       for (size_t i = 0; i < piece->chunk_bytes.size(); ++i) {
         const bool is_stored =
+            // Digests are known only of pieces that were scanned.
             i < piece->digests.size() && find(piece->digests[i], piece->chunk_bytes[i],
                                               c10::elementSize(piece->dtype)) != nullptr;
         if (!is_stored) total += piece->chunk_bytes[i];
@@ -124,6 +142,7 @@ class ShardWriter {
 
   // Room for the header, whose numbers are known last.
   uint64_t head_bytes_for(std::span<const OwnPiece* const> pieces) const {
+    // Digits of the largest number, so the real header is never longer.
     constexpr uint64_t kLongest = ~uint64_t{0};
     std::vector<TensorInfo> infos;
     for (const OwnPiece* piece : pieces) {
@@ -139,6 +158,7 @@ class ShardWriter {
   // No tensor has this name.
   std::string chunks_name(const std::string& name) const {
     std::string result = name + kChunksSuffix;
+    // A tensor may be called so; names are the user's.
     while (names_.contains(result)) result += '@';
     return result;
   }
@@ -153,6 +173,7 @@ class ShardWriter {
   Patch place_rows(const OwnPiece& piece) {
     const uint64_t row_bytes = row_bytes_of(piece.box, c10::elementSize(piece.dtype));
     std::vector<int64_t> numbers = *piece.rows;
+    // Numbers in the whole tensor: another layout must read them.
     for (int64_t& number : numbers) number += piece.box.offset[0];
     std::span<const int64_t> left = numbers;
     Patch patch;
@@ -180,6 +201,7 @@ class ShardWriter {
                 .digest = digest,
                 .stored_checksum = encoded.codec == Codec::kRaw ? "" : checksum(bytes)};
     end_ = chunk.begin + chunk.stored_bytes;
+    // By the stored bytes, so that two files with the same header have the same content.
     digests_.push_back(encoded.codec == Codec::kRaw ? digest : digest_of(bytes));
     stored_.add(chunk, bytes_per_element);
     return chunk;
@@ -192,6 +214,7 @@ class ShardWriter {
     };
     uint64_t num_bytes = 0;
     for (const uint64_t each : piece.chunk_bytes) num_bytes += each;
+    // Only whole and raw is a tensor for other programs.
     if (!piece.rows && end_ - begin == num_bytes && std::ranges::all_of(chunks, is_own)) {
       entries_.push_back({piece.name, piece.dtype, piece.box.size, begin, end_});
     } else {
@@ -211,8 +234,8 @@ class ShardWriter {
   uint64_t end_ = 0;              // of what was appended
   std::optional<DataFile> file_;  // none: all is stored
   std::vector<TensorInfo> entries_;
-  // Of the stored bytes of each chunk. By them the header, and so the name under which later
-  // checkpoints link the file, says what is in it.
+  // Digests of the stored bytes of each chunk. They are in the header, so the name under which
+  // later checkpoints link the file identifies its contents.
   std::vector<Digest> digests_;
   Manifest written_;
 };
@@ -229,4 +252,4 @@ Manifest write_shard(const std::filesystem::path& path, std::span<const OwnPiece
   return writer.finish();
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -1,9 +1,14 @@
-// The end of a save at the sites: each gives its folder the checkpoint's name, or all remove it.
+// The end of a save: combines the manifests of what the ranks have written; then each site gives
+// its folder the checkpoint's name, or all remove it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
@@ -12,11 +17,29 @@
 #include "trireme/checkpoint/transfer/site_files.h"
 #include "trireme/comm/communicator.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
+
+// Two reports of one rank, whose first `num_shared` files are the same, as one.
+Manifest joined(Manifest report, Manifest other, size_t num_shared);
+
+// Everything that the ranks wrote, as one manifest, and the files that the ranks of each site use.
+// Unused shared files are left out.
+struct Written {
+  Manifest manifest;
+  std::vector<FileNames> used;  // by site
+};
+// plan: see plan_save(). reports[r]: rank r's, as a manifest's text
+Written complete_manifest(int64_t step, const std::string& state,
+                          std::map<std::string, TensorRecord> plan,
+                          std::span<const std::string> reports, const Sites& sites);
+
+// Adds to what each site wants what the `replicas` sites before it use.
+std::vector<FileNames> with_replicas(const std::vector<FileNames>& used, int replicas);
 
 struct Unfinished {
   const std::filesystem::path& root;
   int64_t step = 0;
+  int64_t epoch = 1;
   int64_t num_bytes = 0;  // that it needs
 };
 
@@ -35,4 +58,4 @@ void commit_at_sites(const std::filesystem::path& root, const Manifest& manifest
                      const std::vector<FileNames>& wanted, const Sites& sites,
                      const SaveOptions& options, comm::Communicator& group);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

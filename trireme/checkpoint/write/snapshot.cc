@@ -11,10 +11,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/machine/multiversion.h"
-#include "trireme/base/round_up.h"
-#include "trireme/checkpoint/chunk/patch.h"
+#include "trireme/base/numbers.h"
+#include "trireme/checkpoint/chunk/chunk.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 namespace {
 
 HostBytes host_bytes(const at::Tensor& tensor) {
@@ -42,6 +42,7 @@ void for_each_chunk(const OwnPiece& piece, std::span<const std::byte> bytes, boo
 }
 
 // Values whose exponent has all bits set. The count of a block fits the values' own width, so the
+// A mask of the exponent finds both NaN and infinity, without a branch.
 // loop needs no wider lanes.
 template <typename Bits>
 TRIREME_INLINE int64_t count_all_ones(std::span<const std::byte> bytes, Bits exponent) {
@@ -50,6 +51,7 @@ TRIREME_INLINE int64_t count_all_ones(std::span<const std::byte> bytes, Bits exp
   const size_t num = bytes.size() / sizeof(Bits);
   for (size_t begin = 0; begin < num; begin += kBlock) {
     const size_t end = std::min(num, begin + kBlock);
+    // 4096 fits 16 bits, so the counter has the width of a lane.
     Bits in_block = 0;
     for (size_t i = begin; i < end; ++i) {
       Bits bits;
@@ -98,6 +100,7 @@ void OwnPiece::read_chunks(
   const bool is_cut_at_rows = row_bytes > 0 && row_bytes <= kChunkBytes;
   if (copy || !offloaded || !offloaded->goes_by_rows() || !is_cut_at_rows) {
     const HostBytes host = bytes();
+    // Only whole rows can be asked for.
     return for_each_chunk(*this, host.bytes, /*in_parallel=*/false, use);
   }
   int64_t first = 0;
@@ -115,6 +118,7 @@ void OwnPiece::read_chunks(
 std::span<std::byte> SnapshotMemory::take(uint64_t num_bytes, bool pinned) {
   const uint64_t with_alignment = num_bytes + kIoAlignment;
   if (!memory_.defined() || memory_.nbytes() < with_alignment || memory_.is_pinned() != pinned) {
+    // Freed before the larger block is made.
     memory_.reset();
     try {
       memory_ = at::empty({static_cast<int64_t>(with_alignment)},
@@ -137,11 +141,13 @@ void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
   for (const OwnPiece& piece : pieces) {
     for (const uint64_t num_bytes : piece.chunk_bytes) total += num_bytes;
   }
+  // Pinned memory is only needed, and only there, with a device.
   const bool from_device =
       std::ranges::any_of(pieces, [](const OwnPiece& piece) { return piece.local.is_cuda(); });
   std::span<std::byte> left = memory.take(total, from_device);
   for (OwnPiece& piece : pieces) {
     const HostBytes source = piece.bytes();
+    // Before the copy, because target and source have the same length.
     const std::span<std::byte> target = left.first(source.bytes.size());
     left = left.subspan(source.bytes.size());
     for_each_chunk(piece, source.bytes, /*in_parallel=*/true,
@@ -149,6 +155,7 @@ void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
                      const auto begin = bytes.data() - source.bytes.data();
                      std::memcpy(target.data() + begin, bytes.data(), bytes.size());
                    });
+    // The copy is the only source from now on. Holding the tensors would keep their memory alive.
     piece.copy = HostBytes{.owner = memory.owner(), .bytes = target};
     piece.local.reset();
     piece.offloaded.reset();
@@ -157,6 +164,7 @@ void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
 
 void scan_pieces(std::vector<OwnPiece>& pieces, Scan scan) {
   for (OwnPiece& piece : pieces) {
+    // Only read when it is written: it does not fit into memory.
     if (piece.offloaded) continue;
     const HostBytes source = piece.bytes();
     piece.digests.resize(piece.chunk_bytes.size());
@@ -193,4 +201,4 @@ void require_finite_pieces(const std::vector<OwnPiece>& pieces) {
   }
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

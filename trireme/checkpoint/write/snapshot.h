@@ -1,5 +1,5 @@
-// What a rank stores, as it was when the save began: its boxes, their digests, and for a save that
-// goes on behind the training a copy of their bytes.
+// A rank's data at the beginning of a save: its boxes, their digests and, for an asynchronous save,
+// a copy of their bytes.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 
 // Bytes in the host's memory, and the tensor that keeps them.
 struct HostBytes {
@@ -59,7 +59,7 @@ class SnapshotMemory {
  public:
   // At least num_bytes, aligned to kIoAlignment. Those given out before are invalid.
   // pinned: for copies from a device
-  // Throws: ConfigError when there is not so much memory
+  // Throws: ConfigError when there is not enough memory
   std::span<std::byte> take(uint64_t num_bytes, bool pinned);
   const at::Tensor& owner() const { return memory_; }
 
@@ -71,7 +71,7 @@ class SnapshotMemory {
 // Threads: this process's compute threads
 void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory);
 
-// What of a piece is needed before it is written.
+// The information about a piece that is needed before it is written.
 enum class Scan { kDigests, kDigestsAndNonfinite };
 
 // Scans copies, and pieces that are not offloaded.
@@ -81,8 +81,8 @@ void scan_pieces(std::vector<OwnPiece>& pieces, Scan scan);
 // Values that are NaN or infinite among elements of that dtype.
 int64_t count_nonfinite(std::span<const std::byte> bytes, at::ScalarType dtype);
 
-// Of pieces that were scanned for them.
+// Checks pieces that were scanned for non-finite values.
 // Throws: ConfigError with the first of them that has NaN or infinite values
 void require_finite_pieces(const std::vector<OwnPiece>& pieces);
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::checkpoint

@@ -3,7 +3,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,19 +11,25 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
 #include "trireme/cli/bench/bench_comm.h"
-#include "trireme/cli/bench/bench_commands.h"
-#include "trireme/cli/bench/bench_launch.h"
 #include "trireme/cli/bench/bench_peers.h"
-#include "trireme/cli/bench/bench_report.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/number_range.h"
 #include "trireme/comm/message/mpi_group.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+// Ranks are made in three ways: as threads of this process, as processes that this program starts
+// and whose rank 0 prints a line for each case, and by somebody else's launcher. The cases and
+// their checks are the same. The time is divided into rounds that alternate with those of the
+// peers, because a machine is slower in some minutes than in others; the median of the rounds
+// counts. A thread that fails gives up its group, so that the others end as well. Its error is
+// shown and not theirs, which only report a lost peer.
+
 namespace {
 
 using Words = std::vector<std::string>;
@@ -139,7 +144,7 @@ Words rank_command(const BenchArguments& arguments, const std::string& transport
   add("--sizes", arguments.sizes);
   add("--memory", arguments.memories);
   add("--dtype", arguments.dtypes);
-  add("--seconds", {std::to_string(seconds)});
+  add("--seconds", {concat(seconds)});
   return command;
 }
 
@@ -147,8 +152,8 @@ std::vector<CommResult> run_round(const BenchArguments& arguments, const BenchPl
                                   const std::string& transport, int num_ranks) {
   if (transport == "thread") return run_threads(num_ranks, plan);
   const Words command = rank_command(arguments, transport, plan.seconds_per_round);
-  std::istringstream lines(transport == "mpi" ? capture_mpirun(command, num_ranks)
-                                              : capture_local_ranks(command, num_ranks));
+  TextReader lines(transport == "mpi" ? capture_mpirun(command, num_ranks)
+                                      : capture_local_ranks(command, num_ranks));
   std::vector<CommResult> results;
   for (std::string line; std::getline(lines, line);) results.push_back(read_line(line));
   TRIREME_ASSERT(results.size() == plan.cases.size(), "rank 0 printed ", results.size(),
@@ -182,7 +187,8 @@ std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool b
                                             std::optional<comm::Rendezvous>& meeting) {
   if (transport == "mpi") return comm::make_mpi_group();
   const comm::WorldInfo info = comm::world_info();
-  if (binds) bind_to_core(info.local_rank, info.local_size);
+  // Gloo's thread must not share a rank's only core (launch/agent/binding.h); nor does the peer's.
+  if (binds && transport != "gloo") bind_to_core(info.local_rank, info.local_size);
   if (!meeting) meeting.emplace(info);
   return meeting->connect(transport);
 }
@@ -244,43 +250,47 @@ void add_comm(CLI::App& bench, int& exit_code) {
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* command = bench.add_subcommand(
       "comm",
-      "Benchmark the collectives on local ranks, which it starts itself, as nccl-tests does.\n"
+      "Start local ranks and benchmark the collectives, with the metrics of nccl-tests.\n"
       "  trireme bench comm --ranks 2 --operation all_reduce,all_gather --sizes 4,64K,1M,16M\n"
       "  trireme bench comm --ranks 2,4 --memory symmetric --compare gloo,mpi\n"
       "  trireme bench comm --operation all --sizes 1M --transport shm,thread --json\n"
-      "Each option takes one value or several, separated by commas. All combinations run.\n");
+      "Options with lists take one or more values, separated by commas. All combinations are\n"
+      "run.\n");
   const auto list = [&](const char* name, Words& words, const char* help) {
     return command->add_option(name, words, help)->capture_default_str();
   };
-  CLI::Option* ranks = list("--ranks", arguments->ranks, "local ranks to start");
+  CLI::Option* ranks = list("--ranks", arguments->ranks, "number of local ranks");
   list("--operation", arguments->operations,
-       "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter, "
-       "send_recv, barrier; or all");
-  list("--sizes", arguments->sizes, "bytes: 4, 64K, 1M, 1G (powers of 1024)");
+       "operations: all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, "
+       "scatter, send_recv, barrier, or all");
+  list("--sizes", arguments->sizes, "sizes in bytes, such as 4, 64K, 1M, 1G (powers of 1024)");
   list("--transport", arguments->transports,
-       "shm: processes over shared memory; thread: threads of one process; gloo: TCP; mpi: Open "
-       "MPI, "
-       "started by mpirun");
-  list("--memory", arguments->memories, "ordinary tensors, or symmetric: mapped by all ranks");
-  list("--dtype", arguments->dtypes, "fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8");
-  list("--compare", arguments->compare, "peers measured in turn with it: gloo, mpi");
-  command->add_option("--seconds", arguments->seconds, "time for each case")
+       "transports; shm = processes over shared memory, thread = threads of one process, gloo = "
+       "TCP, mpi = Open MPI, started by mpirun");
+  list("--memory", arguments->memories,
+       "memory of the tensors: ordinary, or symmetric (mapped by all ranks)");
+  list("--dtype", arguments->dtypes,
+       "dtypes: fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8");
+  list("--compare", arguments->compare,
+       "other libraries to measure in alternating rounds: gloo, mpi");
+  command->add_option("--seconds", arguments->seconds, "seconds per case")
       ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}))
       ->capture_default_str();
   command
-      ->add_option(
-          "--rounds", arguments->num_rounds,
-          "rounds to divide the time into; the median counts (default: 3 with peers, otherwise 1)")
+      ->add_option("--rounds", arguments->num_rounds,
+                   "rounds per case, of which the median is reported. Default: 3 with --compare, "
+                   "otherwise 1")
       ->check(within({1, 1000}));
-  command->add_option("--python", arguments->python, "a Python with torch, for the peer gloo")
-      ->capture_default_str();
-  command->add_flag("--json", arguments->json, "print a list of objects instead of a table");
+  command->add_option(
+      "--python", arguments->python,
+      "Python interpreter with torch, for --compare gloo. Default: that of this build");
+  command->add_flag("--json", arguments->json, "print a JSON array of objects instead of a table");
   command->add_flag("--rank-lines", arguments->lines)->group("");
   command->footer(
-      "Each case is checked once for correct values, then timed on the same buffers until its "
-      "time\n"
-      "is used up. Ranks synchronise before each batch; the slowest rank's time counts. Each rank\n"
-      "is bound to a core, as by mpirun, unless there are more ranks than cores.\n"
+      "Each case is checked once for correct values, then repeated on the same buffers until\n"
+      "its time is used up. Ranks synchronise before each batch, and the slowest rank's time\n"
+      "counts. Each rank is bound to a core, as by mpirun, unless there are more ranks than\n"
+      "cores, or over gloo.\n"
       "  time, p99   median and 99th percentile of one operation\n"
       "  algorithm   bytes / time; bytes is the larger of a rank's input and output\n"
       "  bus         algorithm x the share of the bytes that crosses between ranks: 2(p-1)/p for\n"
@@ -289,7 +299,8 @@ void add_comm(CLI::App& bench, int& exit_code) {
       "  x memcpy    speed relative to memcpy, with every rank copying the same bytes in the same\n"
       "              run: 2 is twice as fast\n"
       "  x gloo      speed relative to that peer, from alternating rounds: 10 is ten times faster\n"
-      "Reductions are timed on zeros. Under torchrun or mpirun it uses the ranks they start.");
+      "Reductions are timed on zeros. Under torchrun or mpirun, the ranks that these start are\n"
+      "used.");
   command->callback([arguments, ranks, &exit_code] {
     arguments->ranks_given = ranks->count() > 0;
     exit_code = bench_comm(*arguments);
@@ -300,11 +311,11 @@ void add_comm(CLI::App& bench, int& exit_code) {
 
 void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench =
-      app.add_subcommand("bench", "Benchmark collectives, this machine and pipeline schedules");
+      app.add_subcommand("bench", "Benchmark collectives, this machine, and pipeline schedules");
   bench->require_subcommand(1);
   add_comm(*bench, exit_code);
   add_bench_device(*bench, exit_code);
   add_bench_pipeline(*bench, exit_code);
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -1,4 +1,5 @@
-// A case of `trireme bench comm`: one operation on one size of one dtype in one kind of memory.
+// A case of `trireme bench comm`: one operation on one size of one dtype in one kind of memory; its
+// tensors on one rank, its call and the expected result.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-namespace trireme::cli::inline internal {
+#include "trireme/comm/communicator.h"
+
+namespace trireme::cli {
 
 enum class CommOperation {
   kAllReduce,
@@ -64,4 +68,43 @@ std::vector<CommCase> combine_cases(const std::vector<CommOperation>& operations
 // Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md
 double bus_factor(CommOperation operation, int num_ranks);
 
-}  // namespace trireme::cli::inline internal
+// The tensors of one case on one rank, its call and the expected result.
+class CaseBuffers {
+ public:
+  // Gather-like operations split the elements into blocks; the first ranks take the remainder.
+  // Throws: ConfigError when symmetric memory is too small
+  CaseBuffers(comm::Communicator& group, const CommCase& what);
+
+  // Runs the operation once.
+  // Collective: every rank
+  void run();
+  // Fills in small whole numbers, exact in every dtype, that differ by rank and place.
+  void fill_pattern();
+  void fill_zero();
+  // After fill_pattern() and one run: where the result is wrong, or "".
+  std::string first_error() const;
+
+ private:
+  // Part of a result: element j must be table[(offset + j) % 4].
+  struct Expected {
+    at::Tensor actual;
+    int64_t offset = 0;
+    std::vector<int> table;
+  };
+
+  std::vector<Expected> expected() const;
+  int64_t block(int rank) const;
+  int64_t offset(int rank) const;
+  std::vector<at::Tensor> blocks_of(const at::Tensor& flat) const;
+  bool is_root() const { return group_->rank() == 0; }
+
+  comm::Communicator* group_;
+  CommCase what_;
+  int64_t num_elements_ = 0;
+  at::Tensor input_;
+  at::Tensor output_;  // undefined if the operation is in place
+  std::vector<at::Tensor> input_blocks_;
+  std::vector<at::Tensor> output_blocks_;
+};
+
+}  // namespace trireme::cli

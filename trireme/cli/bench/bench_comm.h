@@ -1,15 +1,43 @@
-// Runs the cases of `trireme bench comm` on one group of ranks.
+// Runs the cases of `trireme bench comm` on one group of ranks, times them, and writes the results:
+// a table for people, JSON for programs.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/cli/bench/bench_case.h"
 #include "trireme/comm/communicator.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+struct Timing {
+  double median_microseconds = 0;
+  double p99_microseconds = 0;
+};
+
+// How often an operation runs: `num_batches` batches of `batch` calls, each batch timed as a whole.
+struct BatchPlan {
+  int64_t batch = 1;
+  int64_t num_batches = 1;
+};
+
+// Batches of at least 20 us, so that reading the clock (about 30 ns) does not matter. As many as
+// fit `budget_seconds`, but at least five.
+BatchPlan plan_batches(double operation_seconds, double budget_seconds);
+
+// Median and 99th percentile (nearest rank) of the times of one operation.
+Timing summarize(std::vector<double> microseconds);
+
+// Warms up, then runs the operation in batches. All ranks meet in a barrier before each batch, and
+// the time of a batch is that of its slowest rank. A rank that leaves early (a root that only
+// sends) therefore does not make an operation look too fast. Ranks agree on every count.
+// Collective: every rank, with an operation that matches on all
+Timing measure(comm::Communicator& group, const std::function<void()>& operation,
+               double budget_seconds);
 
 // One line of the report. Bandwidths are in 10^9 bytes per second.
 struct CommResult {
@@ -40,4 +68,21 @@ std::vector<CommResult> run_cases(comm::Communicator& group, const std::string& 
                                   const std::vector<CommCase>& cases, double seconds_per_case,
                                   const OnCase& on_case = {});
 
-}  // namespace trireme::cli::inline internal
+// The column names in one line, with a column for each peer.
+std::string table_header(const std::vector<std::string>& peers);
+// One line of the table, as wide as the header.
+std::string table_row(const CommResult& result, const std::vector<std::string>& peers);
+
+// A list of objects: operation, transport, memory, dtype, bytes, ranks, microseconds,
+// p99_microseconds, algorithm_bandwidth_gbps, bus_bandwidth_gbps, memcpy_microseconds,
+// memcpy_ratio; and for each peer P that was measured P_microseconds and ratio_P.
+std::string json_list(std::span<const CommResult> results);
+
+// One result as one line, and the reverse. Ranks and peers' programs pass results to the launcher
+// this way. read_line reads the times and what is not derived from them (operation, transport,
+// memory, dtype, bytes, ranks); the rest follows. memcpy_microseconds may be absent.
+// Throws: Error when the line is not such an object
+std::string write_line(const CommResult& result);
+CommResult read_line(const std::string& line);
+
+}  // namespace trireme::cli

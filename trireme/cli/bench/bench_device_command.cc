@@ -8,19 +8,17 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
-#include "trireme/cli/bench/bench_commands.h"
-#include "trireme/cli/bench/bench_launch.h"
+#include "trireme/base/words.h"
+#include "trireme/cli/bench/bench_peers.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/output_file.h"
 #include "trireme/cli/plan/cluster_file.h"
 #include "trireme/cli/plan/device_rates.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct DeviceArguments {
@@ -35,7 +33,7 @@ int measure_rank(const DeviceArguments& arguments) {
   const comm::WorldInfo info = comm::world_info();
   comm::Rendezvous meeting(info);
   const auto group = meeting.connect("auto");
-  DeviceRates rates = measure_device(*group, arguments.seconds);
+  DeviceRates rates = *measure_device(*group, {.seconds = arguments.seconds});
   if (!arguments.disk.empty()) rates.disk_bytes = measure_disk(*group, arguments.disk);
   if (group->rank() == 0) std::printf("%s\n", line_of(rates).c_str());
   return kDone;
@@ -47,7 +45,7 @@ int bench_device(const DeviceArguments& arguments) {
                 "--disk ", shown(arguments.disk),
                 " is not a folder that can be written; expected one on the disk to measure");
   std::vector<std::string> command = {own_program(), "bench", "device", "--seconds",
-                                      std::to_string(arguments.seconds)};
+                                      concat(arguments.seconds)};
   if (!arguments.disk.empty()) command.insert(command.end(), {"--disk", arguments.disk});
   const DeviceRates rates = read_device_line(capture_local_ranks(command, arguments.ranks));
   plan::ClusterFile file = cluster_of(rates, arguments.ranks, /*num_hosts=*/1);
@@ -84,20 +82,22 @@ void add_bench_device(CLI::App& bench, int& exit_code) {
   auto arguments = std::make_shared<DeviceArguments>();
   CLI::App* command = bench.add_subcommand(
       "device",
-      "Measure what this machine's ranks reach at the same time, and write it as a CLUSTER file.\n"
+      "Measure the speed that this machine's ranks reach simultaneously, and write it as a\n"
+      "CLUSTER file.\n"
       "  trireme bench device --ranks 2 --output cluster.toml\n"
       "  trireme simulate examples/demo.toml cluster.toml\n");
-  command->add_option("--ranks", arguments->ranks, "local ranks to start")
+  command->add_option("--ranks", arguments->ranks, "number of local ranks")
       ->capture_default_str()
       ->check(within({1, 1024}));
-  command->add_option("--seconds", arguments->seconds, "time for each of about ten measurements")
+  command
+      ->add_option("--seconds", arguments->seconds, "seconds per measurement; there are about ten")
       ->capture_default_str()
       ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}));
   command->add_option("--disk", arguments->disk,
-                      "also measure the disk of this folder, with 256 MiB per rank");
-  command->add_option("--output", arguments->output, "write the CLUSTER file");
+                      "also measure the disk of this folder, with files of 256 MiB per rank");
+  command->add_option("--output", arguments->output, "CLUSTER file to write");
   add_json(*command, arguments->json);
   command->callback([arguments, &exit_code] { exit_code = bench_device(*arguments); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -1,5 +1,6 @@
-// The programs with which `trireme bench comm --compare` compares. Each is written as its own users
-// would write it, so that its times are fair.
+// Runs programs as ranks on this host and captures their standard output: those with which `trireme
+// bench comm --compare` compares. Each is written as its own users would write it, so that its
+// times are fair.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +9,25 @@
 
 #include "trireme/cli/bench/bench_comm.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+// The path of `name` in PATH, or empty.
+std::filesystem::path find_program(const std::string& name);
+
+// Binds the calling thread, and those it starts, to core `rank` of those this process may use, as
+// mpirun does. Otherwise the system may put two ranks on one core while another is idle, and its
+// switching would be timed. Binds nothing when there are more ranks than cores.
+void bind_to_core(int rank, int num_ranks);
+
+// Each starts `command` num_ranks times, waits for all, and returns their standard output.
+// Throws: ConfigError, CommError or InternalError if the first rank to fail exited with 2, 3 or
+//         anything else; the text is the line which that rank left
+
+// Ranks with torchrun's variables (launch::run_local_ranks).
+std::string capture_local_ranks(const std::vector<std::string>& command, int num_ranks);
+// Ranks of Open MPI's mpirun. With more ranks than cores they yield while they wait.
+// Throws: ConfigError when there is no mpirun in PATH
+std::string capture_mpirun(const std::vector<std::string>& command, int num_ranks);
 
 struct PeerOptions {
   std::filesystem::path folder;  // contains gloo_peer.py and mpi_peer
@@ -34,4 +53,4 @@ void add_peer(std::vector<CommResult>& results, const std::string& name,
 // Combines several runs of the same cases: the median of each time.
 std::vector<CommResult> median_of_rounds(const std::vector<std::vector<CommResult>>& rounds);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

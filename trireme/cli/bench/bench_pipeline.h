@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "trireme/parallel/pipeline/run/pipeline_times.h"
+#include "trireme/parallel/pipeline/run/profile.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/parallel/pipeline/schedule/timeline.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 // A model and how it is cut. Times are for a rank's whole share of the model and one microbatch;
 // schedules with several stages per rank divide them.
@@ -67,4 +67,4 @@ std::string compare_pipelines(std::span<const PipelineReport> reports);
 // peak_until_weight, transfers; and if it was run measured_step_milliseconds, measured_bubble.
 std::string json_list(std::span<const PipelineReport> reports);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

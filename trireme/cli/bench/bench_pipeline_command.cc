@@ -9,14 +9,12 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/bench/bench_pipeline.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/output_file.h"
 #include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct PipelineArguments {
@@ -97,7 +95,7 @@ constexpr const char* kFooter =
     "                 bubble's time divided by the chunks for interleaved and breadth-first,\n"
     "                 (p-1)(F+B-W) for zero-bubble\n"
     "  activations    the most a rank holds until the weight part, in microbatches\n"
-    "Times are those of one microbatch in a rank's whole share of the model.";
+    "Times are per microbatch, for all of a rank's chunks together.";
 
 }  // namespace
 
@@ -114,43 +112,45 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
     return command->add_option(name, value, help)->capture_default_str();
   };
   option("--schedule", what.schedule,
-         "gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v or breadth-first");
+         "schedule: gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v or breadth-first");
   const auto number = [&](const char* name, auto& value, const Range& range, const char* help) {
     option(name, value, help)->check(within(range));
   };
   constexpr Range kTime{.minimum = 0, .maximum = 1e6, .above_minimum = true};
-  number("--stages", what.num_ranks, {1, 1024}, "ranks of the pipeline, p");
+  number("--stages", what.num_ranks, {1, 1024}, "number of pipeline ranks, p");
   number("--chunks", what.num_chunks, {0, 1024},
-         "chunks of the model per rank, v; 0 = 1, or 2 where the schedule needs them");
-  number("--microbatches", what.num_microbatches, {1, 100'000}, "microbatches of a step, m");
-  number("--forward", what.milliseconds.forward, kTime, "F: forward, ms");
+         "model chunks per rank, v; 0 = 1, or 2 where the schedule needs them");
+  number("--microbatches", what.num_microbatches, {1, 100'000}, "microbatches per step, m");
+  number("--forward", what.milliseconds.forward, kTime, "F: time of the forward pass, in ms");
   number("--backward-input", what.milliseconds.backward_input, kTime,
-         "B: the backward's input part, ms");
+         "B: time of the backward pass for inputs, in ms");
   number("--backward-weight", what.milliseconds.backward_weight, {0, 1e6},
-         "W: the backward's weight part, ms");
+         "W: time of the backward pass for weights, in ms");
   number("--communication", what.communication_milliseconds, {0, 1e6},
-         "a transfer between ranks, ms");
+         "time of a transfer between ranks, in ms");
   number("--memory-limit", what.memory_limit, {0, 1e6},
-         "zero-bubble schedules: microbatches a rank may hold; 0 = --stages");
+         "zero-bubble schedules: maximum microbatches that a rank holds; 0 = --stages");
   number("--kept-for-weight", what.kept_for_weight, {0, 1},
-         "share of the activations that the weight part needs");
+         "fraction of the activations that W needs");
   command->add_flag(
       "--show", arguments->show,
-      "draw the timeline, with --compare of each schedule (default without --compare)");
+      "draw the timeline, with --compare that of each schedule (default without --compare)");
   command->add_option("--svg", arguments->svg,
-                      "also draw the timeline to this file; with --run, as measured");
+                      "also draw the timeline to this SVG file; with --run, the measured one");
   command->add_flag("--compare", arguments->compare, "print a table of all schedules");
-  command->add_flag("--run", arguments->run,
-                    "run the schedule on local ranks, with stages that sleep for the given times");
-  number("--runs", arguments->num_runs, {1, 1000}, "number of runs; the fastest counts");
+  command->add_flag(
+      "--run", arguments->run,
+      "execute the schedule on local ranks, with stages that sleep for the given times");
+  number("--runs", arguments->num_runs, {1, 1000},
+         "number of executions, of which the fastest is reported");
   command
       ->add_option("--width", arguments->width,
-                   "width of the drawing in columns (default: the terminal's, or 100)")
+                   "width of the drawing, in columns. Default: that of the terminal, or 100")
       ->check(within({1, 10'000}));
   command->add_flag("--color", arguments->color, "draw in colours");
-  command->add_flag("--json", arguments->json, "print a list of objects instead");
+  command->add_flag("--json", arguments->json, "print a JSON array of objects instead");
   command->footer(kFooter);
   command->callback([arguments, &exit_code] { exit_code = bench_pipeline(*arguments); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

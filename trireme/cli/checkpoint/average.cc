@@ -7,14 +7,13 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
-#include "trireme/cli/progress_bar.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/train/checkpoint_average.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct AverageArguments {
@@ -63,27 +62,24 @@ void add_checkpoint_average(CLI::App& group, int& exit_code, const train::Offer&
   auto arguments = std::make_shared<AverageArguments>();
   CLI::App* command = group.add_subcommand(
       "average",
-      "Average the weights of a model's checkpoints into a new run, which often generalises "
-      "better\n"
-      "than the last checkpoint.\n"
+      "Average the weights of several checkpoints of a model into a new run. The average often\n"
+      "generalises better than the last checkpoint.\n"
       "  trireme checkpoint average runs/demo/checkpoints/step-* --output runs/averaged\n"
       "  trireme generate --checkpoint runs/averaged --prompt 'def '\n"
-      "Weights and fp32 masters are averaged in fp64. Everything else, such as the optimizer's "
-      "moments and\n"
-      "the step, is the last checkpoint's, so training can go on. The checkpoints are not changed. "
-      "See\n"
-      "docs/checkpoints.md.\n");
+      "Weights and fp32 master weights are averaged in fp64. Everything else, such as\n"
+      "optimizer states and the step, is taken from the last checkpoint, so training can\n"
+      "continue. The checkpoints are not changed. See docs/guide/checkpoints.md.\n");
   command
       ->add_option("paths", arguments->paths,
-                   "at least two, oldest first: runs' folders, or checkpoints of them")
+                   "two or more run folders or checkpoints, oldest first")
       ->required();
   add_new_run(*command, arguments->output);
   command
       ->add_option("--decay", arguments->decay,
-                   "what a checkpoint counts, relative to the next one; 1: all count the same")
+                   "weight of a checkpoint relative to the next one; 1 = equal weights")
       ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}));
   add_json(*command, arguments->json);
   command->callback([arguments, offer, &exit_code] { exit_code = average(*arguments, offer); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -9,21 +9,29 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/checkpoint/offline/tensor_diff.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
-#include "trireme/cli/progress_bar.h"
-#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/cli/terminal_text.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/state/saved_run.h"
 #include "trireme/train/state_changes.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+// A side is opened as a checkpoint of Trireme first and then as tensors of another program; a path
+// that is neither is refused with both reasons. The states of runs are compared only if both sides
+// have one. Tensors are read in parts, since a small manifest may declare a tensor of many GiB, and
+// freed memory is returned at once, as glibc would keep what parts have taken. Both forms of output
+// are made from one Diff.
+
 namespace {
 
 using checkpoint::Diff;
@@ -193,6 +201,7 @@ void print(const Side& a, const Side& b, const Diff& diff,
 }
 
 int diff_checkpoints(const DiffArguments& arguments, const train::Offer& offer) {
+  set_freed_memory(FreedMemory::kReturned);  // parts of tensors, one after the other
   const Side a(arguments.a), b(arguments.b);
   std::vector<train::StateChange> state;
   if (a.own() && b.own()) state = train::state_changes(a.state(), b.state(), offer);
@@ -218,32 +227,29 @@ void add_checkpoint_diff(CLI::App& group, int& exit_code, const train::Offer& of
   auto arguments = std::make_shared<DiffArguments>();
   CLI::App* command = group.add_subcommand(
       "diff",
-      "Compare two checkpoints of any layouts: which tensors differ, where first, by how much, and "
-      "what\n"
-      "else was saved with them.\n"
+      "Compare two checkpoints, of any layouts: which tensors differ, where they differ first\n"
+      "and by how much, and how config, step and data differ.\n"
       "  trireme checkpoint diff runs/a runs/b\n"
       "  trireme checkpoint diff runs/a runs/b --tensors 'model.layers.0.*' --tolerance 1e-6\n"
-      "Tensors of another program, such as an exported folder, can be compared by the same names.\n"
-      "Differences of config, step and data are shown, but do not count. See "
-      "docs/checkpoints.md.\n");
+      "Tensors of other programs, such as an exported folder, are compared by name. Only\n"
+      "differences between tensors affect the exit code. See docs/guide/checkpoints.md.\n");
   command->footer(
-      "Exit codes, as of diff(1): 0 the tensors are the same, 1 they differ (or a bug), 2 you can "
-      "fix it\n(arguments, files), 4 a checkpoint cannot be used.");
-  command->add_option("A", arguments->a, "a run's folder, one checkpoint of it, or safetensors")
+      "Exit codes, as for diff(1): 0 the tensors are equal, 1 they differ (or a bug), 2 an\n"
+      "error you can fix (arguments, files), 4 a checkpoint is unusable.");
+  command->add_option("A", arguments->a, "folder of a run, one of its checkpoints, or safetensors")
       ->required();
-  command->add_option("B", arguments->b, "the other")->required();
+  command->add_option("B", arguments->b, "the other one, in any of these forms")->required();
   command->add_option("--tensors", arguments->patterns,
-                      "compare only tensors with such names, such as '*.weight,optimizer.*': * is "
-                      "any text,\n"
-                      "? one character, [ab] one of these");
+                      "compare only tensors whose names match, such as '*.weight,optimizer.*': * "
+                      "matches any text, ? one character, [ab] one of these");
   command
       ->add_option("--tolerance", arguments->tolerance,
-                   "allowed |a-b|, relative to the largest |value| of the tensor in A and B;\n"
-                   "0: the bits must be the same")
+                   "allowed |a-b|, relative to the largest |value| of the tensor in A and B; 0 = "
+                   "bits must be equal")
       ->check(within({.minimum = 0, .maximum = 1e9}));
   add_json(*command, arguments->json);
   command->callback(
       [arguments, offer, &exit_code] { exit_code = diff_checkpoints(*arguments, offer); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -8,19 +8,19 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/folder_lock.h"
+#include "trireme/base/file/folder.h"
+#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/offline/rewrite.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
-#include "trireme/cli/progress_bar.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/train/derived_run.h"
+#include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
-#include "trireme/train/state/state.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,7 +62,7 @@ checkpoint::Rewritten write_new_run(const Source& source, const char* title,
                                     const RewriteArguments& arguments) {
   train::DerivedRun run(source.folder, arguments.output);
   const auto done = rewrite(source, run.checkpoints(), title, options, arguments);
-  run.commit(train::to_toml(source.config));
+  run.commit(train::to_toml(source.config), source.config.task->traits().file_names);
   return done;
 }
 
@@ -109,8 +109,8 @@ int pack(const RewriteArguments& arguments, const train::Offer& offer) {
 
 int unpack(const RewriteArguments& arguments, const train::Offer& offer) {
   const Source source(arguments, offer);
-  const checkpoint::RewriteOptions options{.incremental = true,
-                                           .compression = source.config.checkpoint.compression};
+  checkpoint::RewriteOptions options{.incremental = true,
+                                     .compression = source.config.checkpoint.compression};
   const fs::path output = arguments.output;
   checkpoint::Rewritten done;
   std::error_code unreadable;  // the lock says why
@@ -119,7 +119,11 @@ int unpack(const RewriteArguments& arguments, const train::Offer& offer) {
   } else {
     const FolderLock lock = train::lock_run(output, source.toml, source.folder.string(), offer);
     const fs::path root = output / "checkpoints";
-    const fs::path folder = root / checkpoint::folder_name(source.tensors.step());
+    // Use the run's newest epoch; otherwise a start would prefer that epoch's checkpoints.
+    if (const auto newest = checkpoint::latest(root)) {
+      options.epoch = checkpoint::epoch_of(newest->filename().string());
+    }
+    const fs::path folder = root / checkpoint::folder_name(source.tensors.step(), options.epoch);
     TRIREME_CHECK(arguments.replaces || !fs::exists(fs::symlink_status(folder)), folder.string(),
                   " is there already; expected a run without this step: choose another --output, "
                   "or put the unpacked one into its place with --replace");
@@ -150,57 +154,57 @@ CLI::App* add(CLI::App& group, int& exit_code, const train::Offer& offer, const 
 
 void add_checkpoint_reshard(CLI::App& group, int& exit_code, const train::Offer& offer) {
   auto arguments = std::make_shared<RewriteArguments>();
-  CLI::App* command = add(
-      group, exit_code, offer, "reshard",
-      "Write a checkpoint again as another number of ranks would save it, into a new run.\n"
-      "  trireme checkpoint reshard runs/demo --output runs/demo-8 --ranks 8\n"
-      "  trireme train runs/demo-8/config.toml --ranks 8\n"
-      "A checkpoint loads at any layout without this. It makes the start faster when each of "
-      "many\n"
-      "ranks then reads a file of its own, or a single file where many were. Every checksum is\n"
-      "compared, and every bit stays. See docs/checkpoints.md.\n",
-      arguments, reshard);
+  CLI::App* command =
+      add(group, exit_code, offer, "reshard",
+          "Rewrite a checkpoint into a new run, with its files as another number of ranks would\n"
+          "save them.\n"
+          "  trireme checkpoint reshard runs/demo --output runs/demo-8 --ranks 8\n"
+          "  trireme train runs/demo-8/config.toml --ranks 8\n"
+          "This is optional: a checkpoint loads at any layout. Resharding makes the start faster\n"
+          "when each of many ranks then reads its own file, or when one file replaces many.\n"
+          "Checksums are verified, and no bit changes. See docs/guide/checkpoints.md.\n",
+          arguments, reshard);
   add_new_run(*command, arguments->output);
-  command->add_option("--ranks", arguments->ranks, "how many files to cut the tensors into")
+  command->add_option("--ranks", arguments->ranks, "number of ranks, each of which gets one file")
       ->required()
       ->check(within({.minimum = 1, .maximum = checkpoint::kMaxRewriteRanks}));
 }
 
 void add_checkpoint_pack(CLI::App& group, int& exit_code, const train::Offer& offer) {
   auto arguments = std::make_shared<RewriteArguments>();
-  CLI::App* command = add(
-      group, exit_code, offer, "pack",
-      "Write one checkpoint as a folder of its own that shares no file with another and can be\n"
-      "moved to another machine: a run with this checkpoint, its config and its tokenizer.\n"
-      "  trireme checkpoint pack runs/demo --output demo-packed --compression zstd\n"
-      "  tar c demo-packed | ssh other tar x\n"
-      "Every checksum is compared, and every bit stays. `unpack` puts it into a run. See\n"
-      "docs/checkpoints.md.\n",
-      arguments, pack);
+  CLI::App* command =
+      add(group, exit_code, offer, "pack",
+          "Copy one checkpoint, its config and its tokenizer into a self-contained run, which\n"
+          "shares no files with others and can be moved to another machine.\n"
+          "  trireme checkpoint pack runs/demo --output demo-packed --compression zstd\n"
+          "  tar c demo-packed | ssh other tar x\n"
+          "Checksums are verified, and no bit changes. `unpack` adds the checkpoint to a run. See\n"
+          "docs/guide/checkpoints.md.\n",
+          arguments, pack);
   add_new_run(*command, arguments->output);
   command
       ->add_option("--compression", arguments->compression,
-                   "how the bytes of tensors are stored: none or zstd")
+                   "compression of stored tensors: none or zstd")
       ->check(CLI::IsMember(names_of(train::kCompressions)))
       ->capture_default_str();
 }
 
 void add_checkpoint_unpack(CLI::App& group, int& exit_code, const train::Offer& offer) {
   auto arguments = std::make_shared<RewriteArguments>();
-  CLI::App* command =
-      add(group, exit_code, offer, "unpack",
-          "Put a packed checkpoint into a run, new or there already. What the run's newest\n"
-          "checkpoint has is linked and not written again.\n"
-          "  trireme checkpoint unpack demo-packed --output runs/demo\n"
-          "  trireme train runs/demo/config.toml --ranks 2\n"
-          "Every checksum is compared, and every bit stays. See docs/checkpoints.md.\n",
-          arguments, unpack);
+  CLI::App* command = add(
+      group, exit_code, offer, "unpack",
+      "Add a packed checkpoint to a new or existing run. Data that the run's newest checkpoint\n"
+      "already has is hard-linked, not written again.\n"
+      "  trireme checkpoint unpack demo-packed --output runs/demo\n"
+      "  trireme train runs/demo/config.toml --ranks 2\n"
+      "Checksums are verified, and no bit changes. See docs/guide/checkpoints.md.\n",
+      arguments, unpack);
   command
       ->add_option("--output", arguments->output,
-                   "a run's folder; new, empty, or of a run with the same model")
+                   "folder of the run; new, empty, or of a run with the same model")
       ->required();
   command->add_flag("--replace", arguments->replaces,
-                    "put it into the place of the run's checkpoint of the same step");
+                    "replace the run's checkpoint of the same step");
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -1,18 +1,76 @@
 // trireme data prepare: text to token files, or tables of features to records.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/choice.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/data/data_commands.h"
-#include "trireme/cli/number_range.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/terminal_text.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
+
+std::string count_of(int64_t count) { return human_count(static_cast<double>(count)); }
+
+void print_report(const dataset::PrepareFeaturesReport& report) {
+  const dataset::FeatureSchema& schema = report.schema;
+  std::printf("samples %s for training, %s for validation", count_of(schema.num_training).c_str(),
+              count_of(schema.num_validation).c_str());
+  if (schema.num_items > 0) std::printf(", %s items", count_of(schema.num_items).c_str());
+  if (!schema.classes.empty()) std::printf(", %zu classes", schema.classes.size());
+  if (schema.has_hashes()) {
+    std::printf("\ntables  %lld with hashed ids, %lld numbers per sample\n",
+                static_cast<long long>(schema.num_tables()),
+                static_cast<long long>(schema.num_dense()));
+    return;
+  }
+  int64_t rows = 0;
+  for (const dataset::FeatureTable& table : schema.tables) rows += table.rows;
+  std::printf("\ntables  %lld with %s rows, %lld numbers per sample\n",
+              static_cast<long long>(schema.num_tables()), count_of(rows).c_str(),
+              static_cast<long long>(schema.num_dense()));
+  if (schema.num_tables() > 0) {
+    const auto largest = std::ranges::max_element(schema.tables, {}, &dataset::FeatureTable::rows);
+    std::printf("largest %s: %s rows\n", printable(largest->name).c_str(),
+                count_of(largest->rows).c_str());
+  }
+  const double share = report.num_ids == 0 ? 0.0
+                                           : 100.0 * static_cast<double>(report.num_rare_ids) /
+                                                 static_cast<double>(report.num_ids);
+  std::printf("rare    %.2f %% of the ids are row 0: categories that occur fewer than %lld times\n",
+              share, static_cast<long long>(schema.min_count));
+}
+
+nlohmann::json to_object(const dataset::PrepareFeaturesReport& report) {
+  const dataset::FeatureSchema& schema = report.schema;
+  nlohmann::json tables = nlohmann::json::array();
+  for (const dataset::FeatureTable& table : schema.tables) {
+    nlohmann::json object = {{"name", table.name}, {"rows", nullptr}};
+    if (!table.is_hashed) object["rows"] = table.rows;
+    tables.push_back(std::move(object));
+  }
+  return {{"training_samples", schema.num_training},
+          {"validation_samples", schema.num_validation},
+          {"items", schema.num_items},
+          {"classes", schema.classes.size()},
+          {"dense", schema.num_dense()},
+          {"tables", std::move(tables)},
+          {"ids", report.num_ids},
+          {"rare_ids", report.num_rare_ids},
+          {"min_count", schema.min_count},
+          {"bytes_read", report.num_bytes}};
+}
 
 constexpr const char* kTokens = "tokens";
 
@@ -39,22 +97,27 @@ void add_token_options(CLI::App& command, Arguments& arguments) {
     arguments.only_tokens.push_back(option->group("Options of --format tokens"));
     return option;
   };
-  add(command.add_option("--glob", options.globs,
-                         "files to take from a folder, such as '*.py'; default: all"));
-  add(command.add_option("--exclude", options.excludes, "names of files and folders to leave out"));
+  add(command.add_option(
+      "--glob", options.globs,
+      "patterns of the files to read from a folder, such as '*.py'. Default: all"));
+  add(command.add_option("--exclude", options.excludes, "names of files and folders to skip"));
+  add(command.add_flag(
+      "--as-text", options.as_text,
+      "read files as text even if they look like JSON lines, tables or compressed data"));
   const auto kinds = names_of(dataset::kTokenizerKinds);
   arguments.tokenizer = kinds.front();
   add(command.add_option("--tokenizer", arguments.tokenizer, in_words(kinds)))
       ->check(CLI::IsMember(kinds))
       ->capture_default_str();
   add(command.add_option("--tokenizer-model", options.tokenizer_model,
-                         "json: a tokenizer.json of Hugging Face; bpe: a SentencePiece model to "
-                         "use instead of\ntraining one"));
-  add(command.add_option("--end-of-document", options.end_of_document,
-                         "json: the added token that ends a document; default: <|endoftext|>,\n"
-                         "<|end_of_text|> or </s>"));
+                         "json: Hugging Face tokenizer.json to use; bpe: SentencePiece model to "
+                         "use instead of training one"));
+  add(command.add_option(
+      "--end-of-document", options.end_of_document,
+      "json: added token that ends a document. Default: <|endoftext|>, <|end_of_text|> or </s>, "
+      "which input text cannot produce; input text can produce any other token"));
   add(command.add_option("--vocab-size", options.vocab_size,
-                         "size of a trained bpe vocabulary; 0 = 8192"))
+                         "bpe: vocabulary size to train; 0 = 8192"))
       ->check(within({0, 1 << 26}));
 }
 
@@ -65,15 +128,15 @@ void add_feature_options(CLI::App& command, Arguments& arguments) {
     return option;
   };
   add(command.add_option("--min-count", options.min_count,
-                         "categories that occur more rarely in the training samples share one row"))
+                         "categories with fewer occurrences in the training samples share one row"))
       ->check(within({1, std::numeric_limits<int64_t>::max()}))
       ->capture_default_str();
   add(command.add_option("--dictionary", options.dictionary,
-                         "a prepared folder whose categories, classes and items to use"));
+                         "prepared folder whose categories, classes and items to reuse"));
   const auto kinds = names_of(dataset::kCategoryIds);
   add(command.add_option("--ids", arguments.ids,
-                         "what categories become: numbers of rows, or hashes for tables with open "
-                         "vocabularies\n(tables.open), which need no dictionary"))
+                         "ids of categories: row numbers, or hashes for tables with open "
+                         "vocabularies (tables.open), which need no dictionary"))
       ->check(CLI::IsMember(kinds))
       ->capture_default_str();
 }
@@ -106,6 +169,70 @@ int run_prepare(Arguments& arguments) {
 
 }  // namespace
 
+int run_prepare_tokens(const dataset::PrepareOptions& options, bool json) {
+  const auto start = std::chrono::steady_clock::now();
+  dataset::PrepareReport report;
+  {
+    ProgressBar bar("encode");
+    if (!json) std::printf("read    %s\n", printable(options.inputs.front()).c_str());
+    std::fflush(stdout);
+    report =
+        dataset::prepare(options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
+  }
+  const double seconds = seconds_since(start);
+  if (json) {
+    const nlohmann::json object = {
+        {"output", options.output},
+        {"tokenizer", name_of(dataset::kTokenizerKinds, report.tokenizer)},
+        {"vocab_size", report.vocab_size},
+        {"tokens", report.tokens},
+        {"documents", report.documents},
+        {"validation_tokens", report.validation_tokens},
+        {"validation_documents", report.validation_documents},
+        {"bytes_read", report.bytes},
+        {"seconds", seconds}};
+    std::printf("%s\n", json_text(object).c_str());
+    return kDone;
+  }
+  std::printf("tokens  %s for training in %lld documents, %s for validation in %lld\n",
+              human_count(static_cast<double>(report.tokens)).c_str(),
+              static_cast<long long>(report.documents),
+              human_count(static_cast<double>(report.validation_tokens)).c_str(),
+              static_cast<long long>(report.validation_documents));
+  std::printf(
+      "wrote   %s.bin, .idx and .tokenizer.json: %s, vocabulary %lld, %.2f bytes per token, %s in "
+      "%s\n",
+      printable(options.output).c_str(),
+      name_of(dataset::kTokenizerKinds, report.tokenizer).c_str(),
+      static_cast<long long>(report.vocab_size), report.bytes_per_token,
+      human_bytes(static_cast<double>(report.bytes)).c_str(), human_duration(seconds).c_str());
+  return kDone;
+}
+
+int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool json) {
+  const auto start = std::chrono::steady_clock::now();
+  dataset::PrepareFeaturesReport report;
+  {
+    ProgressBar bar("prepare");
+    if (!json) std::printf("read    %s\n", printable(options.inputs.front()).c_str());
+    std::fflush(stdout);
+    report = dataset::prepare_features(
+        options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
+  }
+  if (json) {
+    nlohmann::json object = to_object(report);
+    object["output"] = options.output;
+    object["seconds"] = seconds_since(start);
+    std::printf("%s\n", json_text(object).c_str());
+    return kDone;
+  }
+  print_report(report);
+  std::printf("wrote   %s from %s in %s\n", printable(options.output).c_str(),
+              human_bytes(static_cast<double>(report.num_bytes)).c_str(),
+              human_duration(seconds_since(start)).c_str());
+  return kDone;
+}
+
 void add_data_prepare(CLI::App& data, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   dataset::PrepareOptions& options = arguments->tokens;
@@ -113,7 +240,7 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
   CLI::App* command = data.add_subcommand(
       "prepare",
       "Turn text files into token files (Megatron's .bin/.idx) and a tokenizer, or tables of\n"
-      "features into records for recommendation models (docs/recommend-data.md).\n"
+      "features into records for recommendation models (docs/guide/recommend-data.md).\n"
       "  trireme data prepare --input src docs --glob '*.py' --glob '*.md' --tokenizer bpe \\\n"
       "      --vocab-size 8192 --output data/mine\n"
       "  trireme data prepare --format criteo --input day_0.tsv --min-count 10 \\\n"
@@ -123,17 +250,16 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->check(CLI::IsMember(formats))
       ->capture_default_str();
   command
-      ->add_option(
-          "--input", options.inputs,
-          "files; tokens: also folders, and each file is a document; criteo-numpy and\n"
-          "criteo-multi-hot: what the names of a day's arrays begin with, such as numpy/day_0")
+      ->add_option("--input", options.inputs,
+                   "input files; tokens: files or folders, one document per file; criteo-numpy and "
+                   "criteo-multi-hot: prefix of a day's arrays, such as numpy/day_0")
       ->required();
   command
       ->add_option("--validation-fraction,--validation", options.validation_fraction,
-                   "share of the documents or samples to keep for validation")
+                   "fraction of the documents or samples held out for validation")
       ->check(within({.minimum = 0, .maximum = 1, .below_maximum = true}))
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "chooses what is kept for validation")
+  command->add_option("--seed", options.seed, "random seed for the choice of validation data")
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
   command
@@ -146,4 +272,4 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
   command->callback([arguments, &exit_code] { exit_code = run_prepare(*arguments); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

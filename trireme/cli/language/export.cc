@@ -9,14 +9,14 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/language/language_commands.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/tasks/language/hugging_face_export.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct ExportArguments {
@@ -41,6 +41,7 @@ std::string tokenizer_text(std::optional<dataset::TokenizerKind> kind) {
 }
 
 int export_checkpoint(const ExportArguments& arguments) {
+  set_freed_memory(FreedMemory::kReturned);  // parts of tensors, one after the other
   tasks::HuggingFaceExportOptions options{.max_shard_bytes =
                                               static_cast<int64_t>(arguments.max_shard_bytes)};
   if (!arguments.form.empty())
@@ -64,7 +65,9 @@ int export_checkpoint(const ExportArguments& arguments) {
         {"bytes", done.num_bytes},
         {"files", done.files},
         {"format", name_of(tasks::kExportForms, options.form)},
-        {"tokenizer", done.tokenizer ? name_of(dataset::kTokenizerKinds, *done.tokenizer) : ""}};
+        {"tokenizer", done.tokenizer ? name_of(dataset::kTokenizerKinds, *done.tokenizer) : ""},
+        {"imported_files", done.imported_files},
+        {"note", done.note}};
     std::printf("%s\n", json_text(object).c_str());
     return kDone;
   }
@@ -76,8 +79,11 @@ int export_checkpoint(const ExportArguments& arguments) {
               done.from_masters ? " (from the master weights)" : "",
               human_bytes(static_cast<double>(done.num_bytes)).c_str(), done.files.size(),
               done.files.size() == 1 ? "" : "s");
-  if (options.form == tasks::ExportForm::kHuggingFace)
-    std::printf("tokenizer  %s\n", tokenizer_text(done.tokenizer).c_str());
+  if (options.form != tasks::ExportForm::kHuggingFace) return kDone;
+  std::printf("tokenizer  %s\n", tokenizer_text(done.tokenizer).c_str());
+  if (!done.imported_files.empty())
+    std::printf("imported   %s, as they came\n", joined(done.imported_files).c_str());
+  if (!done.note.empty()) std::printf("note       %s\n", done.note.c_str());
   return kDone;
 }
 
@@ -89,35 +95,34 @@ void add_export(CLI::App& app, int& exit_code) {
       app.get_subcommand("checkpoint")
           ->add_subcommand(
               "export",
-              "Export a checkpoint of any layout to a folder that Hugging Face's "
-              "transformers loads:\n"
-              "model.safetensors, config.json and a bpe or json tokenizer.\n"
+              "Export a checkpoint of any layout to a folder that Hugging Face transformers\n"
+              "loads, with model.safetensors, config.json, a bpe or json tokenizer, and files\n"
+              "of an imported model, such as its chat template.\n"
               "  trireme checkpoint export runs/demo --output demo-hf\n"
               "  python3 -c \"import transformers as t; "
               "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
-              "Or only the same weights: with --format safetensors the files of weights, "
-              "with --format dcp\na folder that torch.distributed.checkpoint loads.\n"
-              "Optimizer states are left out. The checkpoint is not changed. See "
-              "docs/export.md.\n");
+              "--format safetensors and --format dcp export only the weights, as safetensors\n"
+              "files or as a folder for torch.distributed.checkpoint.\n"
+              "Optimizer states are left out. The checkpoint is not changed. See\n"
+              "docs/guide/export.md.\n");
   add_checkpoint_path(*command, arguments->path);
-  command->add_option("--output", arguments->output, "folder to write; new or empty")->required();
+  command->add_option("--output", arguments->output, "folder to write; must be new or empty")
+      ->required();
   command
-      ->add_option(
-          "--format", arguments->form,
-          "hf: for transformers; safetensors: only the weights; dcp: only the weights, for\n"
-          "torch.distributed.checkpoint; all under the same names")
+      ->add_option("--format", arguments->form,
+                   "hf = folder for transformers, safetensors = weights only, dcp = weights only, "
+                   "for torch.distributed.checkpoint; tensor names are the same in all")
       ->check(CLI::IsMember(names_of(tasks::kExportForms)))
       ->default_str("hf");
   command
-      ->add_option(
-          "--dtype", arguments->dtype,
-          "dtype of the weights: fp64, fp32, bf16 or fp16; default: the run's. Another one is\n"
-          "converted from the fp32 master weights, if the run keeps them")
+      ->add_option("--dtype", arguments->dtype,
+                   "dtype of the weights: fp64, fp32, bf16 or fp16; another dtype than the run's "
+                   "is converted from its fp32 master weights, if it has them. Default: the run's")
       ->check(CLI::IsMember(names_of(train::kPrecisions)));
   command
-      ->add_option(
-          "--max-shard-size", arguments->max_shard_bytes,
-          "largest file, such as 500MB; larger models are split into several, with an index")
+      ->add_option("--max-shard-size", arguments->max_shard_bytes,
+                   "maximum file size, such as 500MB; larger models are split into several files "
+                   "with an index")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
       ->default_str("5GB");
   command->add_flag("--average", arguments->average,
@@ -126,4 +131,4 @@ void add_export(CLI::App& app, int& exit_code) {
   command->callback([arguments, &exit_code] { exit_code = export_checkpoint(*arguments); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -6,15 +6,14 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/language/language_commands.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/generate.h"
 #include "trireme/tasks/language/trained_model.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct GenerateArguments {
@@ -32,7 +31,7 @@ int generate(const GenerateArguments& arguments) {
   for (const int32_t token : tokenizer.encode(arguments.prompt)) prompt.push_back(token);
 
   model::GenerateOptions options = arguments.options;
-  options.stop_token = tokenizer.end_of_document();
+  options.stop_tokens = trained.end_tokens;
   options.vocab_limit = tokenizer.vocab_size();
   // Terminals obey control characters, and a model may produce any. Files and pipes get every byte.
   const bool is_terminal = isatty(STDOUT_FILENO);
@@ -61,17 +60,18 @@ void add_generate(CLI::App& app, int& exit_code) {
       "Continue a prompt with a trained model.\n"
       "  trireme generate --checkpoint runs/demo --prompt 'def ' --temperature 0.7\n");
   command
-      ->add_option("--checkpoint", arguments->checkpoint, "a run's folder, or one checkpoint of it")
+      ->add_option("--checkpoint", arguments->checkpoint,
+                   "folder of a run, or one of its checkpoints")
       ->required();
   command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
   command->add_flag("--average", arguments->average,
                     "use the moving average of the weights (average.decay)");
-  command->add_option("--tokens", options.max_tokens, "largest number of tokens to add")
+  command->add_option("--tokens", options.max_tokens, "maximum number of tokens to generate")
       ->check(within({0, 1e9}))
       ->capture_default_str();
   command
       ->add_option("--temperature", options.temperature,
-                   "of the sampling; 0 = always the most likely token")
+                   "sampling temperature; 0 = always take the most likely token")
       ->check(within({0, 1e6}))
       ->capture_default_str();
   command->add_option("--top-k", options.top_k, "sample from the k most likely tokens; 0 = all")
@@ -79,13 +79,14 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--top-p", options.top_p,
-                   "sample from the most likely tokens that together reach this probability")
+                   "sample from the smallest set of most likely tokens whose probabilities add up "
+                   "to at least p")
       ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}))
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "random seed of the sampling")
+  command->add_option("--seed", options.seed, "random seed for sampling")
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
   command->callback([arguments, &exit_code] { exit_code = generate(*arguments); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

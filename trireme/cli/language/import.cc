@@ -8,15 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/choice.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/language/language_commands.h"
-#include "trireme/cli/overrides.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/tasks/language/hugging_face_import.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct ImportArguments {
@@ -52,7 +51,8 @@ int import_weights(const ImportArguments& arguments) {
         {"parameters", done.num_parameters},
         {"bytes", done.num_bytes},
         {"tokenizer", done.tokenizer ? name_of(dataset::kTokenizerKinds, *done.tokenizer) : ""},
-        {"tokenizer_problem", done.tokenizer_problem}};
+        {"tokenizer_problem", done.tokenizer_problem},
+        {"notes", done.notes}};
     std::printf("%s\n", json_text(object).c_str());
     return kDone;
   }
@@ -65,6 +65,8 @@ int import_weights(const ImportArguments& arguments) {
               human_count(static_cast<double>(done.num_parameters)).c_str(), precision.c_str(),
               human_bytes(static_cast<double>(done.num_bytes)).c_str());
   std::printf("tokenizer  %s\n", printable(tokenizer_text(done)).c_str());
+  for (const std::string& note : done.notes)
+    std::printf("note       %s\n", printable(note).c_str());
   std::printf(
       "go on      trireme train %s/config.toml --init %s --output.folder=RUN --data.path=PREFIX\n",
       output.c_str(), output.c_str());
@@ -79,22 +81,23 @@ void add_import(CLI::App& app, int& exit_code) {
       app.get_subcommand("checkpoint")
           ->add_subcommand(
               "import",
-              "Import weights as the folder of a run: a folder of Hugging Face's transformers, or\n"
-              "tensors with its names or ours.\n"
+              "Import weights into a new run: from a Hugging Face transformers folder, or\n"
+              "from tensors with its names or ours.\n"
               "  trireme checkpoint import llama-hf --output runs/llama\n"
               "  trireme generate --checkpoint runs/llama --prompt \"Once upon\"\n"
               "  trireme train runs/llama/config.toml --init runs/llama "
               "--output.folder=runs/tuned\n"
-              "Keys of the run, such as --model.sequence_length=4096, are given as for `trireme "
-              "train`. See docs/import.md.\n");
+              "Keys of the run, such as --model.sequence_length=4096, are given as for\n"
+              "`trireme train`. See docs/guide/import.md.\n");
   command->add_option("source", arguments->source, "folder or file with the weights")->required();
-  command->add_option("--output", arguments->output, "the run's folder; new or empty")->required();
+  command->add_option("--output", arguments->output, "folder of the run; must be new or empty")
+      ->required();
   command->add_option("--config", arguments->config,
-                      "config.json of the weights; default: the one in the folder, if there is "
-                      "one,\nor else what the keys of [model] say");
+                      "config.json of the weights. Default: the one in the source folder, "
+                      "otherwise the keys of [model]");
   command
       ->add_option("--dtype", arguments->dtype,
-                   "dtype of the weights and of the run: fp64, fp32, bf16 or fp16; default: that "
+                   "dtype of the weights and of the run: fp64, fp32, bf16 or fp16. Default: that "
                    "of config.json")
       ->check(CLI::IsMember(names_of(train::kPrecisions)));
   add_json(*command, arguments->json);
@@ -105,4 +108,4 @@ void add_import(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -6,14 +6,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/language/language_commands.h"
-#include "trireme/cli/overrides.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/tasks/language/upcycle.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct UpcycleArguments {
@@ -47,18 +46,18 @@ void add_upcycle(CLI::App& app, int& exit_code) {
       app.get_subcommand("checkpoint")
           ->add_subcommand(
               "upcycle",
-              "Make a sparse model out of a dense one: every expert begins as a copy of the\n"
-              "feed-forward, and training goes on from the dense model's loss.\n"
+              "Turn a dense model into a mixture of experts. Every expert starts as a copy of\n"
+              "the feed-forward, so training continues from the dense model's loss.\n"
               "  trireme checkpoint upcycle runs/demo --output runs/sparse --model.experts=8\n"
               "  trireme train runs/sparse/config.toml --ranks 2 --train.steps=600\n"
-              "Keys of the new run are given as for `trireme train`. The dense run is not changed. "
-              "See docs/experts.md.\n");
+              "Keys of the new run are given as for `trireme train`. The dense run is not\n"
+              "changed. See docs/guide/experts.md.\n");
   add_checkpoint_path(*command, arguments->path);
   add_new_run(*command, arguments->output);
   command
       ->add_option("--noise", arguments->noise,
-                   "noise added to each expert's weights, as a part of their standard deviation,\n"
-                   "such as 0.01; with 0 the first loss is the dense model's")
+                   "noise added to each expert's weights, as a fraction of their standard "
+                   "deviation, such as 0.01; 0 = start from the dense model's loss")
       ->check(CLI::Range(0.0, 1e3));
   command->allow_extras();
   command->callback([arguments, command, &exit_code] {
@@ -67,4 +66,4 @@ void add_upcycle(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -1,32 +1,45 @@
 // The command run: the agent of this host, for `trireme train`, a user's own program or any other.
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <poll.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/machine/cores.h"
-#include "trireme/base/random/entropy.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/random/random.h"
+#include "trireme/base/words.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/launch/run_emit.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/launch/agent/agent.h"
 #include "trireme/launch/inject/campaign.h"
 #include "trireme/launch/jobs/job_hosts.h"
-#include "trireme/launch/membership/program.h"
+#include "trireme/launch/membership/report.h"
+#include "trireme/launch/process/signal_watch.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+// The command makes AgentOptions of words; the agent does the rest. A number is parsed whole,
+// because one that is cut to 32 bits starts another job. What a scheduler says of its job counts
+// where the user says nothing. program_of() lists what must be the same on all hosts, as lines of
+// key and value, so that a host that is refused learns which of them differs. Lines are written
+// past stdio: a reader that no longer reads must not hold up the end of the program.
+
 namespace {
 
 struct RunArguments {
@@ -58,32 +71,35 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
+// The number that `text` is, from 1 to `most`; 0 when it is none.
+int count_in(std::string_view text, int most) {
+  int count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, count);
+  return error == std::errc() && last == end && count >= 1 && count <= most ? count : 0;
+}
+
 // "2" or "2:4".
 std::pair<int, int> parse_hosts(const std::string& text) {
-  int least = 0;
-  int most = 0;
-  int end = 0;
-  const bool is_range = std::sscanf(text.c_str(), "%d:%d%n", &least, &most, &end) == 2;
-  if (!is_range) {
-    end = 0;
-    std::sscanf(text.c_str(), "%d%n", &least, &end);
-    most = least;
-  }
-  TRIREME_CHECK(
-      end == static_cast<int>(text.size()) && least >= 1 && most >= least && most <= 1 << 16,
-      "--nnodes is \"", shown(text),
-      "\"; expected a number of hosts as in 2, or a range as in 2:4");
+  constexpr int kMostHosts = 1 << 16;
+  const size_t colon = text.find(':');
+  const int least = count_in(std::string_view(text).substr(0, colon), kMostHosts);
+  const int most = colon == std::string::npos
+                       ? least
+                       : count_in(std::string_view(text).substr(colon + 1), kMostHosts);
+  TRIREME_CHECK(least >= 1 && most >= least, "--nnodes is \"", shown(text),
+                "\"; expected a number of hosts from 1 to ", kMostHosts,
+                " as in 2, or a range as in 2:4");
   return {least, most};
 }
 
 int parse_workers(const std::string& text) {
   if (text == "auto" || text == "cpu") return num_cores();
-  int count = 0;
-  int end = 0;
-  std::sscanf(text.c_str(), "%d%n", &count, &end);
-  TRIREME_CHECK(end == static_cast<int>(text.size()) && count >= 1 && count <= 1 << 12,
-                "--nproc-per-node is \"", shown(text),
-                "\"; expected a number of workers from 1 to 4096, or auto for one per core");
+  constexpr int kMostWorkers = 1 << 12;
+  const int count = count_in(text, kMostWorkers);
+  TRIREME_CHECK(count >= 1, "--nproc-per-node is \"", shown(text),
+                "\"; expected a number of workers from 1 to ", kMostWorkers,
+                ", or auto for one per core");
   return count;
 }
 
@@ -93,7 +109,7 @@ std::string host_name() {
   return printable(name);
 }
 
-// What must be the same on all hosts: the version, the command, and the configs it names.
+// Text that must be the same on all hosts: the version, the command, and the configs it names.
 std::string program_of(const std::vector<std::string>& command) {
   std::string text = "version = " TRIREME_VERSION "\n";
   for (size_t i = 0; i < command.size(); ++i) {
@@ -107,13 +123,27 @@ std::string program_of(const std::vector<std::string>& command) {
   return text;
 }
 
-// Prints for people: safe characters, and whole lines.
+// Prints for people: safe characters, and whole lines. Bypasses stdio, where a stream that waits
+// for its reader would delay the end of the program.
 class Printer final : public launch::AgentObserver {
  public:
   void on_line(const std::string& line, bool is_error) override {
-    std::FILE* const stream = is_error ? stderr : stdout;
-    std::fprintf(stream, "%s%s\n", is_error ? "trireme: " : "", printable(line).c_str());
-    std::fflush(stream);
+    const std::string text = concat(is_error ? "trireme: " : "", printable(line), "\n");
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t size =
+          ::write(is_error ? STDERR_FILENO : STDOUT_FILENO, text.data() + done, text.size() - done);
+      if (size < 0 && errno == EAGAIN) await_room(is_error ? STDERR_FILENO : STDOUT_FILENO);
+      if (size < 0 && errno != EINTR && errno != EAGAIN) return;  // the reader has left
+      done += static_cast<size_t>(std::max<ssize_t>(0, size));
+    }
+  }
+
+ private:
+  // Where another program has made the terminal non-blocking.
+  static void await_room(int descriptor) {
+    pollfd ready{descriptor, POLLOUT, 0};
+    ::poll(&ready, 1, /*timeout=*/-1);
+    errno = EAGAIN;
   }
 };
 
@@ -161,8 +191,17 @@ int emit_file(const RunArguments& arguments) {
   return kDone;
 }
 
-int run(const RunArguments& given, const std::string& program_name) {
+// The properties of the whole program that `train` needs.
+struct Program {
+  std::string name;
+  train::Offer offer;
+  bool needs_config = false;
+};
+
+int run(const RunArguments& given, const Program& program) {
   if (!given.emit.system.empty()) return emit_file(given);
+  // A reader of the output that leaves does not end the job.
+  const launch::SignalWatch no_signal_of_pipes({SIGPIPE});
   const RunArguments arguments = with_job(given);
   const std::string& hosts = arguments.hosts.empty() ? "1" : arguments.hosts;
   const auto [least, most] = parse_hosts(hosts);
@@ -171,8 +210,9 @@ int run(const RunArguments& given, const std::string& program_name) {
                 arguments.num_spares,
                 ", and the agents have no place to meet; give --rdzv-endpoint HOST:PORT, the same "
                 "on all hosts");
+  const std::vector<std::string> command = full_command(arguments.command, program.name);
   launch::AgentOptions options{
-      .command = full_command(arguments.command, program_name),
+      .command = command,
       .environment = launch::inherited_environment(),
       .num_workers = parse_workers(arguments.workers.empty() ? "1" : arguments.workers),
       .min_hosts = least,
@@ -186,7 +226,9 @@ int run(const RunArguments& given, const std::string& program_name) {
       .node_rank = arguments.node_rank,
       .host = arguments.host.empty() ? host_name() : printable(arguments.host),
       .program = program_of(arguments.command),
-      .folder = arguments.log_folder,
+      .folder = !arguments.log_folder.empty()
+                    ? std::filesystem::path(arguments.log_folder)
+                    : folder_of_training(command, program.offer, program.needs_config),
       .binds_cores = !arguments.no_binding,
       .join_timeout = milliseconds(arguments.join_seconds),
       .last_call = milliseconds(arguments.last_call_seconds),
@@ -203,8 +245,7 @@ int run(const RunArguments& given, const std::string& program_name) {
     options.injections = launch::parse_injections(arguments.injections);
   }
   options.injection_seed = arguments.injection_seed;
-  Printer printer;
-  return launch::run_agent(options, printer);
+  return launch::run_agent(options, std::make_shared<Printer>());
 }
 
 // torchrun takes its options with underscores too: "--node-rank,--node_rank".
@@ -214,117 +255,111 @@ std::string as_torchrun(const std::string& name) {
   return concat(name, ",--", underscored.substr(2));
 }
 
-// Help names an option once.
-class OneSpelling final : public CLI::Formatter {
- public:
-  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
-    const std::vector<std::string>& names = option->get_lnames();
-    return is_positional || names.size() < 2 ? Formatter::make_option_name(option, is_positional)
-                                             : "--" + names.front();
-  }
-};
-
 void add_host_options(CLI::App& command, RunArguments& arguments) {
   command.add_option(as_torchrun("--nproc-per-node"), arguments.workers,
-                     "workers on this host; auto: one per core. Default: 1");
+                     "workers on this host; auto = one per core. Default: 1");
   command.add_option("--nnodes", arguments.hosts,
-                     "number of hosts, or from how many to how many: 2:4. Default: those of the\n"
-                     "scheduler's job (docs/clusters.md), or 1");
+                     "number of hosts, or minimum and maximum, such as 2:4. Default: the hosts of "
+                     "the scheduler's job (docs/guide/clusters.md), or 1");
   command
       .add_option(
           "--spares", arguments.num_spares,
-          "hosts beyond --nnodes whose workers wait with the program loaded, for the place\n"
-          "of a lost host. In a scheduler's job so many of its hosts are spares")
+          "number of standby hosts beyond --nnodes, whose workers wait with the program loaded to "
+          "replace a lost host; in a scheduler's job, taken from its hosts")
       ->check(within({0, 1 << 16}))
       ->capture_default_str()
       ->excludes("--emit");
   command.add_option(as_torchrun("--rdzv-endpoint"), arguments.endpoint,
-                     "HOST:PORT where the agents meet; the agent on HOST leads");
+                     "HOST:PORT where the agents meet; the agent on HOST is the leader");
   command.add_option("--rdzv-listen", arguments.listen,
-                     "address where the leader listens, if HOST is only forwarded to it");
+                     "address on which the leader listens, if HOST only forwards to it");
   command.add_option(as_torchrun("--rdzv-id"), arguments.job,
                      "name of the job, the same on all hosts");
   command.add_option("--host-name", arguments.host, "this host's name in messages and logs");
   command
       .add_option(as_torchrun("--node-rank"), arguments.node_rank,
-                  "place among the hosts; 0 leads. Default: the order in which they come")
+                  "index of this host; 0 is the leader. Default: the order of arrival")
       ->check(within({-1, 1 << 16}));
 }
 
 void add_failure_options(CLI::App& command, RunArguments& arguments) {
   command
       .add_option(as_torchrun("--max-restarts"), arguments.max_restarts,
-                  "restarts after failures; each comes back after an hour")
+                  "maximum number of restarts after failures within an hour")
       ->check(within({0, 1e6}))
       ->capture_default_str();
   command
       .add_option("--lease", arguments.lease_seconds,
-                  "seconds without an answer of the leader before an agent kills its workers;\n"
-                  "a second later the leader goes on without that host")
+                  "seconds without an answer from the leader after which an agent kills its "
+                  "workers; one second later the leader continues without that host")
       ->check(within({0.5, 3600}))
       ->capture_default_str();
-  command.add_option("--join-timeout", arguments.join_seconds, "seconds to wait for enough hosts")
+  command
+      .add_option("--join-timeout", arguments.join_seconds,
+                  "seconds to wait for the minimum number of hosts")
       ->check(within({0.1, 1e6}))
       ->capture_default_str();
   command
       .add_option("--last-call", arguments.last_call_seconds,
-                  "seconds in which more hosts may join before the first epoch")
+                  "seconds to wait for further hosts before the first epoch, once there are enough")
       ->check(within({0, 3600}))
       ->capture_default_str();
   command
       .add_option("--grace", arguments.grace_seconds,
-                  "seconds for a worker to give up its groups after a failure, before SIGKILL")
+                  "seconds that a worker has to leave its groups after a failure, before SIGKILL")
       ->check(within({0.1, 3600}))
       ->capture_default_str();
   command.add_option("--policy", arguments.policy,
-                     "what to do about faults, as in hang=restart,straggler=warn,hang-after=60\n"
-                     "(docs/watchdog.md)");
+                     "reaction to each kind of fault, such as "
+                     "hang=restart,straggler=warn,hang-after=60 (docs/guide/watchdog.md)");
   command.add_option("--notice-command", arguments.notice_command,
-                     "command that exits with 0 when this host will be taken away; the host then\n"
-                     "leaves as after SIGTERM or SIGUSR1");
+                     "command that exits with 0 once this host is about to be preempted; the host "
+                     "then leaves as after SIGTERM or SIGUSR1");
   command
       .add_option("--notice-interval", arguments.notice_interval_seconds,
-                  "seconds from one call of it to the next")
+                  "seconds between calls of --notice-command")
       ->check(within({0.1, 3600}))
       ->capture_default_str();
   command.add_option(
       "--inject", arguments.injections,
-      "faults for a drill, as in \"kill rank=1 at step=50; stop rank=2 for 20s\" or\n"
-      "\"campaign seed=7 events=20\" (docs/watchdog.md); the leader's counts");
-  command.add_option("--inject-seed", arguments.injection_seed, "draws what the faults leave open")
+      "faults to inject, such as \"kill rank=1 at step=50; stop rank=2 for 20s\" or "
+      "\"campaign seed=7 events=20\" (docs/guide/watchdog.md); read on the leader only");
+  command
+      .add_option("--inject-seed", arguments.injection_seed,
+                  "random seed for details that the faults leave open")
       ->capture_default_str();
 }
 
 }  // namespace
 
-void add_run(CLI::App& app, int& exit_code) {
+void add_run(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config) {
   auto arguments = std::make_shared<RunArguments>();
   const std::string name = app.get_name();
   CLI::App* command = app.add_subcommand(
       "run",
-      concat("Start ranks on one or more hosts, and keep the job going when some are lost.\n  ",
+      concat("Start ranks on one or more hosts, and keep the job running when some are lost.\n"
+             "  ",
              name, " run --nproc-per-node 2 -- ", name, " train examples/demo.toml\n  ", name,
              " run --nproc-per-node 8 --nnodes 2:4 --rdzv-endpoint node1:29400 -- ", name,
              " train big.toml\n  ", name, " run --nproc-per-node 2 -- python3 train.py\n"));
-  command->formatter(std::make_shared<OneSpelling>());
   add_emit_options(*command, arguments->emit);
   add_host_options(*command, *arguments);
   add_failure_options(*command, *arguments);
   command->add_option(as_torchrun("--log-dir"), arguments->log_folder,
-                      "folder of logs/ and events.jsonl; default: the run's output.folder");
-  command->add_flag("--no-binding", arguments->no_binding, "let workers run on all cores");
-  command
-      ->add_option("command", arguments->command, "program and arguments of every rank, after --")
+                      "folder for logs/ and events.jsonl. Default: the run's output.folder");
+  command->add_flag("--no-binding", arguments->no_binding, "do not bind workers to cores");
+  command->add_option("command", arguments->command, "program and arguments of each rank, after --")
       ->required();
   command->positionals_at_end();
   command->footer(
       "Ranks get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...).\n"
       "`" +
       name +
-      " train` survives the loss of a peer in its process; with\n"
-      "checkpoint.memory_interval it goes on from memory. Other programs are started anew.\n"
-      "Exit codes 2 and 4 are never restarted.");
-  command->callback([arguments, name, &exit_code] { exit_code = run(*arguments, name); });
+      " train` survives the loss of a peer without restarting its process. With\n"
+      "checkpoint.memory_interval it continues from memory. Other programs are restarted. A\n"
+      "program that ends with exit code 2 or 4 is not restarted.");
+  const Program program{name, offer, needs_config};
+  command->callback([arguments, program, &exit_code] { exit_code = run(*arguments, program); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -9,11 +9,11 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
+#include "trireme/base/words.h"
+#include "trireme/cli/command_options.h"
+#include "trireme/cli/terminal_text.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 // Takes digits from the front of `text`; -1 when there are none or too many.
@@ -57,33 +57,35 @@ void add_emit_options(CLI::App& run, EmitOptions& options) {
   launch::JobOptions& job = options.job;
   CLI::Option* emit =
       run.add_option("--emit", options.system,
-                     concat("print the file with which a scheduler starts `train CONFIG`: ",
+                     concat("print the job file with which a scheduler starts `train CONFIG`: ",
                             in_words(names_of(launch::kJobSystems))));
   emit->group(kGroup);
   const auto add = [&](const char* name, auto& value, const char* meaning) {
     return run.add_option(name, value, meaning)->needs(emit)->group(kGroup);
   };
-  add("--output", options.output, "write it to this new file instead");
-  add("--name", job.name, "the job's name")->capture_default_str();
-  add("--time", options.time, "the job's limit, H:MM:SS or D-HH:MM:SS; default: the scheduler's");
+  add("--output", options.output,
+      "write the job file here instead of printing it; the file must not exist");
+  add("--name", job.name, "name of the job")->capture_default_str();
+  add("--time", options.time,
+      "time limit of the job, H:MM:SS or D-HH:MM:SS. Default: the scheduler's");
   add("--notice", options.notice_seconds,
-      "seconds before the limit at which the run is saved and ends")
+      "seconds before the time limit at which the run saves and stops")
       ->check(within({1, 3600}))
       ->capture_default_str();
-  add("--partition", job.partition, "Slurm's partition, the queue of PBS and LSF");
-  add("--account", job.account, "who pays; LSF's project");
+  add("--partition", job.partition, "partition (Slurm) or queue (PBS, LSF)");
+  add("--account", job.account, "account to charge (LSF: project)");
   add("--image", job.image,
-      "container image; needed by kubernetes, kubeflow and compose, an image of Apptainer "
+      "container image; required for kubernetes, kubeflow and compose, an Apptainer image "
       "elsewhere");
   add("--cpus-per-node", job.cpus_per_node,
-      "cores of each host; 0 = whole hosts, or no limit for containers")
+      "cores per host; 0 = whole hosts, or no limit for containers")
       ->check(within({0, 1 << 15}))
       ->capture_default_str();
-  add("--gpus-per-node", job.gpus_per_node, "GPUs of each host")
+  add("--gpus-per-node", job.gpus_per_node, "GPUs per host")
       ->check(within({0, 1 << 15}))
       ->capture_default_str();
-  add("--claim", job.claim, "kubernetes: persistent volume claim to mount at /work");
-  add("--program", job.program, "this program's name or path on the job's hosts")
+  add("--claim", job.claim, "kubernetes: persistent volume claim mounted at /work");
+  add("--program", job.program, "name or path of this program on the job's hosts")
       ->capture_default_str();
 }
 
@@ -101,4 +103,4 @@ std::string emit(const EmitOptions& options) {
   return concat("wrote ", printable(options.output), "; its first lines say how to start it\n");
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

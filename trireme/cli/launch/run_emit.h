@@ -11,7 +11,7 @@ namespace CLI {
 class App;
 }
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 struct EmitOptions {
   std::string system = {};  // --emit; "": the command runs instead
@@ -26,9 +26,9 @@ struct EmitOptions {
 // Adds --emit and the options that need it. `options` must outlive the parser.
 void add_emit_options(CLI::App& run, EmitOptions& options);
 
-// What to print: the file's text, or one line when it has been written to options.output.
+// Returns the text to print: the job file, or one line when the file was written to options.output.
 // Throws: ConfigError as launch::emit_job(), and when the time is malformed or the file exists;
 //         Error when it cannot be written
 std::string emit(const EmitOptions& options);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

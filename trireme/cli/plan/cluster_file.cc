@@ -5,14 +5,14 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/machine_memory.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/config/read_sections.h"
-#include "trireme/train/run/peak_flops.h"
+#include "trireme/train/run/compute_device.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr std::array<std::string_view, 5> kSections = {"cluster", "device", "network", "price",
@@ -117,10 +117,14 @@ bool need_measuring(const train::RunConfig& config) {
   return file_of(config).empty() && !config.device.is_cuda();
 }
 
-RankFacts measure_ranks(const train::RunConfig& config, comm::Communicator& group, double seconds) {
+std::optional<RankFacts> measure_ranks(const train::RunConfig& config, comm::Communicator& group,
+                                       const MeasureOptions& options) {
   const comm::HostMap hosts(comm::all_gather_strings(group, comm::host_identity()));
   RankFacts facts{.num_hosts = hosts.num_hosts()};
-  if (need_measuring(config)) facts.rates = measure_device(group, seconds);
+  if (!need_measuring(config)) return facts;
+  const std::optional<DeviceRates> rates = measure_device(group, options);
+  if (!rates) return std::nullopt;
+  facts.rates = *rates;
   return facts;
 }
 
@@ -147,4 +151,4 @@ plan::Cluster assumed_cluster(const train::RunConfig& config, int num_ranks) {
   return plan::make_cluster(file);
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

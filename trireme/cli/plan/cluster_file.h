@@ -1,6 +1,7 @@
 // A CLUSTER file: read, written, or made of what the ranks of a group measure of themselves.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 #include "trireme/plan/device/cluster.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 // Whether a key is of a CLUSTER file, such as cluster.nodes.
 bool is_of_cluster(const train::Override& override_);
@@ -28,14 +29,16 @@ plan::ClusterFile cluster_of(const DeviceRates& rates, int num_ranks, int num_ho
 // Whether the ranks have to measure themselves: they compute on CPUs that no file describes.
 bool need_measuring(const train::RunConfig& config);
 
-// What the ranks of a run find out about themselves.
+// Facts that the ranks of a run measure about themselves.
 struct RankFacts {
   int num_hosts = 1;
   DeviceRates rates{};  // of CPUs, when no file says them
 };
-// seconds: for each of about ten measurements, if they need them.
+// options: of the measurements, if they need them.
 // Collective: every rank of `group`
-RankFacts measure_ranks(const train::RunConfig& config, comm::Communicator& group, double seconds);
+// Returns nothing when any rank's options.stop says so
+std::optional<RankFacts> measure_ranks(const train::RunConfig& config, comm::Communicator& group,
+                                       const MeasureOptions& options);
 
 // One device for each rank of the run: those of parallel.cluster, or a GPU's by its name, or CPUs
 // with the measured rates.
@@ -47,4 +50,4 @@ plan::Cluster cluster_of_ranks(const train::RunConfig& config, const RankFacts& 
 // layout that is legal.
 plan::Cluster assumed_cluster(const train::RunConfig& config, int num_ranks);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -13,103 +13,215 @@
 #include <c10/core/GradMode.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
-#include "trireme/base/machine/process_stat.h"
-#include "trireme/base/median.h"
-#include "trireme/base/seconds.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/numbers.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+// All ranks measure at the same time, as they share the machine in training too. Each measurement
+// has a limit of seconds, and those of the links one of bytes: over 10 Mbit/s they took 17 minutes
+// before. A first call tells how many more are affordable. Ranks begin a measurement together only
+// if a small call over their links is quick, since the barrier would otherwise take longer than the
+// work. Whether a rank was told to stop is part of each exchange, so that all of them stop at the
+// same place.
+
 namespace {
 
 constexpr int64_t kSizes[] = {32, 64, 128, 256, 512, 1024};
 
-class Measurement {
- public:
-  Measurement(comm::Communicator& group, double seconds) : group_(group), seconds_(seconds) {}
+constexpr double kQuickLink = 0.005;  // seconds of a small call that may align every measurement
+// Bytes of the all-reduces whose rate is that of the links. The next one only if it fits the limit.
+constexpr int64_t kLinkSizes[] = {256 << 10, 2 << 20, 16 << 20};
+constexpr int64_t kMostLarge = 20, kMostSmall = 1000;
+constexpr double kLongEnough = 0.5;  // seconds, on a machine too busy for five calls
+constexpr int kLeastCalls = 2;       // the first one allocates
 
-  // Seconds of one call: the median, and its mean over the ranks, which begin together.
-  double time(const std::function<void()>& call) const {
+// Times the work that a rank does without others.
+class OwnWork {
+ public:
+  // aligns: every measurement begins on all ranks together.
+  OwnWork(comm::Communicator& group, const MeasureOptions& options, bool aligns)
+      : group_(group), options_(options), aligns_(aligns) {}
+
+  // The median seconds of a call. 1 from when the rank was told to stop: work is left out.
+  double time(const std::function<void()>& call) {
+    if (aligns_) group_.barrier()->wait();
+    if (options_.stop && options_.stop()) return 1;
     call();  // the first one allocates
-    group_.barrier()->wait();
     std::vector<double> times;
     const auto begin = std::chrono::steady_clock::now();
     do {
       const auto start = std::chrono::steady_clock::now();
       call();
       times.push_back(seconds_since(start));
-    } while (seconds_since(begin) < seconds_ || times.size() < 5);
-    return mean(median(std::move(times)));
-  }
-
-  // A collective call, so often that no rank stops before the others.
-  double time_together(const std::function<void()>& call, int count) const {
-    for (int i = 0; i < 3; ++i) call();
-    group_.barrier()->wait();
-    std::vector<double> times;
-    for (int i = 0; i < count; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      call();
-      times.push_back(seconds_since(start));
-    }
-    return mean(median(std::move(times)));
+    } while (seconds_since(begin) < options_.seconds ||
+             (times.size() < 5 && seconds_since(begin) < kLongEnough));
+    return median(std::move(times));
   }
 
  private:
-  double mean(double value) const {
-    at::Tensor sum = at::full({1}, value, at::kDouble);
-    group_.all_reduce(sum)->wait();
-    return sum.item<double>() / group_.size();
-  }
-
   comm::Communicator& group_;
-  double seconds_;
+  const MeasureOptions& options_;
+  bool aligns_;
 };
 
-// Each product reads other matrices than the one before, as layers do, so that small ones do not
-// stay in a cache.
-double product_flops(const Measurement& measurement, int64_t n, c10::ScalarType dtype) {
-  constexpr int64_t kBytes = 96 << 20;
-  constexpr int64_t kMost = 512;
-  const auto options = at::device(at::kCPU).dtype(dtype);
-  const int64_t of_three = 3 * n * n * static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t count = std::clamp<int64_t>(kBytes / of_three, 2, kMost);
-  const at::Tensor a = at::full({count, n, n}, 0.5, options),
-                   b = at::full({count, n, n}, 0.25, options);
-  const std::vector<at::Tensor> left = a.unbind(), right = b.unbind();
-  std::vector<at::Tensor> products = at::empty({count, n, n}, options).unbind();
-  const double seconds = measurement.time([&] {
-    for (size_t i = 0; i < products.size(); ++i) at::mm_out(products[i], left[i], right[i]);
-  });
-  return 2 * std::pow(static_cast<double>(n), 3) * static_cast<double>(count) / seconds;
-}
+// Times what all ranks do together, and agrees on it.
+class JointWork {
+ public:
+  JointWork(comm::Communicator& group, const MeasureOptions& options)
+      : group_(group), options_(options) {}
 
-double attention_flops(const Measurement& measurement) {
-  constexpr int64_t kHeads = 6, kTokens = 512, kWidth = 64;
-  const at::Tensor q = at::full({1, kHeads, kTokens, kWidth}, 0.1);
-  const double seconds = measurement.time(
-      [&] { at::scaled_dot_product_attention(q, q, q, {}, 0.0, /*is_causal=*/true); });
-  return 0.5 * 4 * kHeads * kTokens * kTokens * kWidth / seconds;
-}
+  // Whether a rank was told to stop, as of the last means(); the same on all ranks.
+  bool is_stopped() const { return is_stopped_; }
 
-double memory_rate(const Measurement& measurement) {
-  constexpr int64_t kElements = 16 << 20;  // no cache holds them
-  at::Tensor a = at::ones({kElements});
-  const at::Tensor b = at::ones({kElements});
-  return 3 * 4.0 * kElements / measurement.time([&] { a.add_(b); });
-}
+  // Over the ranks.
+  std::vector<double> means(std::vector<double> values) {
+    values.push_back(options_.stop && options_.stop() ? 1 : 0);
+    at::Tensor sums = at::tensor(values, at::kDouble);
+    group_.all_reduce(sums)->wait();
+    const double* const all = sums.const_data_ptr<double>();
+    std::vector<double> result(all, all + values.size());
+    for (double& value : result) value /= group_.size();
+    is_stopped_ = is_stopped_ || result.back() > 0;
+    result.pop_back();
+    return result;
+  }
 
-double launch_time(const Measurement& measurement) {
+  // The median seconds of an all-reduce, over as many as the limits allow: at least one, at most
+  // `most`.
+  double all_reduce(int64_t bytes, int64_t most) {
+    at::Tensor values = at::ones({bytes / 4});
+    const auto call = [&] {
+      const auto start = std::chrono::steady_clock::now();
+      group_.all_reduce(values)->wait();
+      return seconds_since(start);
+    };
+    call();  // the first one allocates
+    const double first = means({call()}).front();
+    const double affordable =
+        std::min(options_.link_seconds / first, options_.link_bytes / bytes_moved(bytes));
+    const int64_t count = std::min(most, static_cast<int64_t>(affordable)) - 2;
+    if (is_stopped_ || count < 1) return first;
+    std::vector<double> times;
+    for (int64_t i = 0; i < count; ++i) times.push_back(call());
+    return means({median(std::move(times))}).front();
+  }
+
+  // Bytes sent by a rank in an all-reduce.
+  double bytes_moved(int64_t bytes) const {
+    const double p = group_.size();
+    return 2 * (p - 1) / p * static_cast<double>(bytes);
+  }
+
+ private:
+  comm::Communicator& group_;
+  const MeasureOptions& options_;
+  bool is_stopped_ = false;
+};
+
+// Products of square matrices. As in layers, each product reads other matrices than the one before,
+// so that small ones do not stay in a cache.
+struct Products {
+  int64_t n = 0;
+  c10::ScalarType dtype = at::kFloat;
+
+  int64_t count() const {
+    constexpr int64_t kBytes = 96 << 20;
+    constexpr int64_t kMost = 512;
+    const int64_t of_three = 3 * n * n * static_cast<int64_t>(c10::elementSize(dtype));
+    return std::clamp<int64_t>(kBytes / of_three, 2, kMost);
+  }
+  double flops(double seconds) const { return 2 * std::pow(static_cast<double>(n), 3) / seconds; }
+  // Seconds per product, timed over as many as needed: without bf16 instructions one takes long.
+  double seconds(OwnWork& work) const {
+    const auto options = at::device(at::kCPU).dtype(dtype);
+    const at::Tensor a = at::full({count(), n, n}, 0.5, options),
+                     b = at::full({count(), n, n}, 0.25, options);
+    const std::vector<at::Tensor> left = a.unbind(), right = b.unbind();
+    std::vector<at::Tensor> products = at::empty({count(), n, n}, options).unbind();
+    const auto multiply = [&](size_t i) { at::mm_out(products[i], left[i], right[i]); };
+    multiply(0);
+    const auto start = std::chrono::steady_clock::now();
+    multiply(1);
+    const double affordable = std::max(1.0, kLongEnough / std::max(seconds_since(start), 1e-9));
+    const auto num = static_cast<size_t>(std::min(affordable, static_cast<double>(count())));
+    return work.time([&] {
+      for (size_t i = 0; i < num; ++i) multiply(i);
+    }) / static_cast<double>(num);
+  }
+};
+
+struct Attention {
+  static constexpr int64_t kHeads = 6, kTokens = 512, kWidth = 64;
+  static double flops(double seconds) {
+    return 0.5 * 4 * kHeads * kTokens * kTokens * kWidth / seconds;
+  }
+  static double seconds(OwnWork& work) {
+    const at::Tensor q = at::full({1, kHeads, kTokens, kWidth}, 0.1);
+    return work.time(
+        [&] { at::scaled_dot_product_attention(q, q, q, {}, 0.0, /*is_causal=*/true); });
+  }
+};
+
+struct Memory {
+  static constexpr int64_t kElements = 16 << 20;  // no cache holds them
+  static double bytes(double seconds) { return 3 * 4.0 * kElements / seconds; }
+  static double seconds(OwnWork& work) {
+    at::Tensor a = at::ones({kElements});
+    const at::Tensor b = at::ones({kElements});
+    return work.time([&] { a.add_(b); });
+  }
+};
+
+double launch_seconds(OwnWork& work) {
   const c10::AutoGradMode with_gradients(true);
   constexpr int kOperations = 32;
   const at::Tensor a = at::ones({16}).requires_grad_();
   // Each has one operation forward and one backward.
-  return measurement.time([&] {
+  return work.time([&] {
     at::Tensor x = a;
     for (int i = 0; i < kOperations; ++i) x = x * 1.01;
     x.sum().backward();
   }) / (2 * kOperations);
+}
+
+void measure_ranks_alone(OwnWork work, JointWork& joint, DeviceRates& rates) {
+  std::vector<double> seconds = {launch_seconds(work)};
+  const Products half{512, at::kBFloat16};
+  {
+    const c10::NoGradGuard no_grad;
+    for (const int64_t n : kSizes) seconds.push_back(Products{n}.seconds(work));
+    seconds.push_back(half.seconds(work));
+    seconds.push_back(Attention::seconds(work));
+    seconds.push_back(Memory::seconds(work));
+  }
+  const std::vector<double> means = joint.means(std::move(seconds));
+  auto mean = means.begin();
+  rates.launch_seconds = *mean++;
+  std::vector<ProductRate> products;
+  for (const int64_t n : kSizes) {
+    products.push_back({static_cast<double>(n), Products{n}.flops(*mean++)});
+  }
+  rates.single = fit_products(products);
+  rates.half_flops = half.flops(*mean++);
+  rates.attention_flops = Attention::flops(*mean++);
+  rates.memory_bytes = Memory::bytes(*mean++);
+}
+
+// of_small: seconds of a call that moves next to nothing.
+double link_rate(JointWork& joint, double of_small, const MeasureOptions& options) {
+  double rate = 0;
+  for (const int64_t bytes : kLinkSizes) {
+    const double expected = rate > 0 ? of_small + joint.bytes_moved(bytes) / rate : 0;
+    if (joint.is_stopped() || kLeastCalls * expected > options.link_seconds) break;
+    const double seconds = joint.all_reduce(bytes, kMostLarge);
+    rate = joint.bytes_moved(bytes) / (seconds - std::min(of_small, seconds / 2));
+  }
+  return rate;
 }
 
 }  // namespace
@@ -194,30 +306,20 @@ double measure_disk(comm::Communicator& group, const std::string& folder) {
   return sum.item<double>() / group.size();
 }
 
-DeviceRates measure_device(comm::Communicator& group, double seconds) {
-  const Measurement measurement(group, seconds);
+std::optional<DeviceRates> measure_device(comm::Communicator& group,
+                                          const MeasureOptions& options) {
   DeviceRates rates;
   rates.resident_bytes = resident_after_little();
-  rates.launch_seconds = launch_time(measurement);
-  {
-    const c10::NoGradGuard no_grad;
-    std::vector<ProductRate> products;
-    for (const int64_t n : kSizes) {
-      products.push_back({static_cast<double>(n), product_flops(measurement, n, at::kFloat)});
-    }
-    rates.single = fit_products(products);
-    rates.half_flops = product_flops(measurement, 512, at::kBFloat16);
-    rates.attention_flops = attention_flops(measurement);
-    rates.memory_bytes = memory_rate(measurement);
+  JointWork joint(group, options);
+  const bool has_links = group.size() > 1;
+  const double of_small = has_links ? joint.all_reduce(/*bytes=*/4, kMostSmall) : 0;
+  if (joint.is_stopped()) return std::nullopt;
+  measure_ranks_alone({group, options, /*aligns=*/of_small < kQuickLink}, joint, rates);
+  if (has_links) {
+    rates.link_bytes = link_rate(joint, of_small, options);
+    rates.link_seconds = of_small / (2.0 * (group.size() - 1));
   }
-  if (group.size() == 1) return rates;
-  const double p = group.size();
-  at::Tensor large = at::ones({4 << 20}), small = at::ones({1});
-  const double of_large = measurement.time_together([&] { group.all_reduce(large)->wait(); }, 20);
-  rates.link_bytes = 2 * (p - 1) / p * static_cast<double>(large.nbytes()) / of_large;
-  const double of_small = measurement.time_together([&] { group.all_reduce(small)->wait(); }, 1000);
-  rates.link_seconds = of_small / (2 * (p - 1));
-  return rates;
+  return joint.is_stopped() ? std::nullopt : std::optional(rates);
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -2,14 +2,16 @@
 // communication. For the CLUSTER file of `trireme simulate`.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
-// Of square matrices: rows, and operations per second.
+// Speed of a product of square matrices: rows, and operations per second.
 struct ProductRate {
   double size = 0;
   double flops = 0;
@@ -51,8 +53,18 @@ double resident_after_little();
 // Throws:     Error when the disk fails or is full
 double measure_disk(comm::Communicator& group, const std::string& folder);
 
-// seconds: for each measurement.
-// Collective: every rank of `group`
-DeviceRates measure_device(comm::Communicator& group, double seconds);
+struct MeasureOptions {
+  double seconds = 0.5;  // for each measurement that needs no other rank
+  // For each of the two of the links, which take more only when three of the smallest calls do.
+  double link_seconds = 1;
+  double link_bytes = 512 << 20;  // at most, on the wire and per rank
+  // Whether to give up, asked between measurements. Null: never.
+  std::function<bool()> stop = nullptr;
+};
 
-}  // namespace trireme::cli::inline internal
+// Nothing when any rank's `stop` says so.
+// Comm:       on a slow link about a dozen small calls; the rest fits in the options' limits
+// Collective: every rank of `group`, with the same options
+std::optional<DeviceRates> measure_device(comm::Communicator& group, const MeasureOptions& options);
+
+}  // namespace trireme::cli

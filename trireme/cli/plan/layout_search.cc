@@ -4,9 +4,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
-#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/run_layout.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 std::string illegality(const train::RunConfig& run, const plan::Workload& work) {
@@ -24,11 +24,18 @@ std::string illegality(const train::RunConfig& run, const plan::Workload& work) 
 plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
-  std::optional<plan::Workload> work = config.task->workload(config);
+  std::optional<plan::Workload> work = config.task->model().workload(config);
   TRIREME_CHECK(work.has_value(), "task.name is \"", config.task_choice.name,
                 "\", whose models the cost model does not know; it knows those of the task "
                 "\"language\"");
   return *std::move(work);
+}
+
+void offload_to_host(const train::RunConfig& config, plan::Workload& work, plan::Cluster& cluster) {
+  if (config.offload.optimizer != train::OffloadPlace::kHost) return;
+  if (!cluster.device.is_asynchronous) return;  // the host's memory is the device's
+  work.sizes.states_on_disk = true;
+  cluster.device.disk_rate = kHostLinkRate;
 }
 
 plan::StageLayout runtime_stages(const train::RunConfig& config) {
@@ -49,17 +56,23 @@ train::RunConfig with_layout(const train::RunConfig& run, const plan::Workload& 
   return with_layout(run, settings_of(work));
 }
 
-plan::SearchResult search_layouts(const train::RunConfig& run, const plan::Cluster& cluster,
+plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster cluster,
                                   plan::SearchOptions options) {
   options.recompute_modules = run.train.recompute_modules;
-  // What is not searched is the same for one rank.
+  // Keys that are not searched are the same for one rank.
   train::RunConfig alone = with_layout(run, plan::Workload());
   alone.parallel.stage_memory = 0;
-  return plan::search(resolve_on(alone, 1), cluster, options,
+  plan::Workload base = resolve_on(alone, 1);
+  offload_to_host(run, base, cluster);
+  return plan::search(base, cluster, options,
                       [&](const plan::Workload& work) { return illegality(run, work); });
 }
 
 std::string describe_failure(const plan::SearchResult& found, const plan::Cluster& cluster) {
+  if (found.num_illegal > 0) {
+    return concat("none of the ", found.num_illegal,
+                  " layouts that would be fastest can run. Of the first: ", found.refusal);
+  }
   if (found.too_large.empty()) {
     return "no layout divides the batch and the model over these devices; change "
            "train.global_batch or what is fixed";
@@ -69,4 +82,4 @@ std::string describe_failure(const plan::SearchResult& found, const plan::Cluste
                 human_bytes(cluster.device.memory_bytes), "; use more devices or a smaller model");
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

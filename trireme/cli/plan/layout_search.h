@@ -8,12 +8,17 @@
 #include "trireme/plan/search/search.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
-// Resolves the run on so many devices by the runtime's own checks. Its model is known: the data is
-// open, or its keys say it.
+// Resolves the run on `num_devices` devices with the runtime's own checks. The model must be known,
+// from open data or from its keys.
 // Throws: ConfigError when it cannot run there, and when the cost model does not know its task
 plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices);
+// Bytes per second to and from the memory of a device's host, as copies reach on PCIe 4 x16.
+inline constexpr double kHostLinkRate = 20e9;
+// With offload.optimizer = "host", states leave the device's memory and pass its link to the host
+// in every step, as those on a disk pass the disk. A CPU is its own host.
+void offload_to_host(const train::RunConfig& config, plan::Workload& work, plan::Cluster& cluster);
 // Its pipeline's stages, as the runtime divides them.
 plan::StageLayout runtime_stages(const train::RunConfig& config);
 
@@ -24,9 +29,9 @@ train::RunConfig with_layout(const train::RunConfig& run, const plan::Workload& 
 
 // plan::search() for the model, batch and precision of `run`, whose layout does not count.
 // Throws: ConfigError
-plan::SearchResult search_layouts(const train::RunConfig& run, const plan::Cluster& cluster,
+plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster cluster,
                                   plan::SearchOptions options);
 // Why nothing fits, and what to do.
 std::string describe_failure(const plan::SearchResult& found, const plan::Cluster& cluster);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
-#include <sstream>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -10,11 +10,13 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/median.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/numbers.h"
+#include "trireme/base/words.h"
 #include "trireme/cli/console.h"
+#include "trireme/train/metrics/metrics.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
@@ -25,7 +27,7 @@ double number_at(const nlohmann::json& line, const char* name) {
 }
 
 // Null where a line is cut short: the run may be under way.
-nlohmann::json read_line_of(const std::string& text, const std::string& source) {
+nlohmann::json read_line_of(std::string_view text, const std::string& source) {
   try {
     return parse_json(text, source, {.max_bytes = 1 << 20, .max_values = 1 << 16, .max_depth = 4});
   } catch (const ConfigError&) {
@@ -57,9 +59,9 @@ MeasuredSteps read_steps(const std::string& run) {
   const std::filesystem::path path = std::filesystem::path(run) / "metrics.jsonl";
   TRIREME_CHECK(std::filesystem::is_regular_file(path), "--measured ", shown(run),
                 " has no metrics.jsonl; expected the folder of a run");
-  std::istringstream lines(read_file(path, kMostBytes));
+  const std::string lines = read_file(path, kMostBytes);
   std::vector<StepSample> steps;
-  for (std::string text; std::getline(lines, text);) {
+  for (const std::string_view text : train::counted_lines(lines)) {
     const nlohmann::json line = read_line_of(text, path.string());
     if (!line.is_object()) continue;
     const double seconds = number_at(line, "step_seconds");
@@ -75,7 +77,7 @@ MeasuredSteps read_steps(const std::string& run) {
 }
 
 std::string compare(const plan::StepPrediction& step, const MeasuredSteps& measured) {
-  std::ostringstream out;
+  TextWriter out;
   out << format("measured %.2f ms a step, predicted %.2f (%s); memory %s, predicted %s (%s)\n",
                 1e3 * measured.step_seconds, 1e3 * step.step_seconds(),
                 in_percent(step.step_seconds(), measured.step_seconds).c_str(),
@@ -102,4 +104,4 @@ nlohmann::json to_json(const MeasuredSteps& measured) {
           {"peak_memory_bytes", measured.peak_bytes}};
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

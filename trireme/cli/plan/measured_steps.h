@@ -1,4 +1,4 @@
-// What a run's steps took, beside what was predicted.
+// The measured time of a run's steps, compared with the prediction.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "trireme/plan/step/step.h"
+#include "trireme/plan/step/step_prediction.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 struct StepSample {
   double seconds = 0;
@@ -27,7 +27,7 @@ struct MeasuredSteps {
 inline constexpr size_t kUncountedSteps = 3;
 // More samples than kUncountedSteps.
 MeasuredSteps summary_of(std::span<const StepSample> samples);
-// Of a run's metrics.jsonl.
+// Reads the steps from a run's metrics.jsonl.
 // Throws: ConfigError when there is no such file or it has too few steps
 MeasuredSteps read_steps(const std::string& run);
 
@@ -35,4 +35,4 @@ MeasuredSteps read_steps(const std::string& run);
 std::string compare(const plan::StepPrediction& step, const MeasuredSteps& measured);
 nlohmann::json to_json(const MeasuredSteps& measured);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

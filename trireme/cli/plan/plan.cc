@@ -11,25 +11,30 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/words.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/output_file.h"
 #include "trireme/cli/plan/layout_search.h"
-#include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/plan/table_report.h"
-#include "trireme/cli/printable.h"
-#include "trireme/cli/progress_bar.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/plan/search/search.h"
+#include "trireme/tasks/recommend/automatic_tables.h"
 #include "trireme/tasks/recommend/recommend.h"
-#include "trireme/tasks/recommend/table_planning.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+// The command searches the layouts of language models; of recommendation models it places the
+// tables only. The search begins with the config's own keys, so that those which are not searched
+// stay as they are. A layout of all devices is written without its number of data ranks, because
+// the config then fits clusters of other sizes as well. Tables are placed for the whole batch,
+// however it is cut, so their config gets microbatches of one.
+
 namespace {
 
 struct PlanArguments {
@@ -66,8 +71,9 @@ plan::SearchResult find_plans(const PlanArguments& arguments, const PlanningCase
   return search_layouts(planning.config, planning.cluster, options);
 }
 
-nlohmann::json plan_to_json(const plan::Plan& plan) {
+nlohmann::json plan_to_json(const plan::Plan& plan, const PlanningCase& planning) {
   nlohmann::json one = to_json(plan.step);
+  one["run"] = to_json(forecast(plan.step, planning.cluster, planning.config.train.steps));
   one["layout"] = describe(plan.work);
   for (const auto& [key, value] : settings_of(plan.work)) one["settings"][key] = value;
   return one;
@@ -88,9 +94,16 @@ std::string why_slower(const plan::Plan& best, const plan::Plan& other) {
              : "as fast";
 }
 
+// "250 k steps: 12.3 days, 18.9 k device-hours, cost 37.7 k".
+std::string train_time(const plan::Plan& plan, const PlanningCase& planning) {
+  const int64_t steps = planning.config.train.steps;
+  const RunForecast run = forecast(plan.step, planning.cluster, steps);
+  return concat(human_count(static_cast<double>(steps)), " steps: ", describe(run));
+}
+
 void print_plans(const plan::SearchResult& found, const PlanningCase& planning, double seconds) {
   std::printf("cluster  %s\n", describe(planning.cluster).c_str());
-  std::printf("searched %s layouts in %.2f s: %s do not fit the memory, %s the runtime refuses\n",
+  std::printf("searched %s layouts in %.2f s: %s do not fit, %s cannot run\n",
               human_count(static_cast<double>(found.num_candidates)).c_str(), seconds,
               human_count(static_cast<double>(found.num_out_of_memory)).c_str(),
               human_count(static_cast<double>(found.num_illegal)).c_str());
@@ -103,6 +116,7 @@ void print_plans(const plan::SearchResult& found, const PlanningCase& planning, 
                 human_bytes(plan.step.memory.total()).c_str(),
                 human_bytes(plan.step.available_bytes).c_str(), i == 0 ? "" : "; ",
                 i == 0 ? "" : why_slower(found.best.front(), plan).c_str());
+    std::printf("   %s\n", train_time(plan, planning).c_str());
   }
   for (const plan::Plan& plan : found.too_large) {
     std::printf("-  %s\n   %.3f s, but needs %s more than there is\n", describe(plan.work).c_str(),
@@ -111,8 +125,11 @@ void print_plans(const plan::SearchResult& found, const PlanningCase& planning, 
   }
 }
 
-void write_config(const std::string& path, const train::RunConfig& run, const plan::Plan& plan) {
-  const train::RunConfig config = with_layout(run, plan.work);
+// A layout of all devices leaves the number of data ranks to whoever starts it: the config then
+// also fits clusters of other sizes.
+void write_config(const std::string& path, const PlanningCase& planning, const plan::Plan& plan) {
+  train::RunConfig config = with_layout(planning.config, plan.work);
+  if (plan.work.axes.num_ranks() == planning.cluster.num_devices()) config.parallel.data = 0;
   write_output("--output", path,
                concat("# ", describe(plan.work), ": predicted ",
                       format("%.3f s a step, %.1f GiB", plan.step.step_seconds(),
@@ -120,7 +137,7 @@ void write_config(const std::string& path, const train::RunConfig& run, const pl
                       "\n", train::to_toml(config)));
 }
 
-// Of a recommendation model.
+// Plans the tables of a recommendation model.
 int plan_tables(const PlanArguments& arguments, PlanningCase& planning) {
   TRIREME_CHECK(
       arguments.fixed.empty() && arguments.objective == "time" && arguments.output.empty(),
@@ -145,7 +162,7 @@ int plan_tables(const PlanArguments& arguments, PlanningCase& planning) {
   } else {
     ProgressBar bar("read");
     tables = tasks::measure_tables(planning.config, num_ranks, [&](int64_t done, int64_t total) {
-      const double bytes = planning.config.task->sample_bytes();
+      const double bytes = train::sample_bytes(*planning.config.task);
       const auto in_bytes = [&](int64_t samples) {
         return static_cast<int64_t>(bytes * static_cast<double>(samples));
       };
@@ -187,7 +204,7 @@ int plan_layout(const PlanArguments& arguments) {
                        {"candidates", found.num_candidates},
                        {"out_of_memory", found.num_out_of_memory},
                        {"plans", nlohmann::json::array()}};
-    for (const plan::Plan& plan : found.best) all["plans"].push_back(plan_to_json(plan));
+    for (const plan::Plan& plan : found.best) all["plans"].push_back(plan_to_json(plan, planning));
     std::printf("%s\n", json_text(all).c_str());
   } else {
     print_plans(found, planning, seconds);
@@ -196,7 +213,7 @@ int plan_layout(const PlanArguments& arguments) {
     throw ConfigError(describe_failure(found, planning.cluster));
   }
   if (!arguments.output.empty()) {
-    write_config(arguments.output, planning.config, found.best.front());
+    write_config(arguments.output, planning, found.best.front());
     if (!arguments.json) std::printf("wrote    %s\n", printable(arguments.output).c_str());
   }
   return kDone;
@@ -208,40 +225,46 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
       "plan",
-      "Find the best layout of a model on a cluster: data, tensor, pipeline, context and expert\n"
-      "ranks, ZeRO, microbatch, recomputation and schedule. Says why the others lost.\n"
+      "Find the best layout of a model on a cluster: data, tensor, pipeline, context and\n"
+      "expert ranks, ZeRO, microbatch, recomputation and schedule. Explains why other layouts\n"
+      "lost.\n"
       "  trireme plan examples/plan/llama-8b.toml examples/clusters/dgx-h100.toml\n"
       "  ... --fix tensor=8 --output config.toml\n"
       "  ... --objective cost --gpus-at-most 64\n"
-      "MODEL is a config: its model, batch and precision count, its layout does not.\n"
-      "Of a recommendation model it places the embedding tables instead: each whole on a rank, by\n"
-      "rows with cuts that even out hot rows, by columns, or replicated. It reads samples of the\n"
-      "prepared data, and shows every rank's memory, look-ups and bytes.\n"
+      "MODEL is a config. Its model, batch and precision are used; its layout is ignored. For\n"
+      "a recommendation model, the command places the embedding tables instead: whole on one\n"
+      "rank, split by rows so that hot rows are spread evenly, split by columns, or\n"
+      "replicated. It reads samples of the prepared data and shows the memory, look-ups and\n"
+      "bytes of each rank.\n"
       "  trireme plan examples/dlrm.toml cluster.toml\n"
       "  ... --table-memory 16 --zipf 1.05\n"
-      "See docs/planner.md.\n");
-  command->add_option("model", arguments->model, "a config, as of `trireme train`")->required();
-  command->add_option("cluster", arguments->cluster, "a description of a cluster")->required();
+      "See docs/guide/planner.md.\n");
+  command->add_option("model", arguments->model, "config file, as for `trireme train`")->required();
+  command
+      ->add_option("cluster", arguments->cluster,
+                   "CLUSTER file, which describes the cluster (docs/guide/planner.md)")
+      ->required();
   command
       ->add_option("--objective", arguments->objective,
-                   "what is best: time, cost (device-seconds a step) or memory")
+                   "quantity to minimise: time, cost (device-seconds per step) or memory")
       ->capture_default_str();
   command->add_option("--fix", arguments->fixed,
-                      "a key and the value that it must have, such as tensor=8; several times: " +
+                      "fix the value of a key, such as tensor=8; may be repeated. Keys: " +
                           joined(plan::candidate_keys()));
-  command->add_option("--gpus-at-most", arguments->most_devices, "use no more devices than this")
-      ->check(within({1, kMaxRanks}));
-  command->add_option("--best", arguments->num_best, "how many layouts to show")
+  command->add_option("--gpus-at-most", arguments->most_devices, "maximum number of devices to use")
+      ->check(within({1, plan::kMostDevices}));
+  command->add_option("--best", arguments->num_best, "number of layouts to show")
       ->capture_default_str()
       ->check(within({1, 100}));
-  command->add_option("--output", arguments->output, "write the best as a config");
+  command->add_option("--output", arguments->output, "write the best layout to this config file");
   command
-      ->add_option("--table-memory", arguments->table_gib,
-                   "GiB that a rank has for tables; without it what the device leaves")
+      ->add_option(
+          "--table-memory", arguments->table_gib,
+          "memory per rank for embedding tables, in GiB. Default: what the device has left")
       ->check(within({0, 1e9}));
   command
       ->add_option("--zipf", arguments->zipf,
-                   "exponent of the ids' Zipf law; without it samples of the data are read")
+                   "exponent of a Zipf distribution of ids. Default: read samples of the data")
       ->check(within({0, 4}));
   add_json(*command, arguments->json);
   command->allow_extras();
@@ -251,4 +274,4 @@ void add_plan(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

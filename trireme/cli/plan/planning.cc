@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/overrides.h"
 #include "trireme/cli/plan/cluster_file.h"
-#include "trireme/launch/journal/goodput.h"
+#include "trireme/cli/plan/layout_search.h"
+#include "trireme/plan/cost/goodput.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/tasks.h"
+#include "trireme/train/run/compute_device.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 std::string bar(double share) {
@@ -22,7 +24,7 @@ std::string bar(double share) {
   return std::string(static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * kWidth)), '#');
 }
 
-void add_line(std::ostringstream& out, const char* name, const std::string& value, double share) {
+void add_line(TextWriter& out, const char* name, const std::string& value, double share) {
   out << format("  %-22s %12s  %4.1f %% ", name, value.c_str(), 100 * share) << bar(share) << "\n";
 }
 
@@ -36,8 +38,7 @@ std::string shown_flops(double rate) {
 
 // A copy of the states into the host's memory, over the link of the device.
 double copy_seconds(const plan::StepPrediction& step, const plan::Device& device) {
-  constexpr double kToHost = 20e9;  // PCIe 4 x16, as copies reach
-  return step.memory.states / (device.is_asynchronous ? kToHost : device.memory_rate);
+  return step.memory.states / (device.is_asynchronous ? kHostLinkRate : device.memory_rate);
 }
 
 }  // namespace
@@ -66,6 +67,7 @@ PlanningCase load_files(const std::string& config, const std::string& cluster,
   PlanningCase planning;
   planning.config = train::load_config(config, tasks::all_tasks(), of_run);
   planning.cluster = read_cluster(cluster, of_cluster);
+  if (planning.cluster.device.is_asynchronous) train::check_fits_gpus(planning.config);
   return planning;
 }
 
@@ -84,15 +86,15 @@ RunForecast forecast(const plan::StepPrediction& step, const plan::Cluster& clus
   const double training =
       step.step_seconds() * (1 + failures.straggler_share) * static_cast<double>(steps);
   if (failures.device_mtbf_hours > 0) {
-    launch::FailureModel model{.num_devices = step.num_devices,
-                               .device_mtbf_seconds = 3600 * failures.device_mtbf_hours,
-                               .save_seconds = failures.save_seconds > 0
-                                                   ? failures.save_seconds
-                                                   : copy_seconds(step, cluster.device),
-                               .recovery_seconds = failures.recovery_seconds};
-    model.interval_seconds = std::max(launch::best_interval_seconds(model), step.step_seconds());
+    plan::FailureModel model{.num_devices = step.num_devices,
+                             .device_mtbf_seconds = 3600 * failures.device_mtbf_hours,
+                             .save_seconds = failures.save_seconds > 0
+                                                 ? failures.save_seconds
+                                                 : copy_seconds(step, cluster.device),
+                             .recovery_seconds = failures.recovery_seconds};
+    model.interval_seconds = std::max(plan::best_interval_seconds(model), step.step_seconds());
     run.checkpoint_interval_seconds = model.interval_seconds;
-    run.goodput = launch::goodput_of(model);
+    run.goodput = plan::goodput_of(model);
     run.failures = training / run.goodput / model.mtbf_seconds();
   }
   // A notice leaves time to save: only the recovery is lost.
@@ -158,7 +160,7 @@ nlohmann::json to_json(const RunForecast& run) {
 }
 
 std::string show(const plan::StepPrediction& step) {
-  std::ostringstream out;
+  TextWriter out;
   const plan::StepSeconds& seconds = step.seconds;
   const double all = step.step_seconds();
   out << "step     " << shown_seconds(all) << ", " << human_count(step.tokens_per_second())
@@ -189,14 +191,18 @@ std::string show(const plan::StepPrediction& step) {
   return out.str();
 }
 
+std::string describe(const RunForecast& run) {
+  const std::string time =
+      run.days >= 1 ? format("%.1f days", run.days) : human_duration(run.days * 24 * 3600);
+  return concat(time, ", ", human_count(run.device_hours), " device-hours, ",
+                human_count(run.kilowatt_hours), " kWh",
+                run.cost > 0 ? ", cost " + human_count(run.cost) : "");
+}
+
 std::string show(const RunForecast& run, int64_t steps) {
-  std::ostringstream out;
-  out << "run      " << human_count(static_cast<double>(steps)) << " steps: "
-      << (run.days >= 1 ? format("%.1f days", run.days) : human_duration(run.days * 24 * 3600))
-      << ", " << human_count(run.device_hours) << " device-hours, "
-      << human_count(run.kilowatt_hours) << " kWh";
-  if (run.cost > 0) out << ", cost " << human_count(run.cost);
-  out << "\n";
+  TextWriter out;
+  out << "run      " << human_count(static_cast<double>(steps)) << " steps: " << describe(run)
+      << "\n";
   if (run.goodput < 1) {
     out << "         goodput " << format("%.2f", 100 * run.goodput) << " %, "
         << human_count(run.failures) << " failures; best checkpoint interval "
@@ -205,4 +211,4 @@ std::string show(const RunForecast& run, int64_t steps) {
   return out.str();
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

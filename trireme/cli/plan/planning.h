@@ -1,4 +1,4 @@
-// What `trireme simulate` and `trireme plan` have in common: their files, and the words of their
+// Shared parts of `trireme simulate` and `trireme plan`: reading their files and wording their
 // reports.
 #pragma once
 
@@ -8,10 +8,10 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "trireme/plan/device/cluster.h"
-#include "trireme/plan/step/step.h"
+#include "trireme/plan/step/step_prediction.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 // A run and a cluster as two files and overrides describe them.
 struct PlanningCase {
@@ -33,12 +33,12 @@ PlanningCase load_files(const std::string& config, const std::string& cluster,
 // Throws: ConfigError
 void find_vocabulary(train::RunConfig& config);
 
-// What the whole run takes, failures and saves included.
+// Forecast for the whole run, including failures and saves.
 struct RunForecast {
   double days = 0;
   double device_hours = 0;
   double goodput = 1;
-  double checkpoint_interval_seconds = 0;  // the best one by Daly; 0: as often as one likes
+  double checkpoint_interval_seconds = 0;  // the optimum by Daly; 0: any interval
   double kilowatt_hours = 0;
   double cost = 0;  // 0: no price is given
   double failures = 0;
@@ -52,4 +52,7 @@ nlohmann::json to_json(const RunForecast& run);
 // Lines for people: seconds by cause with bars, and memory by use.
 std::string show(const plan::StepPrediction& step);
 std::string show(const RunForecast& run, int64_t steps);
-}  // namespace trireme::cli::inline internal
+// "12.3 days, 18.9 k device-hours, 19 k kWh, cost 37.7 k".
+std::string describe(const RunForecast& run);
+
+}  // namespace trireme::cli

@@ -9,13 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/plan/cost/serving.h"
 #include "trireme/tasks/language/language.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr Range kBytes{.minimum = 0.25, .maximum = 8};
@@ -121,7 +121,7 @@ void print(const ServingCase& serving, const PlanningCase& planning,
   const plan::ServingSeconds prefill = serving.serving.prefill();
   const auto context = static_cast<double>(serving.options.context);
   const auto replicas = static_cast<double>(serving.replicas());
-  std::printf("model    %s, %s parameters\n", planning.config.task->model_name().c_str(),
+  std::printf("model    %s, %s parameters\n", planning.config.task->model().traits().name.c_str(),
               human_count(static_cast<double>(model::num_parameters(serving.model))).c_str());
   std::printf("cluster  %s: %ld replicas of %ld tensor rank%s\n", describe(serving.cluster).c_str(),
               static_cast<long>(serving.replicas()), static_cast<long>(serving.options.tensor),
@@ -157,37 +157,36 @@ void print(const ServingCase& serving, const PlanningCase& planning,
 void add_serve_options(CLI::App& command, ServeArguments& arguments) {
   CLI::Option* const serve = command.add_flag(
       "--serve", arguments.serve,
-      "instead of a training step: what serving the trained model costs. Memory of weights\n"
-      "and of keys and values, and lower bounds of the time of a prompt and of a token");
+      "predict the cost of serving the trained model, instead of a training step: memory for "
+      "weights and KV cache, and lower bounds of the time per prompt and per token");
   for (const char* const other :
        {"--timeline", "--trace", "--svg", "--sweep", "--csv", "--measured"}) {
     serve->excludes(other);
   }
   command
-      .add_option("--serve-batch", arguments.batch,
-                  "sequences of a replica at a time; without it, several up to what fits")
+      .add_option(
+          "--serve-batch", arguments.batch,
+          "concurrent sequences per replica. Default: several values, up to what fits in memory")
       ->needs(serve)
       ->check(within({1, static_cast<double>(kMostSequences)}));
   command
       .add_option("--serve-context", arguments.context,
-                  "tokens of each sequence, the prompt included; without it,\n"
-                  "model.sequence_length")
+                  "tokens per sequence, including the prompt. Default: model.sequence_length")
       ->needs(serve)
       ->check(within({1, static_cast<double>(kMaxSequence)}));
   command
       .add_option("--serve-tensor", arguments.tensor,
-                  "devices that divide one replica; without it, the fewest that hold it")
+                  "tensor-parallel devices per replica. Default: the fewest that hold the model")
       ->needs(serve)
       ->check(within({1, static_cast<double>(kMaxRanks)}));
   command
       .add_option("--serve-weight-bytes", arguments.weight_bytes,
-                  "bytes of a weight: 2 in bf16, 1 in fp8 or int8, 0.5 in int4")
+                  "bytes per weight: 2 in bf16, 1 in fp8 or int8, 0.5 in int4")
       ->needs(serve)
       ->capture_default_str()
       ->check(within(kBytes));
   command
-      .add_option("--serve-cache-bytes", arguments.cache_bytes,
-                  "bytes of a number among the cached keys and values")
+      .add_option("--serve-cache-bytes", arguments.cache_bytes, "bytes per number in the KV cache")
       ->needs(serve)
       ->capture_default_str()
       ->check(within(kBytes));
@@ -203,4 +202,4 @@ void serve(const PlanningCase& planning, const ServeArguments& arguments, bool j
   }
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

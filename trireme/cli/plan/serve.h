@@ -9,7 +9,7 @@ namespace CLI {
 class App;
 }
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 struct ServeArguments {
   bool serve = false;
@@ -26,4 +26,4 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments);
 // Throws: ConfigError when the model does not fit, or cannot be divided so
 void serve(const PlanningCase& planning, const ServeArguments& arguments, bool json);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

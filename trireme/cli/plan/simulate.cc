@@ -9,21 +9,20 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/output_file.h"
 #include "trireme/cli/plan/cluster_file.h"
 #include "trireme/cli/plan/layout_search.h"
 #include "trireme/cli/plan/measured_steps.h"
-#include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/plan/serve.h"
 #include "trireme/cli/plan/sweep.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
-#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/run_layout.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct SimulateArguments {
@@ -97,7 +96,8 @@ int simulate(const SimulateArguments& arguments) {
   }
   TRIREME_CHECK(arguments.csv.empty(), "--csv is of --sweep, such as --sweep nodes=1,2,4,8");
   PlanningCase planning = load_case(arguments.config, arguments.cluster, arguments.overrides);
-  const plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
+  plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
+  offload_to_host(planning.config, work, planning.cluster);
   const plan::StageLayout layout = runtime_stages(planning.config);
   const plan::StepPrediction step = predict_step(work, planning.cluster, layout);
   const int64_t steps = planning.config.train.steps;
@@ -111,8 +111,10 @@ int simulate(const SimulateArguments& arguments) {
     all["run"] = to_json(run);
     std::printf("%s\n", json_text(all).c_str());
   } else {
-    std::printf("model    %s, %s parameters\n", planning.config.task->model_name().c_str(),
-                human_count(static_cast<double>(planning.config.task->num_parameters())).c_str());
+    std::printf(
+        "model    %s, %s parameters\n", planning.config.task->model().traits().name.c_str(),
+        human_count(static_cast<double>(planning.config.task->model().traits().num_parameters))
+            .c_str());
     std::printf("cluster  %s\n", describe(planning.cluster).c_str());
     std::printf("layout   %s\n", train::describe_layout(planning.config).c_str());
     std::fputs(show(step).c_str(), stdout);
@@ -129,28 +131,31 @@ void add_simulate(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<SimulateArguments>();
   CLI::App* command = app.add_subcommand(
       "simulate",
-      "Predict what a step of a config costs on a cluster that need not be there: seconds,\n"
-      "memory, FLOPs, and what the whole run takes. It runs the schedule that training runs.\n"
+      "Predict the time, memory and FLOPs of a training step, and the cost of the whole run,\n"
+      "on a cluster that you need not have. It simulates the same schedule that training runs.\n"
       "  trireme simulate examples/demo.toml examples/clusters/laptop.toml "
       "--model.vocab_size=4096\n"
       "  trireme simulate examples/plan/llama-8b.toml examples/clusters/dgx-h100.toml\n"
       "  ... --sweep nodes=1,2,4,8,16 --svg scaling.svg --csv scaling.csv\n"
       "  ... --serve --serve-context 4096\n"
-      "Keys of both files can be given: --parallel.tensor=8 --cluster.nodes=4. See "
-      "docs/planner.md.\n");
-  command->add_option("config", arguments->config, "a config, as of `trireme train`")->required();
-  command->add_option("cluster", arguments->cluster, "a description of a cluster")->required();
-  command->add_flag("--timeline", arguments->timeline, "draw the pipeline's timeline as text");
+      "Keys of both files can be given: --parallel.tensor=8 --cluster.nodes=4. See\n"
+      "docs/guide/planner.md.\n");
+  command->add_option("config", arguments->config, "config file, as for `trireme train`")
+      ->required();
+  command
+      ->add_option("cluster", arguments->cluster,
+                   "CLUSTER file, which describes the cluster; its keys are below")
+      ->required();
+  command->add_flag("--timeline", arguments->timeline, "draw the pipeline timeline as text");
   command->add_option("--trace", arguments->trace,
-                      "write the timeline as a trace for https://ui.perfetto.dev");
-  command->add_option("--svg", arguments->svg, "draw the timeline, or the sweep");
+                      "write the timeline to this trace file, for https://ui.perfetto.dev");
+  command->add_option("--svg", arguments->svg, "draw the timeline or the sweep to this SVG file");
   command->add_option("--sweep", arguments->sweep,
-                      "predict for each of several values: a key and its values, such as\n"
-                      "nodes=1,2,4 (the same batch), weak=1,2,4 (nodes, and the batch grows with\n"
-                      "them), or parallel.tensor=1,2,4,8");
-  command->add_option("--csv", arguments->csv, "write the sweep as a table");
+                      "predict for several values of a key, such as nodes=1,2,4 (same batch), "
+                      "weak=1,2,4 (nodes; the batch grows with them) or parallel.tensor=1,2,4,8");
+  command->add_option("--csv", arguments->csv, "write the sweep to this CSV file");
   command->add_option("--measured", arguments->measured,
-                      "a run's folder: compare with the steps that it measured");
+                      "folder of a run whose measured steps to compare with");
   add_serve_options(*command, arguments->serve);
   add_json(*command, arguments->json);
   command->footer([] { return "Keys of the CLUSTER file:\n" + describe_cluster_keys(); });
@@ -161,4 +166,4 @@ void add_simulate(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

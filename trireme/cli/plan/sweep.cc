@@ -1,19 +1,19 @@
 #include "trireme/cli/plan/sweep.h"
 
 #include <algorithm>
-#include <cmath>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/svg.h"
+#include "trireme/base/words.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/plan/layout_search.h"
-#include "trireme/cli/printable.h"
-#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/cli/terminal_text.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr size_t kMostPoints = 256;
@@ -41,7 +41,8 @@ SweepPoint predict_at(const CaseFiles& files, const std::string& value,
   SweepPoint point{.value = value};
   PlanningCase planning = load_case(files.config, files.cluster, overrides);
   try {
-    const plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
+    plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
+    offload_to_host(planning.config, work, planning.cluster);
     point.step = predict_step(work, planning.cluster, runtime_stages(planning.config));
   } catch (const ConfigError& error) {
     point.refusal = error.what();
@@ -49,95 +50,110 @@ SweepPoint predict_at(const CaseFiles& files, const std::string& value,
   return point;
 }
 
-// A logarithmic plot of the sweep's rates.
+// The sweep's rates as a drawing: a place for each value, and an axis from zero.
 class Plot {
  public:
-  explicit Plot(const Sweep& sweep) {
+  explicit Plot(const Sweep& sweep) : sweep_(sweep) {
     for (const SweepPoint& point : sweep.points) {
       if (!point.refusal.empty()) continue;
-      points_.push_back({static_cast<double>(point.step.num_devices),
-                         point.step.tokens_per_second(), point.value});
+      if (first_ == nullptr) first_ = &point;
+      by_devices_ = by_devices_ || point.step.num_devices != first_->step.num_devices;
+      most_ = std::max(most_, point.step.tokens_per_second());
     }
-    TRIREME_CHECK(!points_.empty(), "--svg: none of the sweep's points can run");
-    by_devices_ = points_.front().x != points_.back().x;
-    for (size_t i = 0; !by_devices_ && i < points_.size(); ++i) points_[i].x = std::exp2(i);
+    TRIREME_CHECK(first_ != nullptr, "--svg: none of the sweep's points can run");
+    for (const SweepPoint& point : sweep.points) {
+      if (by_devices_ && point.refusal.empty()) most_ = std::max(most_, in_proportion(point));
+    }
+    tick_ = tick_step(most_);
   }
 
-  std::string text(const std::string& key) const {
-    std::ostringstream out;
-    out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 400\" width=\"720\" "
-           "height=\"400\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#333\">"
-           "<rect width=\"720\" height=\"400\" fill=\"white\"/>"
-        << "<text x=\"360\" y=\"18\" text-anchor=\"middle\">predicted tokens per second</text>";
-    const Point& first = points_.front();
-    if (by_devices_) {
-      const Point ideal{points_.back().x, first.y * points_.back().x / first.x, ""};
-      out << line(first, ideal, "#aaa\" stroke-dasharray=\"4 3") << "<text x=\"680\" y=\""
-          << y(ideal.y) - 6 << "\" text-anchor=\"end\" fill=\"#888\">in proportion</text>";
-    }
-    for (size_t i = 0; i < points_.size(); ++i) {
-      const Point& point = points_[i];
-      if (i > 0) out << line(points_[i - 1], point, "#1f5fa8\" stroke-width=\"2");
-      out << "<circle cx=\"" << x(point.x) << "\" cy=\"" << y(point.y)
-          << "\" r=\"3\" fill=\"#1f5fa8\"/><text x=\"" << x(point.x) << "\" y=\"" << y(point.y) + 18
-          << "\" text-anchor=\"middle\">" << human_count(point.y) << "</text><text x=\""
-          << x(point.x) << "\" y=\"372\" text-anchor=\"middle\">" << escaped(point.label)
-          << "</text>";
-    }
-    out << "<path d=\"M60 355H700\" stroke=\"#ccc\"/><text x=\"360\" y=\"392\" "
-           "text-anchor=\"middle\">"
-        << escaped(key == "weak" ? "nodes, the batch in proportion" : key) << "</text></svg>\n";
-    return out.str();
+  std::string text() const {
+    SvgFile out;
+    out.text(360, 18, "predicted tokens per second", "middle");
+    draw_axis(out);
+    if (by_devices_) draw_lines(out, "#aaa", R"(stroke-dasharray="4 3")", &Plot::in_proportion);
+    draw_lines(out, "#1f5fa8", R"(stroke-width="2")", &Plot::rate);
+    for (size_t i = 0; i < sweep_.points.size(); ++i) draw_point(out, i);
+    draw_legend(out);
+    const bool is_weak = sweep_.key == "weak";
+    out.text(380, 392, is_weak ? "nodes, the batch in proportion" : printable(sweep_.key),
+             "middle");
+    return out.finish(720, 400);
   }
 
  private:
-  struct Point {
-    double x;
-    double y;
-    std::string label;
-  };
+  double rate(const SweepPoint& point) const { return point.step.tokens_per_second(); }
+  double in_proportion(const SweepPoint& point) const {
+    return rate(*first_) * static_cast<double>(point.step.num_devices) /
+           static_cast<double>(first_->step.num_devices);
+  }
+  double x(size_t i) const {
+    return 80 + 620 * (static_cast<double>(i) + 0.5) / static_cast<double>(sweep_.points.size());
+  }
+  double y(double rate) const { return 350 - 310 * rate / most_; }
 
-  static std::string escaped(const std::string& text) {
-    std::string safe;
-    for (const char c : printable(text)) {
-      safe += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+  void draw_axis(SvgFile& out) const {
+    for (double value = 0; value <= most_ * 1.001; value += tick_) {
+      out.line(80, y(value), 700, y(value), "#e5e5e5");
+      out.text(74, y(value) + 4, human_count(value), "end", R"(class="tick")");
     }
-    return safe;
-  }
-
-  static double place(double value, double least, double most, double from, double to) {
-    if (most <= least) return (from + to) / 2;
-    return from + (to - from) * std::log(value / least) / std::log(most / least);
-  }
-  double x(double value) const {
-    return place(value, points_.front().x, points_.back().x, 70, 680);
-  }
-  double y(double value) const {
-    double least = points_.front().y, most = least;
-    for (const Point& point : points_) {
-      least = std::min(least, point.y);
-      most = std::max(most, point.y);
-    }
-    if (by_devices_) {
-      most = std::max(most, points_.front().y * points_.back().x / points_.front().x);
-    }
-    return place(value, least, most, 330, 40);
-  }
-  std::string line(const Point& a, const Point& b, const std::string& style) const {
-    std::ostringstream out;
-    out << "<path d=\"M" << x(a.x) << " " << y(a.y) << "L" << x(b.x) << " " << y(b.y)
-        << "\" fill=\"none\" stroke=\"" << style << "\"/>";
-    return out.str();
+    out.path("M80 40V350H700", "#888");
   }
 
-  std::vector<Point> points_;
+  // From each point that can run to the next.
+  void draw_lines(SvgFile& out, const char* stroke, const char* attributes,
+                  double (Plot::*value)(const SweepPoint&) const) const {
+    std::string path;
+    for (size_t i = 0; i < sweep_.points.size(); ++i) {
+      if (!sweep_.points[i].refusal.empty()) continue;
+      path += format("%s%.1f %.1f", path.empty() ? "M" : "L", x(i),
+                     y((this->*value)(sweep_.points[i])));
+    }
+    out.path(path, stroke, attributes);
+  }
+
+  void draw_point(SvgFile& out, size_t i) const {
+    const SweepPoint& point = sweep_.points[i];
+    const auto label = [&](double at, const std::string& text, const char* color) {
+      out.text(x(i), at, printable(text), "middle", concat("fill=\"", color, '"'));
+    };
+    label(366, point.value, "#333");
+    if (!point.refusal.empty()) {
+      label(345, "cannot run", "#b3261e");
+      return;
+    }
+    const bool fits = point.step.fits();
+    const double at = y(rate(point));
+    out.circle(x(i), at, 4,
+               fits ? R"(class="fits" fill="#1f5fa8" stroke="#1f5fa8" stroke-width="2")"
+                    : R"(class="too-large" fill="white" stroke="#b3261e" stroke-width="2")");
+    label(at < 60 ? at + 20 : at - 10, human_count(rate(point)), fits ? "#333" : "#b3261e");
+  }
+
+  void draw_legend(SvgFile& out) const {
+    double at = 40;
+    const auto line = [&](const char* text, const char* color) {
+      out.text(92, at, text, "start", concat("fill=\"", color, '"'));
+      at += 16;
+    };
+    if (by_devices_) line("- - in proportion to the devices", "#888");
+    const bool has_large = std::ranges::any_of(sweep_.points, [](const SweepPoint& point) {
+      return point.refusal.empty() && !point.step.fits();
+    });
+    if (has_large) line("o does not fit the memory", "#b3261e");
+  }
+
+  const Sweep& sweep_;
+  const SweepPoint* first_ = nullptr;  // that can run
   bool by_devices_ = false;
+  double most_ = 0;
+  double tick_ = 1;
 };
 
 }  // namespace
 
 std::string Sweep::table() const {
-  std::ostringstream out;
+  TextWriter out;
   out << format("%-18s %8s %11s %12s %9s %6s %8s %10s\n", key.c_str(), "devices", "step",
                 "tokens/s", "TFLOP/s", "MFU", "bubble", "memory");
   for (const SweepPoint& point : points) {
@@ -157,7 +173,7 @@ std::string Sweep::table() const {
 }
 
 std::string Sweep::csv() const {
-  std::ostringstream out;
+  TextWriter out;
   out << key
       << ",devices,step_seconds,tokens_per_second,tflops_per_device,mfu,bubble_fraction,"
          "exposed_communication_fraction,peak_memory_bytes,fits\n";
@@ -173,7 +189,7 @@ std::string Sweep::csv() const {
   return out.str();
 }
 
-std::string Sweep::svg() const { return Plot(*this).text(key); }
+std::string Sweep::svg() const { return Plot(*this).text(); }
 
 nlohmann::json Sweep::json() const {
   nlohmann::json all = nlohmann::json::array();
@@ -205,4 +221,4 @@ Sweep run_sweep(const CaseFiles& files, const std::string& spec) {
   return sweep;
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -8,7 +8,7 @@
 
 #include "trireme/cli/plan/planning.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 struct SweepPoint {
   std::string value;
@@ -22,7 +22,8 @@ struct Sweep {
 
   std::string table() const;
   std::string csv() const;
-  // Tokens per second over the number of devices, or over the values, beside proportional ones.
+  // Tokens per second of each value, from zero, beside those in proportion to the devices. What
+  // does not fit is drawn hollow.
   std::string svg() const;
   nlohmann::json json() const;
 };
@@ -38,4 +39,4 @@ struct CaseFiles {
 // Throws: ConfigError when it has another form
 Sweep run_sweep(const CaseFiles& files, const std::string& spec);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

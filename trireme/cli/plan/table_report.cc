@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -11,10 +10,11 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr size_t kMostTables = 40;  // that are shown, the largest
@@ -85,7 +85,7 @@ nlohmann::json to_json(const plan::RankCost& cost, const plan::TableRates& rates
           {"received_bytes", cost.received()}, {"seconds", rates.seconds(cost)}};
 }
 
-void show_tables(std::ostringstream& out, const PlacedTables& placed) {
+void show_tables(TextWriter& out, const PlacedTables& placed) {
   const auto& loads = placed.tables.loads;
   double rows = 0, bytes = 0;
   size_t width = 5;
@@ -114,7 +114,7 @@ void show_tables(std::ostringstream& out, const PlacedTables& placed) {
   }
 }
 
-void show_ranks(std::ostringstream& out, const PlacedTables& placed) {
+void show_ranks(TextWriter& out, const PlacedTables& placed) {
   const plan::TableRates& rates = placed.search.rates;
   const auto& costs = placed.planned.costs;
   out << "ranks    " << costs.size() << " with " << human_bytes(placed.search.memory_bytes)
@@ -134,7 +134,7 @@ void show_ranks(std::ostringstream& out, const PlacedTables& placed) {
   }
 }
 
-void show_plan(std::ostringstream& out, const char* name, const plan::TablePlan& plan,
+void show_plan(TextWriter& out, const char* name, const plan::TablePlan& plan,
                const plan::TableSearch& search) {
   const Spread spread = spread_of(plan, search.rates);
   out << format("  %-14s %8.2f %10.2f %8.2f %8.2f %16s", name, spread.memory, spread.look_ups,
@@ -202,7 +202,7 @@ nlohmann::json to_json(const PlacedTables& placed) {
 }
 
 std::string show(const PlacedTables& placed) {
-  std::ostringstream out;
+  TextWriter out;
   show_tables(out, placed);
   show_ranks(out, placed);
   out << "busiest rank over the mean\n"
@@ -216,4 +216,4 @@ std::string show(const PlacedTables& placed) {
   return out.str();
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -1,5 +1,5 @@
-// What `trireme plan` says of a recommendation model: its tables, where they lie best, and what
-// each rank has of them.
+// The report of `trireme plan` on a recommendation model: its tables, their best placement, and
+// each rank's share.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 #include "trireme/plan/device/cluster.h"
 #include "trireme/plan/tables/table_search.h"
-#include "trireme/tasks/recommend/table_planning.h"
+#include "trireme/tasks/recommend/automatic_tables.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 // Each device of the cluster is a rank.
 // dense_bytes: that a rank holds besides its tables
@@ -34,4 +34,4 @@ nlohmann::json to_json(const PlacedTables& placed);
 // Lines for people.
 std::string show(const PlacedTables& placed);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

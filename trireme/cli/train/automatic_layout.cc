@@ -2,22 +2,23 @@
 
 #include <chrono>
 #include <filesystem>
-#include <sstream>
 #include <vector>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/seconds.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/checkpoint/agreement.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/plan/cluster_file.h"
+#include "trireme/cli/plan/device_rates.h"
 #include "trireme/cli/plan/layout_search.h"
 #include "trireme/comm/objects.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr double kSecondsToMeasure = 0.05;
-constexpr const char* kRefused = "refused";
 
 struct Choice {
   plan::Workload work{};
@@ -36,8 +37,8 @@ plan::SearchResult search_for(const train::RunConfig& config, const plan::Cluste
   return found;
 }
 
-// Of the run that has begun in output.folder. Nothing when there is none, or this run cannot have
-// its layout.
+// The layout of the run that has begun in output.folder. Nothing when there is none, or when this
+// run cannot use its layout.
 std::optional<plan::Workload> begun_layout(const train::RunConfig& config, int num_ranks) {
   const std::filesystem::path path =
       std::filesystem::path(config.output.folder) / train::kConfigName;
@@ -76,26 +77,23 @@ std::string to_text(const Choice& choice) {
   return text;
 }
 
+constexpr double kSecondsPerRate = 0.02;
+constexpr double kWorthMeasuring = 20;  // seconds of training
+
 }  // namespace
 
 AutomaticLayout choose_layout(const train::RunConfig& given, comm::Communicator& group) {
   train::RunConfig config = given;
-  const RankFacts facts = measure_ranks(config, group, kSecondsToMeasure);
-  std::string text;
-  if (group.rank() == 0) {
-    try {
-      config.task->open(/*evaluates=*/false);
-      text = to_text(choose(config, facts, group.size()));
-    } catch (const Error& error) {
-      text = concat(kRefused, "\n", error.what());
-    }
-  }
-  std::istringstream lines(comm::broadcast_string(group, text, 0));
+  const RankFacts facts = *measure_ranks(config, group, {.seconds = kSecondsToMeasure});
+  // Data that is slow to open and a long search are waited for.
+  TextReader lines(checkpoint::from_root(group, [&](const checkpoint::Peers&) {
+    config.task->open(/*evaluates=*/false);
+    return to_text(choose(config, facts, group.size()));
+  }));
   AutomaticLayout layout{.config = config};
   std::getline(lines, layout.line);
   std::vector<train::Override> chosen;
   for (std::string line; std::getline(lines, line);) {
-    if (layout.line == kRefused) throw ConfigError(line);
     const size_t equals = line.find('=');
     chosen.emplace_back(line.substr(0, equals), line.substr(equals + 1));
   }
@@ -112,4 +110,45 @@ train::RunConfig with_any_layout(const train::RunConfig& given, int num_ranks) {
   return with_layout(given, settings_of(found.best.front().work));
 }
 
-}  // namespace trireme::cli::inline internal
+RunRecord::RunRecord() : resident_at_start_(resident_after_little()) {}
+
+void RunRecord::begin(const train::RunConfig& config) {
+  work_ = config.task->model().workload(config);
+  if (work_) layout_ = runtime_stages(config);
+}
+
+void RunRecord::add(const train::StepMetrics& metrics) {
+  total_seconds_ += metrics.step_seconds;
+  if (metrics.validation_loss || metrics.skipped) return;  // not a usual step
+  samples_.push_back(
+      {.seconds = metrics.step_seconds,
+       .communication_seconds = metrics.step_seconds * metrics.communication_fraction.value_or(0),
+       .peak_bytes =
+           static_cast<double>(metrics.peak_device_bytes.value_or(metrics.peak_rss_bytes))});
+}
+
+bool RunRecord::is_comparable() const {
+  return work_.has_value() && samples_.size() > kUncountedSteps;
+}
+
+std::string RunRecord::compare_with(const plan::Cluster& cluster) const {
+  return compare(predict_step(*work_, cluster, layout_), summary_of(samples_));
+}
+
+std::string compare_with_prediction(const train::RunConfig& config, const RunRecord& record,
+                                    comm::Communicator& group, const std::function<bool()>& stop) {
+  const bool is_worth_it = !need_measuring(config) || record.total_seconds() >= kWorthMeasuring;
+  const bool wants = record.is_comparable() && config.parallel.cluster != "none" && is_worth_it;
+  if (comm::broadcast_string(group, wants ? "compare" : "", 0).empty()) return "";
+  std::optional<RankFacts> facts =
+      measure_ranks(config, group, {.seconds = kSecondsPerRate, .stop = stop});
+  if (!facts || group.rank() != 0) return "";
+  facts->rates.resident_bytes = record.resident_at_start();
+  try {
+    return record.compare_with(cluster_of_ranks(config, *facts, group.size()));
+  } catch (const ConfigError& error) {
+    return concat("no prediction: ", error.what(), "\n");
+  }
+}
+
+}  // namespace trireme::cli

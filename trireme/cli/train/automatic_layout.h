@@ -1,12 +1,19 @@
-// parallel.auto: lets the planner choose a run's layout.
+// The cost model in a run: parallel.auto lets the planner choose the layout, and after training the
+// measured step times are compared with its prediction.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "trireme/cli/plan/measured_steps.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/plan/step/step_prediction.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/trainer.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 struct AutomaticLayout {
   train::RunConfig config;  // with parallel.auto = false
@@ -25,4 +32,37 @@ AutomaticLayout choose_layout(const train::RunConfig& config, comm::Communicator
 // Throws: ConfigError when there is none
 train::RunConfig with_any_layout(const train::RunConfig& config, int num_ranks);
 
-}  // namespace trireme::cli::inline internal
+// Rank 0's record of the run while it trains.
+class RunRecord {
+ public:
+  // Call before anything large is allocated.
+  RunRecord();
+  // config: resolved, its data open.
+  void begin(const train::RunConfig& config);
+  void add(const train::StepMetrics& metrics);
+
+  // Whether the cost model knows the model and there are enough steps.
+  bool is_comparable() const;
+  double total_seconds() const { return total_seconds_; }
+  double resident_at_start() const { return resident_at_start_; }
+  // The lines for the user.
+  // Throws: ConfigError when the cluster cannot be used
+  std::string compare_with(const plan::Cluster& cluster) const;
+
+ private:
+  std::optional<plan::Workload> work_;
+  plan::StageLayout layout_;
+  std::vector<StepSample> samples_;
+  double total_seconds_ = 0;
+  double resident_at_start_;
+};
+
+// The lines for the user on rank 0, "" when nothing can be said; "" on other ranks. Ranks that no
+// file describes measure themselves after a run of 20 s or longer, for a few seconds, and stop
+// measuring without a line when any rank's `stop` says so.
+// Collective: every rank of `group`
+std::string compare_with_prediction(const train::RunConfig& config, const RunRecord& record,
+                                    comm::Communicator& group,
+                                    const std::function<bool()>& stop = nullptr);
+
+}  // namespace trireme::cli

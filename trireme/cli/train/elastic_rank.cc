@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -9,18 +10,18 @@
 #include <memory>
 #include <string>
 
+#include <unistd.h>
+
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/train/leave_limit.h"
-#include "trireme/cli/train/rank_group.h"
 #include "trireme/cli/train/train_rank.h"
 #include "trireme/comm/cancellation.h"
-#include "trireme/launch/link/agent_link.h"
-#include "trireme/launch/process/meeting_file.h"
-#include "trireme/train/run/world_size.h"
-#include "trireme/train/state/memory_folder.h"
+#include "trireme/launch/link/link_ends.h"
+#include "trireme/launch/process/rank_environment.h"
+#include "trireme/train/parallel/run_layout.h"
+#include "trireme/train/state/places.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,19 +33,33 @@ constexpr std::chrono::milliseconds kLook{100};  // at the signals, while waitin
 // How long a rank may take to give up its groups, beside four of its longest steps: it may be
 // computing one.
 constexpr std::chrono::seconds kLeavePatience{10};
+// A rank 0 of an earlier epoch has ended this long after its host's lease, as has every worker.
+// Where a file server keeps the lock, it does so for the host's lease there (Linux's NFS server:
+// 90 s), even if the host is suspended or lost.
+constexpr std::chrono::seconds kLeaseMargin{1};
+constexpr std::chrono::seconds kServerPatience{90};
 
-// What the agent says of an epoch.
+// The agent's description of an epoch.
 struct Part {
   int64_t epoch = 1;
   std::string reason;
   comm::WorldInfo info;
 };
 
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// How long a rank 0 of an earlier epoch may hold the run's folder.
+std::chrono::seconds stale_patience() {
+  const std::string lease = variable(launch::kLeaseVariable);
+  int64_t seconds = 0;
+  std::from_chars(lease.data(), lease.data() + lease.size(), seconds);
+  return std::chrono::seconds(seconds) + kLeaseMargin + kServerPatience;
+}
+
 Part part_of(const launch::Join& join) {
-  const auto variable = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return std::string(value != nullptr ? value : "");
-  };
   comm::WorldInfo info{.rank = static_cast<int>(join.rank),
                        .size = static_cast<int>(join.size),
                        .local_rank = static_cast<int>(join.local_rank),
@@ -54,6 +69,14 @@ Part part_of(const launch::Join& join) {
   info.interface = variable("GLOO_SOCKET_IFNAME");
   info.listen = variable("TRIREME_LISTEN");
   return {join.epoch, join.reason, info};
+}
+
+// The agent's name for the job. The epoch's is "<job>-<epoch>".
+std::string job_of(const Part& part) {
+  const std::string end = concat("-", part.epoch);
+  std::string job = part.info.job;
+  if (job.ends_with(end)) job.resize(job.size() - end.size());
+  return job;
 }
 
 // The part with the ranks that the layout has room for.
@@ -95,6 +118,8 @@ class ElasticRank {
     train::RunConfig config = run_.load_config();
     config.parallel.data = 0;
     config.is_elastic = true;
+    config.job = job_of(part);
+    config.job_epoch = part.epoch;
     const int size = train::largest_world(config, part.info.size);
     is_host_spare_ = part.info.rank - part.info.local_rank >= size;
     if (part.info.rank >= size) {
@@ -112,7 +137,7 @@ class ElasticRank {
     left_epoch_ = epoch;
   }
 
-  // As take(). When the epoch has been left, `error` has what the rank saw.
+  // Like take(). When the epoch has been left, `error` has the error that the rank saw.
   bool train(train::RunConfig config, const Part& part, comm::WorldInfo info, std::string& error) {
     LeaveLimit limit;
     const auto cancellation = std::make_shared<comm::Cancellation>();
@@ -126,7 +151,7 @@ class ElasticRank {
     } catch (const CommError& lost) {
       error = lost.what();
     } catch (const std::exception& failure) {
-      // What a rank meets while its groups are torn down says nothing about the run.
+      // Errors while the groups are torn down say nothing about the run.
       if (cancellation->reason().empty()) {
         link_.on_leave(part.epoch, nullptr);
         throw;
@@ -147,6 +172,7 @@ class ElasticRank {
     Clock::time_point last = Clock::now();
     const Epoch epoch{.number = part.epoch,
                       .reason = part.reason,
+                      .folder_patience = stale_patience(),
                       .on_finished =
                           [&](int64_t step) {
                             longest_step_ = std::max(longest_step_.load(), Clock::now() - last);
@@ -166,7 +192,7 @@ class ElasticRank {
   std::optional<Part> wait_join(int64_t after) {
     while (!stop_requested) {
       if (const auto join = link_.wait_join(after, kLook)) return part_of(*join);
-      // Of an epoch in which it was a spare, or that ended before this rank had begun it.
+      // The epoch ended before this rank began it, or the rank was a spare in it.
       const std::optional<launch::Leave> leave = link_.newest_leave();
       if (leave && leave->epoch > left_epoch_) say_left(leave->epoch, "");
     }
@@ -184,9 +210,34 @@ class ElasticRank {
 
 }  // namespace
 
+LeaveLimit::LeaveLimit() : thread_([this] { watch(); }) {}
+
+LeaveLimit::~LeaveLimit() {
+  {
+    const std::lock_guard lock(mutex_);
+    has_left_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LeaveLimit::begin(std::chrono::nanoseconds patience) {
+  const std::lock_guard lock(mutex_);
+  if (!deadline_) deadline_ = std::chrono::steady_clock::now() + patience;
+  changed_.notify_all();
+}
+
+void LeaveLimit::watch() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return has_left_ || deadline_; });
+  if (has_left_ || changed_.wait_until(lock, *deadline_, [this] { return has_left_; })) return;
+  report(kPeerLost, "did not leave its groups in time after the loss of a rank");
+  ::_exit(kPeerLost);
+}
+
 int run_elastic_rank(const ElasticRun& run, int agent_fd) {
   stop_on_signals();
   return ElasticRank(run, agent_fd).run();
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

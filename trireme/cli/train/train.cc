@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,22 +18,29 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/overrides.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/cli/train/automatic_layout.h"
 #include "trireme/cli/train/elastic_rank.h"
-#include "trireme/cli/train/rank_group.h"
 #include "trireme/cli/train/train_rank.h"
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 #include "trireme/launch/local_ranks.h"
+#include "trireme/train/callbacks/event_commands.h"
 #include "trireme/train/run/inputs.h"
-#include "trireme/train/state/memory_folder.h"
+#include "trireme/train/state/places.h"
 #include "trireme/train/trainer.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
+
+// The command has four roles: it starts local ranks, is the only rank, is a launcher's rank, or is
+// a rank under an agent. The agent is looked for first, because its ranks may have a launcher's
+// variables too. Whoever starts ranks checks the config before, so that a mistake is one line and
+// not one of each rank. A start that is refused leaves no folder behind: NewFolders remembers which
+// ones were missing, and removes them if they are empty at the end. `trireme run` parses the same
+// words, to know the run's folder before a worker starts (folder_of_training()).
+
 namespace {
 
 struct TrainArguments {
@@ -104,11 +113,51 @@ std::optional<int64_t> number_in(const char* variable, int64_t minimum) {
   return value;
 }
 
+// Tells the launcher that a step is finished, so every shard has its copies.
+void tell_ready() {
+  const auto descriptor = number_in("TRIREME_READY_FD", 3);
+  if (descriptor) static_cast<void>(!::write(static_cast<int>(*descriptor), "", 1));
+}
+
+// A run's folder and those above it that are not there yet. What is still empty at the end of the
+// scope goes again.
+class NewFolders {
+ public:
+  explicit NewFolders(const std::string& folder) {
+    std::error_code ignored;
+    std::filesystem::path path = std::filesystem::absolute(folder, ignored).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    for (; path.has_relative_path() && !std::filesystem::exists(path, ignored);
+         path = path.parent_path()) {
+      missing_.push_back(path);
+    }
+  }
+  // A start that was refused leaves nothing: what ranks write before a run has begun goes too.
+  void forget_start() const {
+    std::error_code ignored;
+    if (missing_.empty() || std::filesystem::exists(missing_.front() / "config.toml", ignored))
+      return;
+    for (const char* name : {"run_id", "recorder"})
+      std::filesystem::remove_all(missing_.front() / name, ignored);
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  ~NewFolders() {
+    for (const std::filesystem::path& path : missing_) ::rmdir(path.c_str());  // fails if not empty
+  }
+
+ private:
+  std::vector<std::filesystem::path> missing_;  // innermost first
+};
+
 train::RunConfig load_config(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
-  return arguments.config.empty()
-             ? train::parse_config("", "the default config", arguments.offer, overrides)
-             : train::load_config(arguments.config, arguments.offer, overrides);
+  if (arguments.config.empty())
+    return train::parse_config("", "the default config", arguments.offer, overrides);
+  train::RunConfig config = train::load_config(arguments.config, arguments.offer, overrides);
+  train::require_own_commands(config.callbacks, std::filesystem::weakly_canonical(arguments.config),
+                              overrides);
+  return config;
 }
 
 // One rank, or N local ranks that this process starts.
@@ -124,8 +173,7 @@ int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
   return kDone;
 }
 
-int train(const TrainArguments& arguments) {
-  train::RunConfig config = load_config(arguments);
+int train_rank_or_ranks(const TrainArguments& arguments, train::RunConfig config) {
   const train::ProfileOptions profile = profile_options(arguments);
   if (std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) {
     const bool saves_memory = config.offload.optimizer == train::OffloadPlace::kDisk;
@@ -145,16 +193,114 @@ int train(const TrainArguments& arguments) {
     return run_elastic_rank(run, static_cast<int>(*agent));
   }
   if (!launched) return train_unlaunched(arguments, std::move(config), profile);
+  TRIREME_CHECK(!arguments.ranks_given || !comm::counts_pods(), "--ranks is ", arguments.num_ranks,
+                ", and WORLD_SIZE is set without LOCAL_RANK, as where it counts pods; start ",
+                arguments.num_ranks,
+                " ranks in each pod with `trireme run --nnodes \"$WORLD_SIZE\" "
+                "--node-rank \"$RANK\" --nproc-per-node ",
+                arguments.num_ranks,
+                " --rdzv-endpoint \"$MASTER_ADDR:$MASTER_PORT\" -- trireme train ...`, or unset "
+                "WORLD_SIZE for these alone");
   const comm::WorldInfo info = comm::world_info();
   TRIREME_CHECK(!arguments.ranks_given || arguments.num_ranks == info.size, "--ranks is ",
                 arguments.num_ranks, ", and the launcher started ", info.size,
                 " ranks; leave --ranks out");
   RankGroup group(config, info);
-  train_rank(config, group, profile);
+  train_rank(config, group, profile, {.on_finished = [told = false](int64_t) mutable {
+               if (!std::exchange(told, true)) tell_ready();
+             }});
   return kDone;
 }
 
+int train(const TrainArguments& arguments) {
+  train::RunConfig config = load_config(arguments);
+  const NewFolders folders(config.output.folder);
+  try {
+    const int code = train_rank_or_ranks(arguments, std::move(config));
+    if (code == kUserError || code == kBadCheckpoint) folders.forget_start();
+    return code;
+  } catch (const ConfigError&) {
+    folders.forget_start();
+    throw;
+  } catch (const CheckpointError&) {
+    folders.forget_start();
+    throw;
+  }
+}
+
+// Options of `train` whose presence matters, not only their values.
+struct ParsedOptions {
+  CLI::Option* config;
+  CLI::Option* ranks;
+};
+
+ParsedOptions add_options(CLI::App& command, TrainArguments& arguments, bool needs_config) {
+  CLI::Option* config =
+      command.add_option("config", arguments.config,
+                         needs_config ? "TOML file; may be omitted only with --init" : "TOML file");
+  CLI::Option* ranks =
+      command.add_option("--ranks", arguments.num_ranks, "number of local ranks to start");
+  ranks->check(within({1, 1 << 15}))->capture_default_str();
+  command.add_option("--threads", arguments.num_threads, "threads per rank; 0 = cores / ranks")
+      ->check(within({0, 1 << 15}))
+      ->capture_default_str();
+  command.add_option(
+      "--init", arguments.init,
+      "source of a new run's initial weights: a run, a checkpoint or a Hugging Face folder; the "
+      "optimizer starts afresh. Ignored by a resumed run. Same as --init.folder");
+  CLI::Option* profile = command.add_flag(
+      "--profile", arguments.has_profile,
+      "profile some steps of every rank, print what limits them, and write "
+      "output.folder/profile/trace.json for https://ui.perfetto.dev; training continues");
+  command
+      .add_option("--profile-warmup", arguments.profile_warmup,
+                  "number of steps before profiling starts")
+      ->check(within({0, 1e11}))
+      ->capture_default_str()
+      ->needs(profile);
+  command.add_option("--profile-steps", arguments.profile_steps, "number of steps to profile")
+      ->check(within({1, 1e6}))
+      ->capture_default_str()
+      ->needs(profile);
+  command.allow_extras();
+  return {config, ranks};
+}
+
+// Completes the arguments after the words are parsed.
+void finish_parsing(const CLI::App& command, const ParsedOptions& options, bool needs_config,
+                    TrainArguments& arguments) {
+  arguments.ranks_given = options.ranks->count() > 0;
+  arguments.overrides = command.remaining();
+  if (!arguments.init.empty()) {
+    arguments.overrides.push_back("--init.folder=" + arguments.init);
+  }
+  const bool has_init = std::ranges::any_of(arguments.overrides, [](const std::string& text) {
+    return text.starts_with("--init.folder");
+  });
+  if (needs_config && arguments.config.empty() && !has_init)
+    throw CLI::RequiredError(options.config->get_name());
+}
+
 }  // namespace
+
+std::filesystem::path folder_of_training(const std::vector<std::string>& words,
+                                         const train::Offer& offer, bool needs_config) {
+  std::error_code ignored;
+  const bool is_training = words.size() >= 2 && words[1] == "train" &&
+                           std::filesystem::equivalent(words[0], own_program(), ignored);
+  if (!is_training) return "";
+  TrainArguments arguments;
+  arguments.offer = offer;
+  CLI::App command;
+  const ParsedOptions options = add_options(command, arguments, needs_config);
+  try {
+    command.parse(std::vector<std::string>(words.rbegin(), words.rend() - 2));
+    finish_parsing(command, options, needs_config, arguments);
+  } catch (const CLI::ParseError&) {
+    return "";
+  }
+  return std::filesystem::absolute(load_config(arguments).output.folder);
+}
 
 void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config) {
   auto arguments = std::make_shared<TrainArguments>();
@@ -163,52 +309,17 @@ void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool ne
       concat("  ", app.get_name(), " train ", needs_config ? "examples/demo.toml " : "");
   CLI::App* command = app.add_subcommand(
       "train",
-      concat("Train. Continues if output.folder holds a checkpoint.\n", start, "--ranks 2\n", start,
-             "--ranks 2 --train.steps=1000 --optimizer.learning_rate=3e-4\n", start,
-             "--ranks 2 --profile --profile-steps 5\n", start,
+      concat("Train a model, or continue if output.folder holds a checkpoint.\n", start,
+             "--ranks 2\n", start, "--ranks 2 --train.steps=1000 --optimizer.learning_rate=3e-4\n",
+             start, "--ranks 2 --profile --profile-steps 5\n", start,
              "--init runs/other --output.folder=runs/tuned\n"));
-  CLI::Option* config =
-      command->add_option("config", arguments->config,
-                          needs_config ? "TOML file; only --init may stand for it" : "TOML file");
-  CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
-  ranks->check(within({1, 1 << 15}))->capture_default_str();
-  command->add_option("--threads", arguments->num_threads, "threads per rank; 0 = cores / ranks")
-      ->check(within({0, 1 << 15}))
-      ->capture_default_str();
-  command->add_option("--init", arguments->init,
-                      "run, checkpoint or folder of Hugging Face whose weights a new run begins "
-                      "with, with a fresh\n"
-                      "optimizer; the same as --init.folder. A resumed run has its own");
-  CLI::Option* profile = command->add_flag(
-      "--profile", arguments->has_profile,
-      "profile some steps of every rank, print what limits them, and write\n"
-      "output.folder/profile/trace.json for https://ui.perfetto.dev; training continues");
-  command
-      ->add_option("--profile-warmup", arguments->profile_warmup,
-                   "steps to run before the profiled ones")
-      ->check(within({0, 1e11}))
-      ->capture_default_str()
-      ->needs(profile);
-  command->add_option("--profile-steps", arguments->profile_steps, "steps to profile")
-      ->check(within({1, 1e6}))
-      ->capture_default_str()
-      ->needs(profile);
-  command->allow_extras();
-  command->footer("Every key of the config can be given here (shown with its default):\n" +
+  const ParsedOptions options = add_options(*command, *arguments, needs_config);
+  command->footer("Every config key can be given as an option (shown with its default):\n" +
                   train::describe_config(offer));
-  command->callback([arguments, command, config, ranks, needs_config, &exit_code] {
-    arguments->ranks_given = ranks->count() > 0;
-    arguments->overrides = command->remaining();
-    if (!arguments->init.empty()) {
-      arguments->overrides.push_back("--init.folder=" + arguments->init);
-    }
-    const bool has_init = std::ranges::any_of(arguments->overrides, [](const std::string& text) {
-      return text.starts_with("--init.folder");
-    });
-    if (needs_config && arguments->config.empty() && !has_init)
-      throw CLI::RequiredError(config->get_name());
+  command->callback([arguments, command, options, needs_config, &exit_code] {
+    finish_parsing(*command, options, needs_config, *arguments);
     exit_code = train(*arguments);
   });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -12,15 +12,14 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/file/file.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/number_range.h"
-#include "trireme/cli/printable.h"
+#include "trireme/cli/terminal_text.h"
 #include "trireme/cli/vision/prediction_page.h"
-#include "trireme/cli/vision/vision_commands.h"
 #include "trireme/dataset/batch_reader.h"
-#include "trireme/tasks/vision/trained_classifier.h"
+#include "trireme/tasks/vision/vision.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 struct ClassifyArguments {
@@ -109,16 +108,17 @@ void add_classify(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<ClassifyArguments>();
   CLI::App* command = app.add_subcommand(
       "classify",
-      "Tell the validation images with a trained classifier, and show them.\n"
+      "Classify the validation images with a trained model, and show the results.\n"
       "  trireme classify --checkpoint runs/vision --page runs/vision/predictions.html\n");
   command
-      ->add_option("--checkpoint", arguments->checkpoint, "a run's folder, or one checkpoint of it")
+      ->add_option("--checkpoint", arguments->checkpoint,
+                   "folder of a run, or one of its checkpoints")
       ->required();
   command->add_option("--data", arguments->data,
-                      "where the images are, if not at the run's data.path");
+                      "path of the images. Default: the run's data.path");
   command->add_option("--page", arguments->page,
-                      "HTML file to write: images with what was found, wrong ones first");
-  command->add_option("--images", arguments->images, "largest number of images on the page")
+                      "HTML file to write, with images and predictions, errors first");
+  command->add_option("--images", arguments->images, "maximum number of images on the page")
       ->check(within({1, 1e5}))
       ->capture_default_str();
   command->add_flag("--average", arguments->average,
@@ -127,4 +127,4 @@ void add_classify(CLI::App& app, int& exit_code) {
   command->callback([arguments, &exit_code] { exit_code = classify(*arguments); });
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

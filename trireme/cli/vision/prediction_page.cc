@@ -1,14 +1,15 @@
 #include "trireme/cli/vision/prediction_page.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <string_view>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/svg.h"
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 namespace {
 
 constexpr std::string_view kHead = R"(<!DOCTYPE html>
@@ -46,26 +47,7 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-// Names come from folders.
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '"': safe += "&quot;"; break;
-      default: safe += c;
-    }
-  }
-  return safe;
-}
-
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f&nbsp;%%", 100 * share);
-  return text;
-}
+std::string percent(double share) { return format("%.1f&nbsp;%%", 100 * share); }
 
 double share_of(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -75,7 +57,7 @@ std::string figure(std::span<const ClassResult> classes, const Prediction& predi
                    const at::Tensor& image_CHW) {
   const auto name = [&](int64_t number) {
     const auto at = static_cast<size_t>(number);
-    return at < classes.size() ? escaped(classes[at].name) : concat("class ", number);
+    return at < classes.size() ? escaped_markup(classes[at].name) : concat("class ", number);
   };
   std::string text = concat("<figure", prediction.is_right() ? "" : " class=\"wrong\"",
                             "><img alt=\"\" src=\"data:image/bmp;base64,",
@@ -135,7 +117,7 @@ std::string prediction_page(std::span<const ClassResult> classes,
   for (const ClassResult& each : classes) {
     if (each.num_images == 0) continue;
     const double share = share_of(each.num_right, each.num_images);
-    page += concat("<tr><td>", escaped(each.name),
+    page += concat("<tr><td>", escaped_markup(each.name),
                    "</td><td><div class=\"bar\"><div style=\"width:", 100 * share,
                    "%\"></div></div></td><td class=\"n\">", percent(share),
                    "</td><td class=\"n\"><small>", each.num_right, " of ", each.num_images,
@@ -158,4 +140,4 @@ std::string prediction_page(std::span<const ClassResult> classes,
   return page + "</main>\n</body></html>\n";
 }
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::cli::inline internal {
+namespace trireme::cli {
 
 struct Prediction {
   int64_t label = 0;       // the image's class
@@ -24,7 +24,7 @@ struct ClassResult {
   int64_t num_right = 0;
 };
 
-// Of all classes together; without a name.
+// The result over all classes together; without a name.
 ClassResult total_of(std::span<const ClassResult> classes);
 
 // HTML: the accuracy of each class, then up to `most` images: half of them wrong ones, the surest
@@ -38,4 +38,4 @@ std::string prediction_page(std::span<const ClassResult> classes,
 // The image as a BMP file of 24 bits per pixel.
 std::string to_bmp(const at::Tensor& image_CHW);
 
-}  // namespace trireme::cli::inline internal
+}  // namespace trireme::cli

@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
 std::vector<at::Tensor> cut(const at::Tensor& flat, std::span<const int64_t> elements) {
@@ -30,6 +30,7 @@ void check_sendable(const char* operation, const at::Tensor& tensor) {
                 "backend for that device, as in \"cpu:trireme,cuda:nccl\"");
   TRIREME_CHECK(tensor.layout() == at::kStrided, operation, ": got a ", tensor.layout(),
                 " tensor; expected a dense one: convert it with .to_dense()");
+  // Their values exist only when somebody reads them; a transport copies memory.
   TRIREME_CHECK(!tensor.is_conj() && !tensor.is_neg(), operation,
                 ": got a lazily conjugated or negated tensor; expected its values in memory: call "
                 ".resolve_conj() or .resolve_neg()");
@@ -118,12 +119,14 @@ std::vector<int64_t> block_elements(const char* operation, const at::Tensor& buf
 
 OutputBlocks::OutputBlocks(const at::Tensor& buffer, std::span<const int64_t> elements) {
   const c10::NoGradGuard no_grad;
+  // Dense memory needs no copy, only views.
   if (buffer.is_contiguous()) {
     blocks = cut(buffer.view({-1}), elements);
     return;
   }
   const at::Tensor flat = at::empty({buffer.numel()}, buffer.options().requires_grad(false));
   blocks = cut(flat, elements);
+  // The copy back waits until the call is done.
   commit = [buffer, flat] {
     const c10::NoGradGuard without_grad;
     at::Tensor(buffer).copy_(flat.view(buffer.sizes()));
@@ -135,4 +138,4 @@ std::vector<at::Tensor> input_blocks(const at::Tensor& buffer, std::span<const i
   return cut(buffer.reshape({-1}), elements);
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

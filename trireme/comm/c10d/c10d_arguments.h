@@ -12,7 +12,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 // Throws: ConfigError unless the tensor's own memory can be sent: dense, on the CPU, not lazily
 //         conjugated or negated
@@ -51,4 +51,4 @@ struct OutputBlocks {
 };
 std::vector<at::Tensor> input_blocks(const at::Tensor& buffer, std::span<const int64_t> elements);
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -8,9 +8,15 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/c10d/c10d_arguments.h"
 #include "trireme/comm/coalesced.h"
-#include "trireme/comm/sparse.h"
 
 namespace trireme::comm {
+
+// Each call has the same parts: check what Python gave, turn its reduction into one of ours,
+// describe the call for c10d, and issue it. torch.distributed allows more than our groups take:
+// premultiplied sums, outputs that are not contiguous, one buffer for all ranks. These are prepared
+// before the call. What has to be copied back is an epilogue, which the work runs when it settles
+// and not when it is issued, because the caller may go on long before.
+
 namespace {
 
 int root_of(const char* operation, int64_t root_rank, int64_t root_tensor = 0) {
@@ -47,6 +53,7 @@ C10dBackend::Result C10dBackend::allreduce(Tensors& tensors, const c10d::Allredu
   const at::Tensor prepared = reduction.prepare(data);
   Call call{c10d::OpType::ALLREDUCE, "trireme:all_reduce", {data}, {data}};
   call.is_async = opts.asyncOp;
+  // The caller's tensor gets the sum, although a copy was reduced.
   if (!prepared.is_same(data)) call.epilogue = [data, prepared] { copy_into(data, prepared); };
   comm::Options options = options_of(opts.timeout, opts.asyncOp);
   options.operation = reduction.operation;
@@ -59,6 +66,7 @@ C10dBackend::Result C10dBackend::allreduce_sparse(Tensors& tensors,
   const at::Tensor& data = tensors.front();
   comm::Options options = options_of(opts.timeout, opts.asyncOp);
   options.operation = reduction_of(opts.reduceOp).operation;
+  // What finishes it is known only once it has started.
   const auto finish = std::make_shared<std::function<void()>>();
   Call call{c10d::OpType::_ALLREDUCE_SPARSE, "trireme:sparse_all_reduce", {data}, {data}};
   call.is_async = opts.asyncOp;
@@ -96,6 +104,7 @@ C10dBackend::Result C10dBackend::reduce(Tensors& tensors, const c10d::ReduceOpti
   const at::Tensor prepared = reduction.prepare(data);
   Call call{c10d::OpType::REDUCE, "trireme:reduce", {data}, {data}};
   call.is_async = opts.asyncOp;
+  // Only the root's result counts.
   if (!prepared.is_same(data) && rank_ == root) {
     call.epilogue = [data, prepared] { copy_into(data, prepared); };
   }

@@ -75,7 +75,7 @@ class C10dBackend : public c10d::Backend {
   Result recv(Tensors& tensors, int peer, int tag) override;
   Result recvAnysource(Tensors& tensors, int tag) override;
   Result barrier(const c10d::BarrierOptions& opts) override;
-  // See c10d_monitored_barrier.h.
+  // See gloo_behaviour.h.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
   // Allocates symmetric memory, on which collectives are fastest; ordinary memory once that is

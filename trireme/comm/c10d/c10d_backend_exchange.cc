@@ -10,10 +10,17 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/c10d/c10d_arguments.h"
 #include "trireme/comm/c10d/c10d_backend.h"
-#include "trireme/comm/c10d/c10d_errors.h"
-#include "trireme/comm/c10d/c10d_monitored_barrier.h"
+#include "trireme/comm/c10d/gloo_behaviour.h"
 
 namespace trireme::comm {
+
+// Two locks order the calls, one for collectives and one for messages: calls of each kind are
+// issued in one order, and a collective does not hold up messages. state_ is held only for a
+// moment. Works are kept in pending_ until they are done, since Python may drop its reference at
+// once and peers still expect the call to run. They are freed without the locks, because freeing a
+// tensor may need Python's interpreter lock, which a caller of ours may hold. An error stays and is
+// thrown by every later call: a group is dead after it.
+
 namespace {
 
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
@@ -41,9 +48,12 @@ comm::Options C10dBackend::options_of(std::chrono::milliseconds timeout, bool is
 }
 
 uint64_t C10dBackend::admit(const char* title, bool is_collective) {
+  // group_ changes only under both locks of calls, of which the caller holds one.
   TRIREME_CHECK(group_ != nullptr, title, ": group ", group_name_,
                 " has been shut down; make a new one with init_process_group or new_group");
   const std::lock_guard lock(state_);
+  // The error that killed the group names the cause; a further call would only fail as a
+  // consequence.
   if (error_ != nullptr) std::rethrow_exception(error_);
   return is_collective ? ++sequence_ : 0;
 }
@@ -63,11 +73,13 @@ C10dBackend::Result C10dBackend::issue(const Call& call,
   std::vector<WorkPtr> finished;  // freed without the lock: freeing their tensors may need Python's
   const std::lock_guard issuing(call.is_collective ? collectives_ : messages_);
   C10dWork::Description description{call.type, call.title, call.inputs, call.outputs};
+  // Numbered under the lock, so that the numbers have the order of the calls.
   description.sequence = admit(call.title, call.is_collective);
   auto result = c10::make_intrusive<C10dWork>(rank_, std::move(description), watcher_);
   run_and_keep_error([&] {
     WorkPtr work = operation(*group_);
     if (call.is_collective && call.is_async) {
+      // A call is what lets go of those that are done, as no thread does.
       const auto rest =
           std::ranges::partition(pending_, [](const auto& old) { return !old->poll(); });
       finished.assign(rest.begin(), rest.end());
@@ -139,6 +151,8 @@ C10dBackend::Result C10dBackend::scatter(Tensors& outputs, TensorLists& inputs,
 
 C10dBackend::Result C10dBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor data = only_tensor("send", tensors);
+  // In the background always: c10d has one call for send and isend, and send waits for the work
+  // itself.
   const Call call{c10d::OpType::SEND, "trireme:send", {data}, {}, {}, true, false};
   comm::Options options = options_of(c10d::kUnsetTimeout, true);
   options.tag = tag;
@@ -177,10 +191,12 @@ void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_a
   {
     const std::lock_guard issuing(messages_);
     admit("monitored_barrier", true);
+    // A copy: shutdown() may run meanwhile.
     group = group_;
   }
   std::chrono::milliseconds limit = opts.timeout;  // 0: every rank that is not here yet is late
   if (limit < std::chrono::milliseconds(0)) limit = options_of(limit, false).timeout;
+  // Without the lock, for it waits for seconds and other messages must go on.
   run_and_keep_error([&] {
     comm::monitored_barrier(*group, messages_, std::min(limit, kLongest), wait_all_ranks);
   });
@@ -213,6 +229,7 @@ at::Tensor C10dBackend::allocateTensor(long size, at::TensorOptions options) {
                 "; the trireme backend allocates CPU tensors");
   const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
   const std::shared_ptr<Communicator> group = current_group();
+  // Without a group nobody reads it in place.
   if (group == nullptr) return at::empty({size}, options);
   try {
     return group->symmetric_empty({size}, dtype);
@@ -230,12 +247,14 @@ std::shared_ptr<Communicator> C10dBackend::current_group() const {
 }
 
 void C10dBackend::abort() {
+  // Without the locks of the calls, one of which may be what hangs.
   const std::shared_ptr<Communicator> group = current_group();
   if (group != nullptr) group->abort("group " + group_name_ + " was aborted");
 }
 
 void C10dBackend::shutdown() {
   std::vector<WorkPtr> finished;
+  std::shared_ptr<C10dWatcher> watcher;  // ends without the locks: callbacks may call collectives
   const std::scoped_lock issuing(collectives_, messages_);
   finished.swap(pending_);
   // Peers still expect results of works that their owners have dropped.
@@ -251,8 +270,9 @@ void C10dBackend::shutdown() {
     const std::lock_guard state(state_);
     group = std::move(group_);
   }
+  // Without state_, which is held for a moment only.
   group.reset();
-  watcher_.reset();
+  watcher = std::move(watcher_);
 }
 
 }  // namespace trireme::comm

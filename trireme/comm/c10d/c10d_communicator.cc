@@ -1,6 +1,8 @@
 #include "trireme/comm/c10d/c10d_communicator.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <ctime>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -15,9 +17,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/c10d/pipe_signal.h"
-#include "trireme/comm/message/message_channel.h"
 #include "trireme/comm/message/message_communicator.h"
+#include "trireme/comm/message/message_exchange.h"
 
 namespace trireme::comm {
 namespace {
@@ -65,7 +66,9 @@ class C10dChannel : public MessageChannel {
         rank_(rank),
         size_(size),
         transport_(std::move(transport)) {
+    // A write to a peer that has gone raises SIGPIPE, which would end the program.
     const NoPipeSignal quiet;
+    // A prefix, because the word of a failure is in the same store.
     backend_ = make_backend_(c10::make_intrusive<c10d::PrefixStore>("backend", store_), rank, size,
                              timeout);
   }
@@ -89,6 +92,7 @@ class C10dChannel : public MessageChannel {
   void leave_word(const std::string& reason) noexcept override {
     try {
       ask_store([store = store_, reason] {
+        // The first word is the cause.
         if (!store->check({kFailureKey})) store->set(kFailureKey, reason);
         return std::string();
       });
@@ -106,6 +110,7 @@ class C10dChannel : public MessageChannel {
   }
   void close() noexcept override {
     const NoPipeSignal quiet;
+    // Declared before the lock, so it is freed after it.
     BackendPtr last;
     const std::lock_guard lock(mutex_);
     std::swap(last, backend_);
@@ -115,6 +120,7 @@ class C10dChannel : public MessageChannel {
                                         std::chrono::milliseconds timeout) override {
     const auto self = std::ranges::find(members, rank_) - members.begin();
     return std::make_unique<C10dChannel>(
+        // A prefix for each group: they must not read each other's keys.
         make_backend_, c10::make_intrusive<c10d::PrefixStore>(uid, store_), static_cast<int>(self),
         static_cast<int>(members.size()), transport_, timeout);
   }
@@ -161,6 +167,25 @@ std::unique_ptr<Communicator> make_c10d_group(const C10dBackendMaker& make_backe
     throw CommError(concat("joining group ", options.name, " as rank ", rank, " of ", size, ": ",
                            words_of(error)));
   }
+}
+
+NoPipeSignal::NoPipeSignal() {
+  sigemptyset(&pipe_);
+  sigaddset(&pipe_, SIGPIPE);
+  sigset_t pending;
+  sigpending(&pending);
+  was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+  // In this thread only: other threads' signals are the program's.
+  pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+}
+
+NoPipeSignal::~NoPipeSignal() {
+  const timespec now{};
+  // Consumes the signal that this write raised. One that was already pending is left to the
+  // program.
+  while (!was_pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 }  // namespace trireme::comm

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,5 +46,22 @@ struct C10dOptions {
 std::unique_ptr<Communicator> make_c10d_group(const C10dBackendMaker& make_backend,
                                               const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int size, const C10dOptions& options = {});
+
+// Prevents SIGPIPE from killing this process when a peer dies. Gloo writes to sockets without
+// MSG_NOSIGNAL, so a write after the peer is gone raises it.
+// While this object exists, such a write returns an error, on this thread and on threads it starts
+// meanwhile. The program's handling of SIGPIPE elsewhere does not change.
+class NoPipeSignal {
+ public:
+  NoPipeSignal();
+  ~NoPipeSignal();
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+  bool was_pending_;
+};
 
 }  // namespace trireme::comm

@@ -1,5 +1,6 @@
-// A comm::Work as the c10d::Work that torch.distributed waits on, and a thread that completes the
-// futures of works that nobody waits on. Neither ever issues an operation.
+// A comm::Work as the c10d::Work that torch.distributed waits on, and the threads that complete the
+// futures of works that nobody waits on. Neither issues an operation; a future's callback, which
+// runs on those threads, may.
 #pragma once
 
 #include <chrono>
@@ -52,6 +53,8 @@ class C10dWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return description_.sequence; }
 
+  // Whether the operation is done. Unlike isCompleted(), it runs no epilogue and no callback.
+  bool poll() const { return work_->poll(); }
   // Blocks at most `limit`, or until done in success or failure.
   void wait_briefly(std::chrono::milliseconds limit) noexcept;
   // Fails it with `reason` unless it is done.
@@ -72,8 +75,10 @@ class C10dWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Completes the futures of the works given to it, on its own thread. The first work starts the
-// thread.
+// Completes the futures of the works given to it, on its own threads. Callbacks of a future run on
+// one of them while another watches the works that are left. A callback may therefore issue works
+// and wait for their futures. Callbacks begin in the order in which works end. There are as many
+// threads as callbacks that wait at the same time, and one more. The first work starts the first.
 class C10dWatcher {
  public:
   C10dWatcher();
@@ -85,7 +90,7 @@ class C10dWatcher {
   void watch(c10::intrusive_ptr<C10dWork> work);
 
  private:
-  struct State;
+  class State;
   std::shared_ptr<State> state_;
 };
 

@@ -10,7 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
 // Short compared with a step, long compared with a poll.
@@ -40,6 +40,7 @@ void CompletionWatch::add(Works works, std::function<void(bool)> on_end) {
   {
     const std::lock_guard lock(mutex_);
     added_.push_back({std::move(works), std::move(on_end)});
+    // Made with the first work: many groups never need it.
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   }
   changed_.notify_all();
@@ -75,17 +76,20 @@ void CompletionWatch::loop() {
     if (watched.empty()) {
       changed_.wait(lock, has_news);
     } else {
+      // Works that are added now wait for the next poll.
       changed_.wait_for(lock, kWatchInterval, [this] { return stop_; });
     }
     const auto now = std::chrono::steady_clock::now();
     if (stop_ && !end) end = now + kLastPatience;
     std::ranges::move(std::exchange(added_, {}), std::back_inserter(watched));
     lock.unlock();
+    // Without the lock, as on_end is the caller's.
     std::erase_if(watched, end_if_done);
     if (end && (watched.empty() || now > *end)) return;
+    // At the end there is nothing to disturb, and somebody waits.
     if (end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     lock.lock();
   }
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

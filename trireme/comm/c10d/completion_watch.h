@@ -16,7 +16,7 @@ namespace c10d {
 class Work;
 }
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 // Thread safe. The watch calls its works' isCompleted() from its own thread.
 class CompletionWatch {
@@ -50,4 +50,4 @@ class CompletionWatch {
   std::thread thread_;  // starts with the first works
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

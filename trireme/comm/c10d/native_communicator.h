@@ -19,7 +19,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/group_recorder.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 struct NativeOptions {
   std::string name = "world";                           // in errors
@@ -44,4 +44,4 @@ std::unique_ptr<Communicator> make_native_group(const C10dBackendMaker& make_bac
                                                 const c10::intrusive_ptr<c10d::Store>& store,
                                                 int rank, int size, const NativeOptions& options);
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -23,6 +23,8 @@ std::unique_ptr<Communicator> make_nccl_group(const c10::intrusive_ptr<c10d::Sto
     return c10::make_intrusive<c10d::ProcessGroupNCCL>(group_store, group_rank, group_size, nccl);
   };
   const auto reduces = [](c10::ScalarType dtype, ReduceOp operation) {
+    // ReduceOp begins with those that NCCL has: sum, product, minimum, maximum, average.
+    // It has no integers of 16 bits, and no complex numbers.
     return operation <= ReduceOp::kAverage && dtype != c10::ScalarType::Short &&
            !c10::isComplexType(dtype);
   };

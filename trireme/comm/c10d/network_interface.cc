@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::comm {
 namespace {
@@ -30,6 +30,7 @@ std::vector<NetworkInterface> list_interfaces() {
   if (getifaddrs(&first) != 0) throw Error(concat("getifaddrs: ", std::strerror(errno)));
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
   std::vector<NetworkInterface> found;
+  // A name leads to its first address here, and link-local IPv6 ones are reached only with a scope.
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* item = first; item != nullptr; item = item->ifa_next) {
       if (item->ifa_addr == nullptr || item->ifa_addr->sa_family != family) continue;
@@ -63,6 +64,7 @@ NetworkInterface find_interface_to(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* first = nullptr;
+  // Any port does, for nothing is sent.
   const int error = getaddrinfo(host.c_str(), "9", &hints, &first);
   TRIREME_CHECK(error == 0, "address \"", host, "\" does not resolve (", gai_strerror(error),
                 "); expected the name or address of the host of rank 0");
@@ -78,6 +80,15 @@ NetworkInterface find_interface_to(const std::string& host) {
   }
   throw ConfigError(concat("no network interface has a route to ", host,
                            "; expected one, or GLOO_SOCKET_IFNAME naming the interface to use"));
+}
+
+NetworkInterface find_loopback() {
+  for (const NetworkInterface& interface : list_interfaces()) {
+    if (interface.is_loopback) return interface;
+  }
+  throw ConfigError(
+      "this host has no loopback interface that is up, over which its ranks meet; expected lo, "
+      "which `ip link set lo up` starts, or GLOO_SOCKET_IFNAME naming another interface");
 }
 
 NetworkInterface find_interface(const std::string& name) {

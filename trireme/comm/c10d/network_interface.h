@@ -18,6 +18,10 @@ std::string to_string(const NetworkInterface& interface);
 // Throws: ConfigError when `host` does not resolve or has no route
 NetworkInterface find_interface_to(const std::string& host);
 
+// 127.0.0.1, or ::1 where there is no IPv4.
+// Throws: ConfigError when there is neither
+NetworkInterface find_loopback();
+
 // The interface with that name, with its first IPv4 address, or else its first IPv6 address.
 // Throws: ConfigError with the names that exist
 NetworkInterface find_interface(const std::string& name);

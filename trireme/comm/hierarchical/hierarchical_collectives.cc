@@ -13,8 +13,18 @@
 #include "trireme/comm/tensor_blocks.h"
 
 namespace trireme::comm {
+
+// Every rank is deputy for some ranks of other hosts, so that all ranks of a host share the
+// network's work. Sums are in rank order: a block's partial sum travels from host to host, and each
+// adds its own ranks to what came. Sums per host that are added afterwards would be another order.
+// Partial sums travel in the accumulator's dtype, or each host would round once more. They go in
+// chunks, so that a host adds one while the next is on its way. Before any data agree() compares
+// the calls of all ranks, because a mismatch would otherwise be data in the wrong place or a wait
+// without end.
+
 namespace {
 
+// More than the text of any call. Two of them per host make the message that compares calls.
 constexpr int64_t kCallBytes = 256;
 // Long enough that a message costs little compared with its bytes, short enough that hosts overlap.
 constexpr int64_t kChunkBytes = 1 << 20;
@@ -54,48 +64,107 @@ std::string text_of(const at::Tensor& bytes) {
 
 }  // namespace
 
-void HierarchicalCollectives::agree(const std::string& call, std::chrono::milliseconds timeout) {
+std::vector<at::Tensor> HierarchicalCollectives::agree(const std::string& call,
+                                                       std::chrono::milliseconds timeout,
+                                                       const at::Tensor& mine) {
   timeout_ = timeout;
   const Options here{.timeout = timeout};
-  at::Tensor mine = at::zeros({kCallBytes}, at::kByte);
-  std::memcpy(mine.data_ptr(), call.data(),
+  at::Tensor my_call = at::zeros({kCallBytes}, at::kByte);
+  std::memcpy(my_call.data_ptr(), call.data(),
               std::min(call.size(), static_cast<size_t>(kCallBytes) - 1));
   std::vector<at::Tensor> local;
-  for (int i = 0; i < inner_.size(); ++i) local.push_back(at::empty_like(mine));
-  inner_.all_gather(local, mine, here)->wait();
-  // The calls of each host: its first rank's, and one that differs from it.
+  for (int i = 0; i < inner_.size(); ++i) local.push_back(at::empty_like(my_call));
+  inner_.all_gather(local, my_call, here)->wait();
+  const bool is_one_call = std::all_of(local.begin(), local.end(), [&](const at::Tensor& other) {
+    return at::equal(other, my_call);
+  });
+  // The calls of each host: its first rank's, and one that differs from it. Then what is told,
+  // whose size is known only where the calls are the same.
   const int num_hosts = hosts_.num_hosts();
-  at::Tensor calls = at::zeros({num_hosts, 2, kCallBytes}, at::kByte);
+  const int64_t call_bytes = 2 * kCallBytes * num_hosts;
+  const int64_t length = mine.defined() && is_one_call ? mine.numel() : 0;
+  const at::Tensor all = at::zeros({call_bytes + outer_.size() * length}, at::kByte);
+  at::Tensor calls = all.narrow(0, 0, call_bytes).view({num_hosts, 2, kCallBytes});
+  const at::Tensor told = all.narrow(0, call_bytes, outer_.size() * length);
+  const std::vector<int> order = by_host();
+  std::vector<at::Tensor> told_by(outer_.size());
+  for (size_t place = 0; place < order.size(); ++place) {
+    told_by[order[place]] = told.narrow(0, static_cast<int64_t>(place) * length, length);
+  }
+  if (length > 0) {
+    std::vector<at::Tensor> here_told;
+    for (const int other : hosts_.ranks_of(host())) here_told.push_back(told_by[other]);
+    inner_.all_gather(here_told, mine, here)->wait();
+  }
+  // One rank of each host crosses, so that one message goes between two hosts.
   if (inner_.rank() == 0) {
     for (const at::Tensor& other : local) {
-      if (!at::equal(other, mine)) calls[host()][1].copy_(other);
+      if (!at::equal(other, my_call)) calls[host()][1].copy_(other);
     }
-    calls[host()][0].copy_(mine);
-    exchange_with_leaders(calls);
+    calls[host()][0].copy_(my_call);
+    exchange_with_leaders(calls, told);
   }
-  inner_.broadcast(calls, 0, here)->wait();
+  inner_.broadcast(all, 0, here)->wait();
   for (int other = 0; other < num_hosts; ++other) {
     for (const int which : {0, 1}) {
       const std::string theirs = text_of(calls[other][which]);
-      if (theirs.empty() || theirs == text_of(mine)) continue;
+      if (theirs.empty() || theirs == text_of(my_call)) continue;
       await_readers();
       throw CommError(concat("the ranks call different operations: rank ", rank(), " ", call,
                              ", a rank on the host of rank ", hosts_.ranks_of(other)[0], " ",
                              theirs));
     }
   }
+  return mine.defined() ? told_by : std::vector<at::Tensor>{};
 }
 
-// Exchanges rows[h] between the first ranks of all hosts h.
-void HierarchicalCollectives::exchange_with_leaders(const at::Tensor& rows) {
-  std::vector<WorkPtr> works;
+std::vector<int> HierarchicalCollectives::by_host() const {
+  std::vector<int> order;
+  for (int i = 0; i < hosts_.num_hosts(); ++i) {
+    order.insert(order.end(), hosts_.ranks_of(i).begin(), hosts_.ranks_of(i).end());
+  }
+  return order;
+}
+
+void HierarchicalCollectives::reduce_told(const at::Tensor& out,
+                                          const std::vector<at::Tensor>& told,
+                                          ReduceOp operation) const {
+  std::vector<at::Tensor> terms;
+  for (const int other : by_host()) terms.push_back(told[other].view(out.scalar_type()));
+  const at::Tensor sum = fold(terms, operation);
+  if (operation == ReduceOp::kAverage) {
+    divide_elements(sum.mutable_data_ptr(), sum.numel(), sum.scalar_type(), outer_.size());
+  }
+  out.copy_(sum);
+}
+
+// Exchanges rows[h], and what the ranks of h tell, between the first ranks of all hosts h.
+void HierarchicalCollectives::exchange_with_leaders(const at::Tensor& rows,
+                                                    const at::Tensor& told) {
+  const int64_t length = told.defined() ? told.numel() / outer_.size() : 0;
+  // Messages of different sizes do not meet: whose calls differ learn it from the rows.
+  const Options told_wire = wire(static_cast<int>(4 * length) + kDataTag);
+  std::vector<at::Tensor> told_on;
+  int64_t begin = 0;
+  for (int i = 0; i < hosts_.num_hosts() && length > 0; ++i) {
+    told_on.push_back(told.narrow(0, begin, local_size(i) * length));
+    begin += local_size(i) * length;
+  }
+  std::vector<WorkPtr> works, told_works;
   for (int other = 0; other < hosts_.num_hosts(); ++other) {
     if (other == host()) continue;
     const int leader = hosts_.ranks_of(other)[0];
     works.push_back(outer_.recv(rows[other], leader, wire(kCallTag)));
     works.push_back(outer_.send(rows[host()], leader, wire(kCallTag)));
+    if (length == 0) continue;
+    told_works.push_back(outer_.recv(told_on[other], leader, told_wire));
+    told_works.push_back(outer_.send(told_on[host()], leader, told_wire));
   }
   wait_all(works);
+  for (int other = 0; other < hosts_.num_hosts(); ++other) {
+    if (!at::equal(rows[other], rows[host()])) return;  // to say so
+  }
+  wait_all(told_works);
 }
 
 // Every rank sees the same mismatch. The first to throw kills the groups, so all others must have
@@ -138,6 +207,7 @@ void HierarchicalCollectives::reduce_blocks(const at::Tensor& out,
                                             ReduceOp operation) {
   const int last = hosts_.num_hosts() - 1;
   const auto contributions = gather_contributions(blocks);
+  // Posted first: the result may come while this rank still sums.
   std::vector<WorkPtr> arriving;
   if (host() != last && out.numel() > 0) {
     arriving.push_back(outer_.recv(out, deputy(last, rank()), wire()));
@@ -165,6 +235,7 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
   const bool is_last = host() == hosts_.num_hosts() - 1;
   const int64_t length = inputs[0].numel();
   const int64_t chunk = kChunkBytes / static_cast<int64_t>(c10::elementSize(wide));
+  // Only the last host has the whole sum, so only it rounds.
   const at::Tensor result = is_last ? at::empty({length}, dtype) : at::Tensor();
   std::deque<Outgoing> partials;  // on their way here
   int64_t requested = 0;
@@ -172,6 +243,7 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
     const int64_t count = std::min(chunk, length - begin);
     std::vector<at::Tensor> terms;
     if (host() > 0) {
+      // Some chunks ahead, so the network is never idle.
       for (; requested < length && partials.size() < kWindow; requested += chunk) {
         const at::Tensor room = at::empty({std::min(chunk, length - requested)}, wide);
         partials.push_back({room, outer_.recv(room, deputy(host() - 1, target), wire())});
@@ -183,10 +255,12 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
     for (const at::Tensor& input : inputs) terms.push_back(input.narrow(0, begin, count));
     const at::Tensor sum = fold(terms, operation);
     if (is_last) {
+      // Only at the end, as on one host.
       if (operation == ReduceOp::kAverage)
         divide_elements(sum.mutable_data_ptr(), sum.numel(), sum.scalar_type(), outer_.size());
       result.narrow(0, begin, count).copy_(sum);
     } else {
+      // Bounds the memory for partial sums on their way.
       if (outgoing.size() >= kWindow) {
         outgoing.front().work->wait();
         outgoing.erase(outgoing.begin());
@@ -239,6 +313,7 @@ void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& b
     }
   };
   copy(inner_.rank(), true);
+  // A copy, because the gather writes the pack as well.
   inner_.all_gather(packs, packs[inner_.rank()].clone(), {.timeout = timeout_})->wait();
   for (int i = 0; i < inner_.size(); ++i) {
     if (i != inner_.rank()) copy(i, false);
@@ -257,6 +332,7 @@ void HierarchicalCollectives::broadcast(const at::Tensor& data, int root) {
     std::deque<WorkPtr> leaving;
     for (int64_t begin = 0; begin < data.numel(); begin += chunk) {
       const at::Tensor part = data.narrow(0, begin, std::min(chunk, data.numel() - begin));
+      // Meanwhile the chunks before are on their way to the next host.
       if (place > 0) outer_.recv(part, neighbour(-1), wire())->wait();
       if (place + 1 == num_hosts) continue;
       if (leaving.size() >= kWindow) {

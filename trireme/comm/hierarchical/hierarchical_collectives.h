@@ -16,18 +16,29 @@ namespace trireme::comm {
 // One rank's view. All tensors below are flat and on the CPU. A list has one tensor per rank.
 class HierarchicalCollectives {
  public:
-  // inner: this host's ranks in rank order. outer: all ranks; only messages with the tags kDataTag
-  // and kCallTag use it. Both must outlive this.
+  // inner: this host's ranks in rank order. outer: all ranks; only messages with tags that are 2
+  // or 3 modulo 4 use it. Both must outlive this.
   HierarchicalCollectives(Communicator& inner, Communicator& outer, const HostMap& hosts)
       : inner_(inner), outer_(outer), hosts_(hosts) {}
 
   static constexpr int kDataTag = 2;
   static constexpr int kCallTag = 3;
+  // What a rank may tell all others while the calls are compared, in bytes.
+  static constexpr int64_t kMostTold = 512;
 
   // Begins every collective: waits for all ranks and compares their calls.
-  // Comm:   within a host 1 KiB per rank; between two hosts one message of 512 bytes each way
-  // Throws: CommError that names both calls
-  void agree(const std::string& call, std::chrono::milliseconds timeout);
+  // mine:    [n] bytes that all others get meanwhile, at most kMostTold, or undefined. n follows
+  //          from the call.
+  // Returns: [n] of every rank, in rank order; nothing when `mine` is undefined
+  // Comm:    within a host 1 KiB per rank; between two hosts one message of 512 bytes each way, and
+  //          beside it one with n bytes of each of the host's ranks. Two round trips
+  // Throws:  CommError that names both calls
+  std::vector<at::Tensor> agree(const std::string& call, std::chrono::milliseconds timeout,
+                                const at::Tensor& mine = {});
+
+  // out = the reduction of what every rank has told, in the order of reduce_blocks().
+  void reduce_told(const at::Tensor& out, const std::vector<at::Tensor>& told,
+                   ReduceOp operation) const;
 
   // out = the reduction of every rank's blocks[rank], in rank order when hosts_.is_contiguous(). A
   // block's partial sum goes from host to host, and each host adds its ranks. 16-bit floats travel
@@ -61,7 +72,10 @@ class HierarchicalCollectives {
   Options wire(int tag = kDataTag) const {
     return {.timeout = timeout_, .tag = tag, .background = true};
   }
-  void exchange_with_leaders(const at::Tensor& rows);
+  // told: undefined, or what all ranks tell, [world n] in the order of by_host().
+  void exchange_with_leaders(const at::Tensor& rows, const at::Tensor& told = {});
+  // All ranks, host by host.
+  std::vector<int> by_host() const;
   void await_readers();
   std::vector<int> ranks_in_my_care() const;
   std::vector<at::Tensor> gather_contributions(const std::vector<at::Tensor>& blocks);

@@ -11,10 +11,24 @@
 #include "trireme/comm/tensor_blocks.h"
 
 namespace trireme::comm {
+
+// This class decides which way each call takes; how the bytes move is in
+// hierarchical_collectives.cc. Two groups carry the calls, and neither sees the whole: each
+// compares only the calls that are made on it. So every collective begins with agree(), in which
+// all ranks compare this group's call. What is small enough travels with that and is then done.
+//
+// A message between two ranks goes in two parts. The announcement always takes the outer group, so
+// that a recv from any source finds senders on this host and on others in one queue, in the order
+// in which they were sent. The data then takes the shorter path, under a tag of its own that the
+// announcement names. An empty message is an announcement alone.
+
 namespace {
 
+using Kind = Collective::Kind;
+
 // Tags on both groups: of the user's announcements, of message data, and of the collectives.
-constexpr int kMostTag = (1 << 26) - 1;
+// Remainders by 4 keep them apart. The user's largest tag times 4 still fits what a group under
+// another may use.
 constexpr int announcement_tag(int tag) { return 4 * tag; }
 constexpr int data_tag(uint64_t sequence) {
   return static_cast<int>(4 * (sequence & kMostTag) + 1);
@@ -22,6 +36,34 @@ constexpr int data_tag(uint64_t sequence) {
 
 // A message's announcement: number, dtype and bytes.
 constexpr int kAnnouncementLength = 3;
+
+// Whether so many bytes of a rank travel while the calls are compared.
+bool is_told(size_t num_bytes) {
+  return num_bytes > 0 && num_bytes <= size_t{HierarchicalCollectives::kMostTold};
+}
+
+// What this rank tells all others while the calls are compared: [n] bytes, or undefined.
+at::Tensor told_by(const Collective& call, const at::Tensor& flat) {
+  if (call.kind == Kind::kAllReduce || call.kind == Kind::kBroadcast) {
+    return is_told(flat.nbytes()) ? flat.view(at::kByte) : at::Tensor();
+  }
+  if (call.kind != Kind::kAllGather) return {};
+  size_t most = 0;
+  for (const at::Tensor& output : call.outputs) most = std::max(most, output.nbytes());
+  if (!is_told(most)) return {};
+  // Blocks may differ by rank, and rows of one length need no table of places.
+  const at::Tensor mine = at::zeros({static_cast<int64_t>(most)}, at::kByte);
+  mine.narrow(0, 0, static_cast<int64_t>(flat.nbytes())).copy_(flat.view(at::kByte));
+  return mine;
+}
+
+Collective message(Kind kind, const at::Tensor& data, int peer, int tag,
+                   std::chrono::milliseconds timeout) {
+  return {.kind = kind,
+          .data = data,
+          .peer = peer,
+          .options = {.timeout = timeout, .tag = tag, .background = true}};
+}
 
 // On one host the group within it is the whole group.
 std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner,
@@ -90,161 +132,115 @@ auto HierarchicalCommunicator::guarded(const std::string& what, Operation&& oper
   }
 }
 
-template <typename Operation>
-WorkPtr HierarchicalCommunicator::issue(const Call& call, const at::Tensor& tensor,
-                                        const Options& options, Operation operation) {
-  auto run = recorder_.issue(
-      call, tensor, options,
-      [this, what = to_string(call), timeout = options.timeout, operation = std::move(operation)] {
-        guarded(concat(what, " #", ++sequence_), [&] {
-          collectives_.agree(what, timeout);
-          operation();
-        });
-      });
-  return queue_.run_in_order(std::move(run), options.background);
-}
-
-WorkPtr HierarchicalCommunicator::all_reduce(at::Tensor data, Options options) {
-  const auto call = reduce_call("all_reduce", data, data.numel(), options.operation);
-  return issue(call, data, options, [this, data, options] {
-    const FlatTensor target(data);
-    const auto blocks = view_even_blocks(target.flat(), size());
-    const at::Tensor mine = at::empty_like(blocks[rank()]);
-    collectives_.reduce_blocks(mine, blocks, options.operation);
-    blocks[rank()].copy_(mine);
-    collectives_.all_gather_blocks(blocks);
-    target.commit();
+void HierarchicalCommunicator::carry_out(const Collective& call) {
+  const FlatCollective operands(call);
+  const at::Tensor flat = operands.data.flat();
+  const std::string what = to_string(call.compared);
+  guarded(concat(what, " #", ++sequence_), [&] {
+    const auto told = collectives_.agree(what, call.options.timeout, told_by(call, flat));
+    if (!told.empty()) {
+      carry_out_told(call, operands, told);
+    } else {
+      carry_out_agreed(call, operands);
+    }
   });
+  operands.commit(call, rank());
 }
 
-WorkPtr HierarchicalCommunicator::reduce(at::Tensor data, int root, Options options) {
-  check_rank("reduce", *this, root);
-  const auto call = reduce_call("reduce", data, data.numel(), options.operation, root);
-  return issue(call, data, options, [this, data, root, options] {
-    const FlatTensor target(data);
-    const auto blocks = view_even_blocks(target.flat(), size());
-    const at::Tensor mine = at::empty_like(blocks[rank()]);
-    collectives_.reduce_blocks(mine, blocks, options.operation);
-    std::vector<at::Tensor> to(size());
-    to[root] = mine;
-    collectives_.exchange(to, rank() == root ? blocks : std::vector<at::Tensor>(size()),
-                          data.scalar_type());
-    if (rank() == root) target.commit();
-  });
-}
-
-WorkPtr HierarchicalCommunicator::broadcast(at::Tensor data, int root, Options options) {
-  check_rank("broadcast", *this, root);
-  const auto call = call_of("broadcast", data, data.numel(), root);
-  return issue(call, data, options, [this, data, root] {
-    const FlatTensor target(data);
-    collectives_.broadcast(target.flat(), root);
-    if (rank() != root) target.commit();
-  });
-}
-
-WorkPtr HierarchicalCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
-                                             Options options) {
-  check_one_a_rank("all_gather", *this, outputs);
-  check_cpu_tensor("all_gather", input);
-  check_own_block("all_gather", *this, outputs, input);
-  const auto call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
-  return issue(call, input, options, [this, outputs, input] {
-    const FlatTensors targets(outputs);
-    targets.flat(rank()).copy_(flat_of(input));
-    collectives_.all_gather_blocks(targets.flat());
-    targets.commit();
-  });
-}
-
-WorkPtr HierarchicalCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                                                 Options options) {
-  check_one_a_rank("reduce_scatter", *this, inputs);
-  auto call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
-  check_own_block("reduce_scatter", *this, inputs, output);
-  return issue(in_blocks(call, inputs), output, options, [this, output, inputs, options] {
-    const at::Tensor mine = at::empty({output.numel()}, output.options().requires_grad(false));
-    collectives_.reduce_blocks(mine, flat_of(inputs), options.operation);
-    output.detach().copy_(mine.view(output.sizes()));
-  });
-}
-
-WorkPtr HierarchicalCommunicator::all_to_all(std::vector<at::Tensor> outputs,
-                                             std::vector<at::Tensor> inputs, Options options) {
-  check_one_a_rank("all_to_all", *this, outputs);
-  check_one_a_rank("all_to_all", *this, inputs);
-  check_dtypes("all_to_all", outputs, inputs[0]);
-  check_dtypes("all_to_all", inputs, inputs[0]);
-  return issue(call_of("all_to_all", inputs[0]), inputs[0], options, [this, outputs, inputs] {
-    const FlatTensors targets(outputs);
-    collectives_.exchange(flat_of(inputs), targets.flat(), inputs[0].scalar_type());
-    targets.commit();
-  });
-}
-
-WorkPtr HierarchicalCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input,
-                                         int root, Options options) {
-  check_rank("gather", *this, root);
-  check_cpu_tensor("gather", input);
-  if (rank() == root) {
-    check_one_a_rank("gather", *this, outputs);
-    check_dtypes("gather", outputs, input);
+void HierarchicalCommunicator::carry_out_told(const Collective& call,
+                                              const FlatCollective& operands,
+                                              const std::vector<at::Tensor>& told) {
+  const at::Tensor flat = operands.data.flat();
+  switch (call.kind) {
+    case Kind::kAllReduce: collectives_.reduce_told(flat, told, call.options.operation); break;
+    case Kind::kBroadcast:
+      if (rank() != call.peer) flat.copy_(told[call.peer].view(flat.scalar_type()));
+      break;
+    default:  // all_gather
+      for (int i = 0; i < size(); ++i) {
+        const at::Tensor target = operands.outputs.flat(i);
+        target.copy_(told[i].view(target.scalar_type()).narrow(0, 0, target.numel()));
+      }
   }
-  return issue(call_of("gather", input, -1, root), input, options, [this, outputs, input, root] {
-    const FlatTensors targets(rank() == root ? outputs : std::vector<at::Tensor>{});
-    std::vector<at::Tensor> to(size());
-    to[root] = flat_of(input);
-    auto from = targets.flat();
-    from.resize(size());
-    collectives_.exchange(to, from, input.scalar_type());
-    targets.commit();
-  });
 }
 
-WorkPtr HierarchicalCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                                          int root, Options options) {
-  check_rank("scatter", *this, root);
-  check_cpu_tensor("scatter", output);
-  if (rank() == root) {
-    check_one_a_rank("scatter", *this, inputs);
-    check_dtypes("scatter", inputs, output);
+void HierarchicalCommunicator::carry_out_agreed(const Collective& call,
+                                                const FlatCollective& operands) {
+  const at::Tensor flat = operands.data.flat();
+  // This rank's part of a reduction.
+  const auto reduced = [&](const std::vector<at::Tensor>& blocks) {
+    const at::Tensor mine = at::empty_like(blocks[rank()]);
+    collectives_.reduce_blocks(mine, blocks, call.options.operation);
+    return mine;
+  };
+  switch (call.kind) {
+    case Kind::kAllReduce: {
+      const auto blocks = view_even_blocks(flat, size());
+      blocks[rank()].copy_(reduced(blocks));
+      collectives_.all_gather_blocks(blocks);
+      break;
+    }
+    case Kind::kReduce: {
+      const auto blocks = view_even_blocks(flat, size());
+      std::vector<at::Tensor> to(size());
+      to[call.peer] = reduced(blocks);
+      collectives_.exchange(to, rank() == call.peer ? blocks : std::vector<at::Tensor>(size()),
+                            flat.scalar_type());
+      break;
+    }
+    case Kind::kBroadcast: collectives_.broadcast(flat, call.peer); break;
+    case Kind::kAllGather: {
+      const auto blocks = operands.outputs.flat();
+      blocks[rank()].copy_(flat);
+      collectives_.all_gather_blocks(blocks);
+      break;
+    }
+    case Kind::kReduceScatter: flat.copy_(reduced(operands.inputs.flat())); break;
+    case Kind::kAllToAll:
+    case Kind::kGather:
+    case Kind::kScatter: {
+      const Moves moves = moves_of(call, operands);
+      collectives_.exchange(moves.to, moves.from,
+                            static_cast<c10::ScalarType>(call.compared.dtype));
+      break;
+    }
+    case Kind::kBarrier: break;  // all have come
+    case Kind::kSend:
+    case Kind::kRecv: break;  // start()
   }
-  return issue(call_of("scatter", output, -1, root), output, options, [this, output, inputs, root] {
-    const FlatTensor target(output);
-    auto to = flat_of(rank() == root ? inputs : std::vector<at::Tensor>{});
-    to.resize(size());
-    std::vector<at::Tensor> from(size());
-    from[root] = target.flat();
-    collectives_.exchange(to, from, output.scalar_type());
-    target.commit();
-  });
 }
 
-WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_peer("send", *this, peer);
-  const Call call = call_of("send", data, data.numel());
-  TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "send: tag ", options.tag,
-                "; expected 0 to ", kMostTag);
+WorkPtr HierarchicalCommunicator::start(Collective&& call, const Recorder::Entry& entry) {
+  if (call.kind == Kind::kSend) return start_send(call, entry);
+  if (call.kind == Kind::kRecv) return start_recv(call, entry);
+  return run_in_order(queue_.collectives(), std::move(call), entry,
+                      [this](const Collective& call) { carry_out(call); });
+}
+
+WorkPtr HierarchicalCommunicator::start_send(const Collective& call, const Recorder::Entry& entry) {
+  const at::Tensor& data = call.data;
+  const int peer = call.peer;
   uint64_t sequence;
   {
     const std::lock_guard lock(mutex_);
     sequence = ++sent_[peer];
   }
-  const std::string what = to_string(call);
-  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
+  const std::string what = to_string(call.compared);
   const at::Tensor announcement =
       at::tensor({static_cast<int64_t>(sequence), static_cast<int64_t>(data.scalar_type()),
                   static_cast<int64_t>(data.nbytes())},
                  at::kLong);
-  Options part{.timeout = options.timeout, .background = true};
   // Both start here, so that messages are sent in the order of the calls.
   auto works = run_or_fail(entry, [&] {
     return guarded(what, [&] {
+      const auto timeout = call.options.timeout;
       std::vector<WorkPtr> begun;
-      part.tag = announcement_tag(options.tag);
-      begun.push_back(outer_->send(announcement, peer, part));
-      part.tag = data_tag(sequence);
-      if (data.numel() > 0) begun.push_back(path_to(peer).send(data, rank_on_path(peer), part));
+      begun.push_back(outer_->run(
+          message(Kind::kSend, announcement, peer, announcement_tag(call.options.tag), timeout)));
+      if (data.numel() > 0) {
+        begun.push_back(path_to(peer).run(
+            message(Kind::kSend, data, rank_on_path(peer), data_tag(sequence), timeout)));
+      }
       return begun;
     });
   });
@@ -257,47 +253,48 @@ WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options option
         });
         return -1;
       },
-      options.background);
+      call.options.background);
 }
 
-WorkPtr HierarchicalCommunicator::recv(at::Tensor data, int peer, Options options) {
-  check_source("recv", *this, peer);
-  TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "recv: tag ", options.tag,
-                "; expected 0 to ", kMostTag);
+WorkPtr HierarchicalCommunicator::start_recv(const Collective& call, const Recorder::Entry& entry) {
+  const int peer = call.peer;
+  const auto timeout = call.options.timeout;
   const at::Tensor announcement = at::empty({kAnnouncementLength}, at::kLong);
-  Options part{
-      .timeout = options.timeout, .tag = announcement_tag(options.tag), .background = true};
-  const Call call = call_of("recv", data, data.numel());
-  const std::string what = to_string(call);
-  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
+  const std::string what = to_string(call.compared);
   // Posted here, so that messages are taken in the order of the calls.
-  const WorkPtr announced = run_or_fail(
-      entry, [&] { return guarded(what, [&] { return outer_->recv(announcement, peer, part); }); });
+  const WorkPtr announced = run_or_fail(entry, [&] {
+    return guarded(what, [&] {
+      return outer_->run(
+          message(Kind::kRecv, announcement, peer, announcement_tag(call.options.tag), timeout));
+    });
+  });
   return queue_.run_beside(
-      [this, data, peer, part, what, entry, announcement, announced]() mutable {
+      [this, data = call.data, peer, timeout, what, entry, announcement, announced] {
         return run_recorded(entry, [&] {
           return guarded(what, [&] {
             announced->wait();
             const int source = peer == kAnySource ? announced->source() : peer;
             const auto* sent = announcement.const_data_ptr<int64_t>();
             const auto num_bytes = static_cast<int64_t>(data.nbytes());
+            // Before the data is asked for: a recv of another length would fail in the transport,
+            // without both sides' names.
             if (sent[1] != static_cast<int64_t>(data.scalar_type()) || sent[2] != num_bytes) {
               throw CommError(concat("rank ", source, " sends ", sent[2], " bytes of ",
                                      c10::toString(static_cast<c10::ScalarType>(sent[1])),
                                      ", rank ", rank(), " expects ", num_bytes, " of ",
                                      c10::toString(data.scalar_type())));
             }
-            part.tag = data_tag(static_cast<uint64_t>(sent[0]));
-            if (num_bytes > 0) path_to(source).recv(data, rank_on_path(source), part)->wait();
+            const int tag = data_tag(static_cast<uint64_t>(sent[0]));
+            if (num_bytes > 0) {
+              path_to(source)
+                  .run(message(Kind::kRecv, data, rank_on_path(source), tag, timeout))
+                  ->wait();
+            }
             return source;
           });
         });
       },
-      options.background);
-}
-
-WorkPtr HierarchicalCommunicator::barrier(Options options) {
-  return issue({"barrier"}, {}, options, [] {});
+      call.options.background);
 }
 
 at::Tensor HierarchicalCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {

@@ -13,8 +13,10 @@
 //   reduce_scatter  n partial sums; h messages deep        all_gather  (h-1)/h n
 //   broadcast       n, h-1 messages deep                   the rest    crossing bytes, directly
 // Within a host it is the cost of inner's all_to_all and all_gather. Every collective first
-// compares calls: one message of 512 bytes each way between hosts. A message within a host is
-// announced over outer, so that a recv may take it from any rank.
+// compares calls: one message of 512 bytes each way between hosts. An all_reduce, all_gather or
+// broadcast of at most 512 bytes (of the longest block) is done with that: a second message beside
+// the first has those of all ranks of the host. It takes two round trips, with the same bits. A
+// message within a host is announced over outer, so that a recv may take it from any rank.
 //
 // The flight recorder records this group's calls under its name. The calls that it makes on inner
 // and outer are not recorded: those two groups are made without a recorder.
@@ -25,12 +27,11 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/call.h"
+#include "trireme/comm/background_work.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/hierarchical/hierarchical_collectives.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/recorder/group_recorder.h"
-#include "trireme/comm/work_queue.h"
 
 namespace trireme::comm {
 
@@ -44,7 +45,7 @@ std::unique_ptr<Communicator> make_hierarchical_group(std::unique_ptr<Communicat
                                                       const HostMap& hosts, const std::string& name,
                                                       GroupRecorder recorder = {});
 
-// Dense CPU tensors. Tags are 0 to 2^26 - 1.
+// Dense CPU tensors.
 class HierarchicalCommunicator : public RecordedCommunicator {
  public:
   HierarchicalCommunicator(std::unique_ptr<Communicator> inner, std::unique_ptr<Communicator> outer,
@@ -58,30 +59,19 @@ class HierarchicalCommunicator : public RecordedCommunicator {
   const Communicator& inner() const { return *inner_; }
   const Communicator& outer() const { return *outer_; }
 
-  WorkPtr all_reduce(at::Tensor data, Options options) override;
-  WorkPtr reduce(at::Tensor data, int root, Options options) override;
-  WorkPtr broadcast(at::Tensor data, int root, Options options) override;
-  WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input, Options options) override;
-  WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                         Options options) override;
-  WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
-                     Options options) override;
-  WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
-                 Options options) override;
-  WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
-                  Options options) override;
-  WorkPtr send(at::Tensor data, int peer, Options options) override;
-  WorkPtr recv(at::Tensor data, int peer, Options options) override;
-  WorkPtr barrier(Options options) override;
   void abort(const std::string& reason) override;
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 
  private:
-  // Records `call` on `tensor` and runs `operation`, here or in the background.
-  template <typename Operation>
-  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
-                Operation operation);
+  WorkPtr start(Collective&& call, const Recorder::Entry& entry) override;
+  void carry_out(const Collective& call);
+  // What remains when the calls have been compared, with what all ranks have told or without.
+  void carry_out_told(const Collective& call, const FlatCollective& operands,
+                      const std::vector<at::Tensor>& told);
+  void carry_out_agreed(const Collective& call, const FlatCollective& operands);
+  WorkPtr start_send(const Collective& call, const Recorder::Entry& entry);
+  WorkPtr start_recv(const Collective& call, const Recorder::Entry& entry);
   template <typename Operation>
   auto guarded(const std::string& what, Operation&& operation);
   Communicator& path_to(int peer) const;

@@ -7,10 +7,12 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_exchange.h"
+#include "trireme/comm/objects.h"
 
 namespace trireme::comm {
 namespace {
@@ -24,6 +26,13 @@ std::string boot_id() {
   return id;
 }
 
+std::string space_of(const char* path) {
+  char text[64] = "";
+  TRIREME_CHECK(readlink(path, text, sizeof(text) - 1) > 0, path, " cannot be read (",
+                std::strerror(errno), ")");
+  return text;
+}
+
 std::string key_of(const std::string& key, int rank) { return concat(key, "/", rank); }
 
 // Limit on the wait for the last reader, which may have been killed.
@@ -35,11 +44,12 @@ std::string host_identity() {
   struct stat shm {};
   TRIREME_CHECK(stat("/dev/shm", &shm) == 0, "/dev/shm cannot be read (", std::strerror(errno),
                 "); expected a tmpfs that the ranks of this host share");
-  char pids[64] = "";
-  TRIREME_CHECK(readlink("/proc/self/ns/pid", pids, sizeof(pids) - 1) > 0,
-                "/proc/self/ns/pid cannot be read (", std::strerror(errno), ")");
-  return concat(boot_id(), " shm:", shm.st_dev, " ", pids);
+  // Containers share a kernel. Ranks of one host need one /dev/shm, and process numbers that mean
+  // the same to all.
+  return concat(boot_id(), " shm:", shm.st_dev, " ", space_of("/proc/self/ns/pid"));
 }
+
+std::string network_identity() { return concat(boot_id(), " ", space_of("/proc/self/ns/net")); }
 
 HostMap::HostMap(const std::vector<std::string>& identities) {
   std::vector<std::string> known;
@@ -91,13 +101,36 @@ std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::St
   } catch (const std::exception& error) {
     throw error_of_absence(store, key, rank, size, timeout, error);
   }
+  // A count and one more key, because a store has no barrier.
   const std::string last = key + "/read";
   try {
+    // Rank 0 may serve the store, so it must not leave before all have read.
     if (store->add(key + "/readers", 1) == size) store->set(last, std::string("1"));
     if (rank == 0) store->wait({last}, std::min(timeout, kLastReader));
   } catch (const std::exception&) {  // the answers are already here
   }
   return all;
+}
+
+namespace {
+
+bool has_equal_hosts(const HostMap& hosts) {
+  const size_t size = hosts.ranks_of(0).size();
+  for (int host = 0; host < hosts.num_hosts(); ++host) {
+    if (hosts.ranks_of(host).size() != size) return false;
+  }
+  // Only then the two groups are the axes of a grid.
+  return hosts.num_hosts() > 1 && size > 1 && hosts.is_contiguous();
+}
+
+}  // namespace
+
+HostGroups split_by_host(Communicator& group, const std::string& host) {
+  const HostMap hosts(all_gather_strings(group, host));
+  if (!has_equal_hosts(hosts)) return {};
+  const int rank = group.rank();
+  return {.within = group.split(hosts.host_of(rank), rank, concat(group.name(), ".host")),
+          .between = group.split(hosts.local_rank_of(rank), rank, concat(group.name(), ".hosts"))};
 }
 
 }  // namespace trireme::comm

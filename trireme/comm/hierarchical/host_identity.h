@@ -1,15 +1,17 @@
-// Finds out which ranks share a host, and so may share memory. Ranks exchange what their kernels
-// report. Environment variables and the group's size are never used.
+// Finds out which ranks share a host, and so may share memory, and splits a group by host. Ranks
+// exchange what their kernels report. Environment variables and the group's size are never used.
 #pragma once
 
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/communicator.h"
 
 namespace c10d {
 class Store;
@@ -21,6 +23,11 @@ namespace trireme::comm {
 // (device number; each container has its own unless it is shared) and share a process id namespace.
 // Throws: ConfigError when /proc or /dev/shm cannot be read
 std::string host_identity();
+
+// Equal for two processes exactly when they run on the same kernel and share a network namespace:
+// the loopback leads from one to the other, as between the containers of a pod.
+// Throws: ConfigError when /proc cannot be read
+std::string network_identity();
 
 // Hosts are numbered by their lowest rank.
 class HostMap {
@@ -56,5 +63,18 @@ std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::St
 CommError error_of_absence(const c10::intrusive_ptr<c10d::Store>& store, const std::string& key,
                            int rank, int size, std::chrono::milliseconds timeout,
                            const std::exception& error);
+
+struct HostGroups {
+  std::unique_ptr<Communicator> within;   // the ranks of this rank's host
+  std::unique_ptr<Communicator> between;  // the ranks with its place, one on each host
+  bool is_split() const { return within != nullptr; }
+};
+
+// Both groups, in rank order, where several hosts have as many consecutive ranks each, and more
+// than one. Otherwise none.
+// host:       host_identity()
+// Comm:       that of all_gather_strings() and of two splits
+// Collective: every rank
+HostGroups split_by_host(Communicator& group, const std::string& host);
 
 }  // namespace trireme::comm

@@ -7,16 +7,22 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce_kernel.h"
-#include "trireme/comm/tensor_blocks.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
-constexpr int kMostTag = (1 << 29) - 1;
+using Kind = Collective::Kind;
+
+// One huge call must not hold its memory for the rest of the run.
 constexpr int64_t kMostScratchBytes = 64 << 20;
 
-Block block_of(const at::Tensor& flat) { return {flat.data_ptr(), flat.nbytes()}; }
-ConstBlock const_block_of(const at::Tensor& flat) { return {flat.const_data_ptr(), flat.nbytes()}; }
+// Of an undefined tensor: nothing.
+Block block_of(const at::Tensor& flat) {
+  return flat.defined() ? Block{flat.data_ptr(), flat.nbytes()} : Block{};
+}
+ConstBlock const_block_of(const at::Tensor& flat) {
+  return flat.defined() ? ConstBlock{flat.const_data_ptr(), flat.nbytes()} : ConstBlock{};
+}
 std::vector<Block> blocks_of(const std::vector<at::Tensor>& flat) {
   std::vector<Block> blocks;
   for (const at::Tensor& tensor : flat) blocks.push_back(block_of(tensor));
@@ -52,13 +58,6 @@ MessageCommunicator::MessageCommunicator(std::unique_ptr<MessageChannel> channel
   record_in(std::move(recorder));
 }
 
-template <typename Operation>
-WorkPtr MessageCommunicator::issue(const Call& call, const at::Tensor& tensor,
-                                   const Options& options, Operation operation) {
-  return queue_.run_in_order(recorder_.issue(call, tensor, options, std::move(operation)),
-                             options.background);
-}
-
 std::vector<at::Tensor> MessageCommunicator::view_blocks(const at::Tensor& flat) const {
   return view_even_blocks(flat, size());
 }
@@ -83,6 +82,8 @@ std::vector<at::Tensor> MessageCommunicator::with_room(const at::Tensor& mine) {
 
 void MessageCommunicator::reduce_blocks(const Scope& scope, const at::Tensor& out,
                                         const std::vector<at::Tensor>& blocks, ReduceOp operation) {
+  // Everyone's part of this rank's block at once and not round a ring: that takes one hop, and the
+  // terms can be added in rank order, whoever answers first.
   const auto arrived = with_room(blocks[rank()]);
   const auto from = blocks_of(arrived);
   exchange_.exchange(scope, const_blocks_of(blocks), from);
@@ -94,199 +95,113 @@ void MessageCommunicator::gather_blocks(const Scope& scope, const std::vector<at
   exchange_.exchange(scope, to, blocks_of(blocks));
 }
 
-// Every rank gets everything: more bytes, but one round less.
-void MessageCommunicator::reduce_small(const Scope& scope, const at::Tensor& data,
-                                       ReduceOp operation) {
-  const auto all = with_room(data);
-  gather_blocks(scope, all);
-  reduce_into(data, all, operation);
-}
-
-WorkPtr MessageCommunicator::all_reduce(at::Tensor data, Options options) {
-  const auto call = reduce_call("all_reduce", data, data.numel(), options.operation);
-  return issue(call, data, options, [this, data, options, call] {
-    const FlatTensor target(data);
-    const Scope scope = exchange_.meet(call, options.timeout);
-    if (static_cast<int64_t>(data.nbytes()) <= kSmallBytes) {
-      reduce_small(scope, target.flat(), options.operation);
-    } else {
-      const auto blocks = view_blocks(target.flat());
-      reduce_blocks(scope, blocks[rank()], blocks, options.operation);
-      gather_blocks(scope, blocks);
-    }
-    target.commit();
-  });
-}
-
-WorkPtr MessageCommunicator::reduce(at::Tensor data, int root, Options options) {
-  check_rank("reduce", *this, root);
-  const auto call = reduce_call("reduce", data, data.numel(), options.operation, root);
-  return issue(call, data, options, [this, data, root, options, call] {
-    const FlatTensor target(data);
-    const Scope scope = exchange_.meet(call, options.timeout);
-    const auto blocks = view_blocks(target.flat());
-    // Only the root's data may be overwritten with the result.
-    const at::Tensor mine = rank() == root ? blocks[rank()] : at::empty_like(blocks[rank()]);
-    reduce_blocks(scope, mine, blocks, options.operation);
-    std::vector<ConstBlock> to(size());
-    to[root] = const_block_of(mine);
-    exchange_.exchange(scope, to, rank() == root ? blocks_of(blocks) : std::vector<Block>{});
-    if (rank() == root) target.commit();
-  });
-}
-
-WorkPtr MessageCommunicator::broadcast(at::Tensor data, int root, Options options) {
-  check_rank("broadcast", *this, root);
-  const Call call = call_of("broadcast", data, data.numel(), root);
-  return issue(call, data, options, [this, data, root, options, call] {
-    const FlatTensor target(data);
-    const Scope scope = exchange_.meet(call, options.timeout);
-    const bool is_root = rank() == root;
-    std::vector<ConstBlock> to(is_root ? size() : 0, const_block_of(target.flat()));
-    std::vector<Block> from(is_root ? 0 : size());
-    if (size() == 2 || static_cast<int64_t>(data.nbytes()) <= kSmallBytes) {
-      if (!is_root) from[root] = block_of(target.flat());
-      exchange_.exchange(scope, to, from);
-    } else {  // a block to each rank, which sends it on to all
-      const auto blocks = view_blocks(target.flat());
-      if (is_root) to = const_blocks_of(blocks);
-      if (!is_root) from[root] = block_of(blocks[rank()]);
-      exchange_.exchange(scope, to, from);
-      gather_blocks(scope, blocks);
-    }
-    if (!is_root) target.commit();
-  });
-}
-
-WorkPtr MessageCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
-                                        Options options) {
-  check_one_a_rank("all_gather", *this, outputs);
-  check_cpu_tensor("all_gather", input);
-  check_own_block("all_gather", *this, outputs, input);
-  const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
-  return issue(call, input, options, [this, outputs, input, options, call] {
-    const FlatTensors targets(outputs);
-    const at::Tensor source = flat_of(input);
-    const Scope scope = exchange_.meet(call, options.timeout);
-    const std::vector<ConstBlock> to(size(), const_block_of(source));
-    exchange_.exchange(scope, to, blocks_of(targets.flat()));
-    targets.flat(rank()).copy_(source);
-    targets.commit();
-  });
-}
-
-WorkPtr MessageCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                                            Options options) {
-  check_one_a_rank("reduce_scatter", *this, inputs);
-  const Call call = in_blocks(
-      reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
-  check_own_block("reduce_scatter", *this, inputs, output);
-  return issue(call, output, options, [this, output, inputs, options, call] {
-    const FlatTensor target(output);
-    const Scope scope = exchange_.meet(call, options.timeout);
-    reduce_blocks(scope, target.flat(), flat_of(inputs), options.operation);
-    target.commit();
-  });
-}
-
-WorkPtr MessageCommunicator::all_to_all(std::vector<at::Tensor> outputs,
-                                        std::vector<at::Tensor> inputs, Options options) {
-  check_one_a_rank("all_to_all", *this, outputs);
-  check_one_a_rank("all_to_all", *this, inputs);
-  check_dtypes("all_to_all", outputs, inputs[0]);
-  check_dtypes("all_to_all", inputs, inputs[0]);
-  TRIREME_CHECK(outputs[rank()].nbytes() == inputs[rank()].nbytes(), "all_to_all: this rank keeps ",
-                inputs[rank()].nbytes(), " bytes for itself and their place has ",
-                outputs[rank()].nbytes());
-  const Call call = call_of("all_to_all", inputs[0]);
-  return issue(call, inputs[0], options, [this, outputs, inputs, options, call] {
-    const FlatTensors targets(outputs);
-    const auto sources = flat_of(inputs);
-    const auto to = const_blocks_of(sources);
-    const auto from = blocks_of(targets.flat());
-    const Scope scope = exchange_.meet(call, options.timeout, to, from);
-    exchange_.exchange(scope, to, from);
-    targets.flat(rank()).copy_(sources[rank()]);
-    targets.commit();
-  });
-}
-
-WorkPtr MessageCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
-                                    Options options) {
-  check_rank("gather", *this, root);
-  check_cpu_tensor("gather", input);
-  if (rank() == root) {
-    check_one_a_rank("gather", *this, outputs);
-    check_own_block("gather", *this, outputs, input);
+void MessageCommunicator::all_reduce_flat(const Scope& scope, const at::Tensor& flat,
+                                          ReduceOp operation) {
+  if (static_cast<int64_t>(flat.nbytes()) <= kSmallBytes) {
+    // Every rank gets everything: more bytes, but one round less.
+    const auto all = with_room(flat);
+    gather_blocks(scope, all);
+    reduce_into(flat, all, operation);
+    return;
   }
-  const Call call = call_of("gather", input, -1, root);
-  return issue(call, input, options, [this, outputs, input, root, options, call] {
-    const FlatTensors targets(rank() == root ? outputs : std::vector<at::Tensor>{});
-    const at::Tensor source = flat_of(input);
-    std::vector<ConstBlock> to(size());
-    to[root] = const_block_of(source);
-    auto from = blocks_of(targets.flat());
-    from.resize(size());
-    const Scope scope = exchange_.meet(call, options.timeout, to, from);
-    exchange_.exchange(scope, to, from);
-    if (rank() == root) targets.flat(root).copy_(source);
-    targets.commit();
-  });
+  const auto blocks = view_blocks(flat);
+  reduce_blocks(scope, blocks[rank()], blocks, operation);
+  gather_blocks(scope, blocks);
 }
 
-WorkPtr MessageCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
-                                     Options options) {
-  check_rank("scatter", *this, root);
-  check_cpu_tensor("scatter", output);
-  if (rank() == root) {
-    check_one_a_rank("scatter", *this, inputs);
-    check_own_block("scatter", *this, inputs, output);
+void MessageCommunicator::reduce_flat(const Scope& scope, const at::Tensor& flat, int root,
+                                      ReduceOp operation) {
+  const auto blocks = view_blocks(flat);
+  // Only the root's data may be overwritten with the result.
+  const at::Tensor mine = rank() == root ? blocks[rank()] : at::empty_like(blocks[rank()]);
+  reduce_blocks(scope, mine, blocks, operation);
+  std::vector<ConstBlock> to(size());
+  to[root] = const_block_of(mine);
+  // A reduce-scatter first: the root alone would receive p - 1 times the data, and the others would
+  // idle while it adds.
+  exchange_.exchange(scope, to, rank() == root ? blocks_of(blocks) : std::vector<Block>{});
+}
+
+void MessageCommunicator::broadcast_flat(const Scope& scope, const at::Tensor& flat, int root) {
+  const bool is_root = rank() == root;
+  std::vector<ConstBlock> to(is_root ? size() : 0, const_block_of(flat));
+  std::vector<Block> from(is_root ? 0 : size());
+  if (size() == 2 || static_cast<int64_t>(flat.nbytes()) <= kSmallBytes) {
+    if (!is_root) from[root] = block_of(flat);
+    exchange_.exchange(scope, to, from);
+  } else {  // a block to each rank, which sends it on to all
+    const auto blocks = view_blocks(flat);
+    if (is_root) to = const_blocks_of(blocks);
+    if (!is_root) from[root] = block_of(blocks[rank()]);
+    exchange_.exchange(scope, to, from);
+    gather_blocks(scope, blocks);
   }
-  const Call call = call_of("scatter", output, -1, root);
-  return issue(call, output, options, [this, output, inputs, root, options, call] {
-    const FlatTensor target(output);
-    const auto sources = flat_of(rank() == root ? inputs : std::vector<at::Tensor>{});
-    auto to = const_blocks_of(sources);
-    to.resize(size());
-    std::vector<Block> from(size());
-    if (rank() != root) from[root] = block_of(target.flat());
-    const Scope scope = exchange_.meet(call, options.timeout, to, from);
-    exchange_.exchange(scope, to, from);
-    if (rank() == root) target.flat().copy_(sources[root]);
-    target.commit();
-  });
 }
 
-WorkPtr MessageCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_peer("send", *this, peer);
-  check_cpu_tensor("send", data);
-  TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "send: tag ", options.tag,
-                "; expected 0 to ", kMostTag);
-  const Call call = call_of("send", data, data.numel());
-  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
-  const at::Tensor source = flat_of(data);
+void MessageCommunicator::move_blocks(const Collective& call, const FlatCollective& operands) {
+  const Moves moves = moves_of(call, operands);
+  const auto to = const_blocks_of(moves.to);
+  const auto from = blocks_of(moves.from);
+  // The ranks tell each other the sizes that do not follow from the call.
+  const Scope scope = call.compared.block_sizes != 0
+                          ? exchange_.meet(call.compared, call.options.timeout)
+                          : exchange_.meet(call.compared, call.options.timeout, to, from);
+  exchange_.exchange(scope, to, from);
+  const at::Tensor& own = moves.from[rank()];
+  if (own.defined()) own.copy_(moves.to[rank()]);
+}
+
+void MessageCommunicator::carry_out(const Collective& call) {
+  const FlatCollective operands(call);
+  const at::Tensor flat = operands.data.flat();
+  const ReduceOp operation = call.options.operation;
+  const auto meet = [&] { return exchange_.meet(call.compared, call.options.timeout); };
+  switch (call.kind) {
+    case Kind::kAllReduce: all_reduce_flat(meet(), flat, operation); break;
+    case Kind::kReduce: reduce_flat(meet(), flat, call.peer, operation); break;
+    case Kind::kBroadcast: broadcast_flat(meet(), flat, call.peer); break;
+    // The ranks' agreement comes with the call; block sizes are part of what they compare.
+    case Kind::kReduceScatter:
+      reduce_blocks(meet(), flat, operands.inputs.flat(), operation);
+      break;
+    case Kind::kAllGather:
+    case Kind::kAllToAll:
+    case Kind::kGather:
+    case Kind::kScatter: move_blocks(call, operands); break;
+    case Kind::kBarrier: meet(); break;
+    case Kind::kSend:
+    case Kind::kRecv: break;  // start()
+  }
+  operands.commit(call, rank());
+}
+
+WorkPtr MessageCommunicator::start(Collective&& call, const Recorder::Entry& entry) {
+  if (call.kind == Kind::kSend) return start_send(call, entry);
+  if (call.kind == Kind::kRecv) return start_recv(call, entry);
+  return run_in_order(queue_.collectives(), std::move(call), entry,
+                      [this](const Collective& call) { carry_out(call); });
+}
+
+WorkPtr MessageCommunicator::start_send(const Collective& call, const Recorder::Entry& entry) {
+  const at::Tensor source = flat_of(call.data);
   const auto pending = run_or_fail(entry, [&] {
-    return exchange_.begin_send(call, const_block_of(source), peer, options.tag, options.timeout);
+    return exchange_.begin_send(call.compared, const_block_of(source), call.peer, call.options.tag,
+                                call.options.timeout);
   });
   return queue_.run_beside(
       [this, source, pending, entry] {
         run_recorded(entry, [&] { exchange_.finish_send(*pending); });
         return -1;
       },
-      options.background);
+      call.options.background);
 }
 
-WorkPtr MessageCommunicator::recv(at::Tensor data, int peer, Options options) {
-  check_source("recv", *this, peer);
-  check_cpu_tensor("recv", data);
-  TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "recv: tag ", options.tag,
-                "; expected 0 to ", kMostTag);
-  const Call call = call_of("recv", data, data.numel());
-  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
-  const auto pending = run_or_fail(
-      entry, [&] { return exchange_.begin_recv(call, peer, options.tag, options.timeout); });
+WorkPtr MessageCommunicator::start_recv(const Collective& call, const Recorder::Entry& entry) {
+  const auto pending = run_or_fail(entry, [&] {
+    return exchange_.begin_recv(call.compared, call.peer, call.options.tag, call.options.timeout);
+  });
   return queue_.run_beside(
-      [this, data, call, pending, entry] {
+      [this, data = call.data, call = call.compared, pending, entry] {
         return run_recorded(entry, [&] {
           const FlatTensor target(data);
           const int source = exchange_.finish_recv(*pending, call, block_of(target.flat()));
@@ -294,12 +209,7 @@ WorkPtr MessageCommunicator::recv(at::Tensor data, int peer, Options options) {
           return source;
         });
       },
-      options.background);
-}
-
-WorkPtr MessageCommunicator::barrier(Options options) {
-  return issue({"barrier"}, {}, options,
-               [this, options] { exchange_.meet({"barrier"}, options.timeout); });
+      call.options.background);
 }
 
 at::Tensor MessageCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -320,9 +230,10 @@ std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key,
   } catch (const std::exception& error) {
     const std::string reason =
         concat("splitting ", name, " off group ", exchange_.name(), ": ", words_of(error));
+    // Members for which the split succeeded would go on; the death of the parent tells them.
     exchange_.abort(reason);
     throw CommError(reason);
   }
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

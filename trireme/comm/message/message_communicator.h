@@ -18,16 +18,16 @@
 #include <memory>
 #include <string>
 
+#include "trireme/comm/background_work.h"
 #include "trireme/comm/cancellation.h"
 #include "trireme/comm/communicator.h"
-#include "trireme/comm/message/message_channel.h"
 #include "trireme/comm/message/message_exchange.h"
 #include "trireme/comm/recorder/group_recorder.h"
-#include "trireme/comm/work_queue.h"
+#include "trireme/comm/tensor_blocks.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
-// Dense CPU tensors. Tags are 0 to 2^29 - 1.
+// Dense CPU tensors.
 class MessageCommunicator : public RecordedCommunicator {
  public:
   static constexpr int64_t kSmallBytes = 16 << 10;
@@ -42,21 +42,6 @@ class MessageCommunicator : public RecordedCommunicator {
   bool reduces_in_rank_order() const override { return true; }
   const MessageChannel& channel() const { return exchange_.channel(); }
 
-  WorkPtr all_reduce(at::Tensor data, Options options) override;
-  WorkPtr reduce(at::Tensor data, int root, Options options) override;
-  WorkPtr broadcast(at::Tensor data, int root, Options options) override;
-  WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input, Options options) override;
-  WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                         Options options) override;
-  WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
-                     Options options) override;
-  WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
-                 Options options) override;
-  WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
-                  Options options) override;
-  WorkPtr send(at::Tensor data, int peer, Options options) override;
-  WorkPtr recv(at::Tensor data, int peer, Options options) override;
-  WorkPtr barrier(Options options) override;
   void abort(const std::string& reason) override { exchange_.abort(reason); }
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
@@ -64,15 +49,18 @@ class MessageCommunicator : public RecordedCommunicator {
  private:
   using Scope = MessageExchange::Scope;
 
-  // Records `call` on `tensor` and runs `operation`, here or in the background.
-  template <typename Operation>
-  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
-                Operation operation);
+  WorkPtr start(Collective&& call, const Recorder::Entry& entry) override;
+  void carry_out(const Collective& call);
+  void all_reduce_flat(const Scope& scope, const at::Tensor& flat, ReduceOp operation);
+  void reduce_flat(const Scope& scope, const at::Tensor& flat, int root, ReduceOp operation);
+  void broadcast_flat(const Scope& scope, const at::Tensor& flat, int root);
+  void move_blocks(const Collective& call, const FlatCollective& operands);
+  WorkPtr start_send(const Collective& call, const Recorder::Entry& entry);
+  WorkPtr start_recv(const Collective& call, const Recorder::Entry& entry);
   // Moves blocks[r] of every rank to rank r and reduces there. `out` gets block rank()'s result.
   void reduce_blocks(const Scope& scope, const at::Tensor& out,
                      const std::vector<at::Tensor>& blocks, ReduceOp operation);
   void gather_blocks(const Scope& scope, const std::vector<at::Tensor>& blocks);
-  void reduce_small(const Scope& scope, const at::Tensor& data, ReduceOp operation);
   std::vector<at::Tensor> view_blocks(const at::Tensor& flat) const;
   // One block per rank: `mine`, and memory of the same size for each other rank.
   std::vector<at::Tensor> with_room(const at::Tensor& mine);
@@ -85,4 +73,4 @@ class MessageCommunicator : public RecordedCommunicator {
   const Cancellation::Watch watch_;  // last: aborts exchange_
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -6,13 +6,22 @@
 
 #include <c10/util/Exception.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/reduce_kernel.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
+
+// A collective begins with a meeting: each rank tells every other which call it makes and how many
+// bytes follow. Without it a wrong call would be data in the wrong place or a wait without end.
+// Receives are posted before sends are waited for, so no order of ranks can block. A failure is
+// kept, told to the peers by a word in the channel, and only then are the connections closed: a
+// peer that sees them break looks for the word. in_flight_ lets abort() cancel the waits of other
+// threads. A message between two ranks is a head, which matches by tag, and a body, which matches
+// by number, so that a recv from any source takes the body of the sender that it has found.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -139,6 +148,7 @@ ChannelMessagePtr MessageExchange::post(const Scope& scope, int peer,
 void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer) {
   const std::string who = peer == kAnySource ? "any rank" : concat("rank ", peer);
   {
+    // Under the lock, so that either abort() finds the message or this call the failure.
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw CommError(where(scope) + failure_);
     in_flight_.insert(&message);
@@ -155,6 +165,7 @@ void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer
     message.wait(std::max(left, std::chrono::milliseconds(1)));
     done();
   } catch (const std::exception& error) {
+    // The nearest reason first: this rank's own, then a peer's word, then the clock.
     if (const std::string reason = done(); !reason.empty()) {
       throw CommError(where(scope) + reason);
     }
@@ -176,6 +187,7 @@ MessageExchange::Scope MessageExchange::meet(const Call& call, std::chrono::mill
   const Scope scope = scope_of(call, concat("#", ++sequence_), timeout);
   const int rank = channel_->rank();
   const int size = channel_->size();
+  // A note per peer, since the bytes that follow may differ by peer.
   std::vector<Note> mine(size, note_of(call, sequence_));
   std::vector<Note> theirs(size);
   std::vector<ChannelMessagePtr> arriving(size);
@@ -197,6 +209,7 @@ MessageExchange::Scope MessageExchange::meet(const Call& call, std::chrono::mill
   }
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
+    // Before they are compared or shown.
     make_printable(theirs[peer]);
     if (!is_same_call(mine[peer], theirs[peer])) {
       const bool is_first = rank < peer;
@@ -234,6 +247,7 @@ void MessageExchange::exchange(const Scope& scope, std::span<const ConstBlock> t
                             }));
     }
   }
+  // All are under way before the first is waited for, so the slowest decides and not the sum.
   for (auto& [peer, message] : messages) wait(scope, *message, peer);
 }
 
@@ -242,6 +256,7 @@ std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_send(
   auto pending = std::make_shared<Pending>();
   uint64_t sequence;
   {
+    // Counted for each receiver, which is what tells bodies apart.
     const std::lock_guard lock(mutex_);
     sequence = ++sent_[peer];
   }
@@ -254,6 +269,7 @@ std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_send(
     return channel_->send(note.get(), sizeof(Note), peer, kHeadTag | tag);
   });
   if (data.num_bytes > 0) {
+    // Tags have 31 bits. Two messages of one remainder are never under way together.
     pending->body = post(pending->scope, peer, [&] {
       return channel_->send(data.data, data.num_bytes, peer,
                             static_cast<int>(kBodyTag | sequence % kBodyTag));
@@ -272,6 +288,7 @@ std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
   auto pending = std::make_shared<Pending>();
   pending->scope = scope_of(call, concat("with tag ", tag), timeout);
   pending->peer = peer;
+  // The channel writes into it until the wait ends, wherever the caller's stack is by then.
   const auto note = std::make_shared<Note>();
   pending->note = note;
   pending->head = post(pending->scope, peer, [&] {
@@ -299,4 +316,4 @@ int MessageExchange::finish_recv(Pending& pending, const Call& call, Block data)
   return source;
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

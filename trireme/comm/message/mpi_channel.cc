@@ -11,9 +11,16 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/random/random.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme::comm {
+
+// MPI has no wait with a limit and says nothing of a peer that has left. So a wait is a loop of
+// tests that spins, yields and then sleeps, and looks now and then whether the peer is still there.
+// Notices travel over a communicator of their own and never match data; they are so small that
+// sending them does not wait. The memory of a message must outlive it: one that is given up is
+// cancelled, or gets a last chance and is left to MPI.
 
 using Clock = std::chrono::steady_clock;
 
@@ -79,6 +86,7 @@ struct MpiConnections {
   MpiConnections(MPI_Comm data_comm, MPI_Comm control_comm, bool core_each)
       : data(data_comm), control(control_comm), has_core_each(core_each) {
     for (const MPI_Comm comm : {data, control}) {
+      // MPI's default handler ends the program.
       check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
     }
     check_mpi(MPI_Comm_rank(data, &rank));
@@ -90,6 +98,7 @@ struct MpiConnections {
     for (auto& [text, request] : notices) {
       int done = 0;
       if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
+        // Left behind on purpose: MPI may still read it.
         [[maybe_unused]] const auto* const kept = text.release();
       }
     }
@@ -101,6 +110,7 @@ struct MpiConnections {
     const std::lock_guard lock(mutex);
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
+      // MPI reads it until it has arrived.
       auto copy = std::make_unique<std::string>(text.substr(0, kMaxWord));
       MPI_Request request = MPI_REQUEST_NULL;
       check_mpi(MPI_Isend(copy->data(), static_cast<int>(copy->size()), MPI_BYTE, peer, tag,
@@ -176,6 +186,7 @@ namespace {
 // Waits longer and longer between two polls: spins, yields, sleeps.
 class Patience {
  public:
+  // With a core for each rank spinning costs nobody; without one it takes the peer's time.
   explicit Patience(bool has_core_each) : num_spins_(has_core_each ? 10000 : 20) {}
   void pass() {
     ++turn_;
@@ -186,6 +197,7 @@ class Patience {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
+  // Seldom, for it takes a lock and two probes.
   bool is_time_to_check() const { return turn_ % 64 == 63; }
 
  private:
@@ -308,8 +320,8 @@ std::unique_ptr<MessageChannel> MpiChannel::split(const std::string& uid,
                                                   const std::vector<int>& members,
                                                   std::chrono::milliseconds timeout) {
   MpiConnections& mine = *connections_;
-  const int tag =
-      kFirstSplitTag + static_cast<int>(std::hash<std::string>()(uid) % (size_t{1} << 29));
+  // The same for all members, whatever they were built with, and rarely that of another split.
+  const int tag = kFirstSplitTag + static_cast<int>(random_key(0, uid).value % (uint64_t{1} << 29));
   // MPI_Comm_create_group waits without bound, so the members first make sure that all are there.
   char ready = 1;
   std::vector<char> others(members.size());
@@ -333,6 +345,8 @@ std::unique_ptr<MessageChannel> MpiChannel::split(const std::string& uid,
   check_mpi(MPI_Comm_group(mine.data, &all));
   check_mpi(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &chosen));
   MPI_Comm comms[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
+  // Of the members only, where MPI_Comm_split would need every rank of the parent, also those that
+  // split off another group or none.
   for (MPI_Comm& comm : comms) check_mpi(MPI_Comm_create_group(mine.data, chosen, tag, &comm));
   MPI_Group_free(&chosen);
   MPI_Group_free(&all);

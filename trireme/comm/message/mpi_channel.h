@@ -8,7 +8,7 @@
 
 #include <mpi.h>
 
-#include "trireme/comm/message/message_channel.h"
+#include "trireme/comm/message/message_exchange.h"
 
 namespace trireme::comm {
 

@@ -11,7 +11,7 @@
 
 #include <mpi.h>
 
-#include "trireme/base/machine/cores.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/comm/message/message_communicator.h"
 #include "trireme/comm/message/mpi_channel.h"
 
@@ -49,6 +49,7 @@ void initialize() {
     MPI_Query_thread(&level);
   } else {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+    // on_exit and not atexit: whether to finalise depends on the exit code.
     on_exit(finalize_at_success, nullptr);
   }
   TRIREME_CHECK(level == MPI_THREAD_MULTIPLE, "MPI runs with ", name_of_level(level),
@@ -79,15 +80,18 @@ std::unique_ptr<Communicator> make_mpi_group(const GroupOptions& options) {
     int is_set = 0;
     check_mpi(
         MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest_tag), &is_set));
+    // The exchange's tags have 31 bits.
     TRIREME_CHECK(is_set != 0 && *largest_tag == 0x7fffffff, "this MPI's largest tag is ",
                   is_set != 0 ? *largest_tag : 0, "; expected 2147483647, as Open MPI's is");
     int size = 0;
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size));
     const GroupRecorder recorder(options.recorder, options.name, size, options.world_ranks);
     return recorder.join([&] {
+      // Before any wait, which spins or yields by it.
       const bool has_core_each = host_has_core_each();
       MPI_Comm data = MPI_COMM_NULL;
       MPI_Comm control = MPI_COMM_NULL;
+      // Copies, so that our tags never meet the program's.
       check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &data));
       check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control));
       return std::make_unique<MessageCommunicator>(

@@ -2,7 +2,6 @@
 #include "trireme/comm/recorder/diagnosis.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 #include <functional>
 #include <numeric>
@@ -11,11 +10,20 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
+#include "trireme/base/locale/text.h"
 #include "trireme/comm/reduce_kernel.h"
 
 namespace trireme::comm {
+
+// Findings are made in the order of what is certain: calls that differ, processes that are gone or
+// stopped, then ranks for which others wait. culprits_ holds who was blamed, so nobody is blamed
+// twice for one cause. A rank that itself waited for another one at that time is a victim and is
+// not called late. So a death must be found before the waits are explained, which it has caused. If
+// nobody is to blame, what remains is a circle of waits, a call that does not end, or a healthy
+// run.
+
 namespace {
 
 using Kind = Finding::Kind;
@@ -36,10 +44,9 @@ std::string time_text(WallTime time) {
 }
 
 std::string duration_text(nanoseconds duration) {
+  // The clocks of two hosts may differ by more than the duration.
   const double seconds = std::max(0.0, in_seconds(duration));
-  char text[40];
-  std::snprintf(text, sizeof(text), seconds < 10 ? "%.2f s" : "%.0f s", seconds);
-  return text;
+  return format(seconds < 10 ? "%.2f s" : "%.0f s", seconds);
 }
 
 // "rank 1", "ranks 0, 2 and 3", "ranks 0, 1, 2, 3, 4, 5 and 58 others".
@@ -76,6 +83,7 @@ class Diagnosis {
     blame_absent_ranks();
     blame_missing_ranks();
     report_the_rest();
+    // Stable: within a kind the order in which blame was found stays, most certain first.
     std::ranges::stable_sort(findings_, {}, &Finding::kind);
     if (is_healthy(findings_)) report_health();
     return std::move(findings_);
@@ -112,6 +120,7 @@ void Diagnosis::blame_mismatch(const Mismatch& mismatch) {
     text += concat(text.empty() ? "" : " and ", ranks_text(ranks),
                    plural(ranks, " calls ", " call "), to_string(record));
   }
+  // The call that the fewest ranks make comes first.
   const auto& [odd_call, odd_ranks] = mismatch.calls.front();
   Finding finding{.kind = Kind::kMismatch, .ranks = odd_ranks};
   finding.group = mismatch.group;
@@ -189,7 +198,7 @@ void Diagnosis::blame_processes() {
   for (const auto& [rank, observed] : run_.ranks()) {
     if (run_.is_dead(rank) || run_.is_stopped(rank)) order.push_back(rank);
   }
-  // Those that others waited for first, then those with the oldest last event.
+  // Ranks that others waited for come first, then those with the oldest last event.
   std::ranges::stable_sort(order, {}, [this](int rank) {
     return std::pair(first_wait_for(rank) == nullptr, run_.last_event(rank));
   });
@@ -218,6 +227,7 @@ bool Diagnosis::is_victim(int rank, const Wait& of) const {
 
 void Diagnosis::blame_absent_ranks() {
   for (const Wait& wait : waits_) {
+    // One line for all that have no ring, however many they are.
     std::vector<int> missing;
     for (const int rank : wait.absent) {
       if (culprits_.contains(rank) || (run_.has_ring(rank) && is_victim(rank, wait))) continue;
@@ -287,6 +297,7 @@ void Diagnosis::report_deadlock() {
 // Reports the remaining waits: consequences of a finding, or calls that no rank is late in.
 void Diagnosis::report_the_rest() {
   const bool is_explained = !findings_.empty();
+  // Nothing explains these waits, so each rank that is waited for waits itself.
   if (!is_explained &&
       std::ranges::any_of(waits_, [](const Wait& wait) { return !wait.absent.empty(); })) {
     return report_deadlock();
@@ -296,6 +307,7 @@ void Diagnosis::report_the_rest() {
       return finding.group == wait.group && finding.sequence == wait.sequence &&
              finding.operation == wait.operation;
     };
+    // A finding has told of it.
     if (std::ranges::any_of(findings_, names_it)) continue;
     if (is_explained) {
       add(Kind::kWaiting, wait.waiting, &wait,
@@ -359,8 +371,7 @@ void Diagnosis::report_health() {
     return;
   }
   const std::vector<int> missing = run_.missing();
-  char rate[32];
-  std::snprintf(rate, sizeof(rate), slowest_rate < 10 ? "%.2f" : "%.0f", slowest_rate);
+  const std::string rate = format(slowest_rate < 10 ? "%.2f" : "%.0f", slowest_rate);
   add(Kind::kProgress, all, nullptr,
       concat("healthy: ", ranks_text(all), plural(all, " makes ", " make "), rate,
              plural(all, " calls a second", " calls a second each"), ", ", num_calls,
@@ -410,6 +421,7 @@ std::string to_string(const Record& record) {
     }
     const bool is_cut = record.num_dims > std::ssize(record.shape);
     parts.push_back(tensor + (is_cut ? ", ...]" : "]"));
+    // As a double: the lengths in a damaged ring may have a product beyond any integer.
     const double shown =
         std::accumulate(record.shape.begin(), record.shape.end(), 1.0, std::multiplies<>());
     if (record.elements >= 0 && (is_cut || static_cast<double>(record.elements) != shown)) {

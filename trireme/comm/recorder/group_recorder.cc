@@ -2,6 +2,9 @@
 
 #include <numeric>
 
+#include "trireme/comm/loan.h"
+#include "trireme/comm/reduce_kernel.h"
+
 namespace trireme::comm {
 namespace {
 
@@ -51,8 +54,29 @@ Recorder::Entry GroupRecorder::issue_message(const Call& call, int peer, at::Int
   kept.peer = peer;
   kept.is_point_to_point = true;
   const auto entry = recorder_->issue(group_, kept);
+  // Messages wait for no earlier call of the group.
   if (options.background) entry.start();
   return entry;
+}
+
+void RecordedCommunicator::check_reduction(const Call& call) const {
+  check_reducible(static_cast<c10::ScalarType>(call.dtype), static_cast<ReduceOp>(call.reduce_op));
+}
+
+WorkPtr RecordedCommunicator::run(Collective call) {
+  // Before it is recorded: a call that is refused was never made, and would shift the places by
+  // which the ranks' calls are joined.
+  check(call, device_type_);
+  if (call.compared.reduce_op >= 0) check_reduction(call.compared);
+  if (!call.is_message()) {
+    const auto entry = recorder_.issue(call.compared, call.first_tensor(), call.options);
+    return start(std::move(call), entry);
+  }
+  // After the check, which names a borrow as one.
+  if (!lends()) receive_copy(call);
+  const at::IntArrayRef sizes = call.borrowed ? call.borrowed->sizes : call.data.sizes();
+  const auto entry = recorder_.issue_message(call.compared, call.peer, sizes, call.options);
+  return start(std::move(call), entry);
 }
 
 }  // namespace trireme::comm

@@ -1,5 +1,5 @@
-// Records one group's calls in its rank's flight recorder. Every transport records through it, so a
-// program leaves the same records on all of them.
+// Checks one group's calls and records them in its rank's flight recorder. Every transport does so
+// here: a program is refused the same calls, and leaves the same records, on all of them.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,10 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/GradMode.h>
 
-#include "trireme/comm/call.h"
+#include "trireme/comm/background_work.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/recorder.h"
 
@@ -60,17 +62,6 @@ class GroupRecorder {
   // Records that a send to `peer` or a recv from it begins, of a tensor of `sizes`.
   Recorder::Entry issue_message(const Call& call, int peer, at::IntArrayRef sizes,
                                 const Options& options) const;
-  // Like issue(). Returns a function that runs `operation` and records when it begins and how it
-  // ends.
-  template <typename Operation>
-  auto issue(const Call& call, const at::Tensor& tensor, const Options& options,
-             Operation operation) const {
-    return [entry = issue(call, tensor, options), is_background = options.background,
-            operation = std::move(operation)] {
-      if (is_background) entry.start();
-      run_recorded(entry, operation);
-    };
-  }
   // Runs `meet`, in which the group's ranks find each other, as the group's first call, "join".
   template <typename Meet>
   auto join(Meet&& meet) const {
@@ -85,15 +76,49 @@ class GroupRecorder {
   std::vector<int> world_ranks_;
 };
 
-// A Communicator whose calls are recorded. All our transports are.
+// The base of our transports: checks a call, records it, and hands it to the transport.
 class RecordedCommunicator : public Communicator {
  public:
   // Records all later calls in `recorder`. Call it before the first call that others may need to
   // see.
   void record_in(GroupRecorder recorder) { recorder_ = std::move(recorder); }
+  WorkPtr run(Collective call) final;
 
  protected:
+  // device: of all tensors.
+  explicit RecordedCommunicator(c10::DeviceType device = c10::DeviceType::CPU)
+      : device_type_(device) {}
+
+  // Runs a checked call, or has it run in the background, and ends its entry.
+  virtual WorkPtr start(Collective&& call, const Recorder::Entry& entry) = 0;
+  // Throws: ConfigError when the transport does not reduce such tensors
+  virtual void check_reduction(const Call& call) const;
+  // Whether start() takes recvs that borrow.
+  virtual bool lends() const { return false; }
+
+  // Runs carry_out(call) and records how it ends, after the group's earlier collectives: here, or
+  // in the background on `progress`.
+  template <typename CarryOut>
+  static WorkPtr run_in_order(Progress& progress, Collective&& call, const Recorder::Entry& entry,
+                              CarryOut carry_out) {
+    // Communication is never recorded by autograd, whatever thread it runs on.
+    if (!call.options.background) {
+      return progress.run([&] {
+        const c10::NoGradGuard no_grad;
+        run_recorded(entry, [&] { carry_out(call); });
+      });
+    }
+    return progress.run_in_background([call = std::move(call), entry, carry_out] {
+      const c10::NoGradGuard no_grad;
+      entry.start();
+      run_recorded(entry, [&] { carry_out(call); });
+    });
+  }
+
   GroupRecorder recorder_;
+
+ private:
+  const c10::DeviceType device_type_;
 };
 
 }  // namespace trireme::comm

@@ -18,6 +18,15 @@
 #include "trireme/comm/recorder/ring_layout.h"
 
 namespace trireme::comm {
+
+// The ring has no lock: any thread may write it, and its readers are other processes, which may
+// come after a crash. Each record has a stamp instead, which is kWriting while the record is filled
+// in and then the call's number. A reader that finds the same stamp before and after has a whole
+// record. This needs numbers that only grow, so that no slot has the same stamp twice, and stores
+// in the order of docs/design/recorder-format.md. All that can fail or allocate is done in the
+// constructor; issue() and Entry only store words. The file has a name of its own until its run
+// holds the folder, because a start that is refused must not replace a live run's ring.
+
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
@@ -39,6 +48,7 @@ RingHeader make_header(const RecorderOptions& options) {
   std::memcpy(header.magic, kRingMagic, sizeof(header.magic));
   header.version = kRingVersion;
   header.header_bytes = kRingHeaderBytes;
+  // Fixed, so that every place in the file follows from the header.
   header.max_groups = 256;
   // In whole pages. Every rank is in a few groups of each size.
   header.max_members = static_cast<uint32_t>((options.world_size * 16 + 16384) / 1024 * 1024);
@@ -159,6 +169,7 @@ Recorder::Recorder(const RecorderOptions& options) {
 }
 
 Recorder::~Recorder() {
+  // A ring that is not closed tells its readers that the process was killed.
   store(memory_->header().closed_ns, monotonic_ns());
   withdraw();
 }
@@ -198,6 +209,7 @@ int Recorder::add_group(std::string_view name, std::span<const int> world_ranks)
   group.first_member = header.num_members;
   std::ranges::copy(world_ranks, memory_->members + header.num_members);
   header.num_members += group.num_members;
+  // Last: readers look only at groups below this number.
   store(header.num_groups, id + 1);
   return static_cast<int>(id);
 }
@@ -208,6 +220,7 @@ int Recorder::add_group(std::string_view name, std::span<const int> world_ranks)
 RecordSlot* Recorder::claim(uint64_t& number) noexcept {
   RingHeader& header = memory_->header();
   number = load(header.next_number, kRelaxed);
+  // Bounded: a ring full of unfinished calls must not hold up communication.
   for (uint64_t attempt = 0; attempt < 4 * (memory_->mask + 1); ++attempt, ++number) {
     RecordSlot& record = memory_->records[number & memory_->mask];
     uint64_t stamp = load(record.stamp);
@@ -234,9 +247,11 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
   if (group >= 0) {
     GroupSlot& slot = memory_->groups[group];
     uint64_t& count = call.is_point_to_point ? slot.num_point_to_point : slot.num_collectives;
+    // No fetch_add: one thread at a time issues a group's calls.
     sequence = load(count, kRelaxed) + 1;
     store(count, sequence);
   }
+  // A step has its own number.
   if (call.step > 0) sequence = static_cast<uint64_t>(call.step);
   uint64_t number = 0;
   RecordSlot* const record = claim(number);
@@ -259,6 +274,7 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
                                             (call.step > 0 ? kStep : 0)));
   store(record->num_dims, static_cast<uint8_t>(std::min<size_t>(call.shape.size(), 255)));
   store(record->thread, own_thread_id());
+  // In words, so that every store is atomic.
   std::array<uint64_t, 3> operation{};
   std::memcpy(operation.data(), call.operation.data(), std::min<size_t>(call.operation.size(), 23));
   auto* const words = reinterpret_cast<uint64_t*>(record->operation);
@@ -273,6 +289,7 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
 
 void Recorder::Entry::start() const {
   if (record_ == nullptr) return;
+  // Time first: the state promises that it is there.
   store(record_->started_ns, monotonic_ns(), kRelaxed);
   store(record_->state, static_cast<uint32_t>(CallState::kStarted));
 }

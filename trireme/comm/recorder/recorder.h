@@ -1,7 +1,7 @@
-// The flight recorder: always on, one ring per rank, which all of the rank's groups write. In a
-// run's folder the ring is a mapped file that only its owner may read. It can be read during the
-// run and after any crash.
-// Once made, it never throws, waits or allocates, and never changes what is communicated.
+// The flight recorder: always on, one ring per rank, which all of the rank's groups and its
+// training loop write. In a run's folder the ring is a mapped file that only its owner may read. It
+// can be read during the run and after any crash. Once made, it never throws, waits or allocates,
+// and never changes what is communicated.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,7 @@
 
 namespace trireme::comm {
 
-inline namespace internal {
 struct RecordSlot;
-}
 
 struct RecorderOptions {
   // The folder of rank-00000.ring; made if missing. Empty: the ring is in this process's memory
@@ -46,7 +44,7 @@ struct RecordedCall {
   int tag = 0;
   bool is_point_to_point = false;
   bool is_background = false;
-  int64_t step = 0;  // positive: no call, but this step of the training loop (step_recording.h)
+  int64_t step = 0;  // positive: no call, but this step of the training loop (StepRecording)
 };
 
 // Thread safety: any thread may call issue() and the entries' methods, but one thread at a time
@@ -107,6 +105,33 @@ class Recorder {
   std::vector<std::filesystem::path> new_folders_;  // made for it, innermost first
   std::unique_ptr<Memory> memory_;
   std::mutex groups_mutex_;
+};
+
+// Records one step of a training loop: its number, how long it took, and how much of that this rank
+// waited for others. The watchdog (launch/watchdog) tells from it who is slow.
+// The step begins with this object and has failed if that ends without finish(). One ring entry,
+// under 100 ns. A null recorder records nothing.
+class StepRecording {
+ public:
+  // step: from 1
+  StepRecording(Recorder* recorder, int64_t step) {
+    if (recorder != nullptr) entry_ = recorder->issue(-1, {.operation = "step", .step = step});
+  }
+  ~StepRecording() {
+    if (!is_finished_) entry_.finish(false);
+  }
+  StepRecording(const StepRecording&) = delete;
+  StepRecording& operator=(const StepRecording&) = delete;
+
+  // waiting: of the step's time, what this rank waited for communication.
+  void finish(std::chrono::nanoseconds waiting) {
+    entry_.finish_step(waiting);
+    is_finished_ = true;
+  }
+
+ private:
+  Recorder::Entry entry_;
+  bool is_finished_ = false;
 };
 
 }  // namespace trireme::comm

@@ -14,11 +14,20 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/machine/process_stat.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/ring_layout.h"
 
 namespace trireme::comm {
+
+// A ring may be written while it is read, may come from a killed process, and may hold anything
+// after a crash of the machine. So a record counts only if its stamp is the same before and after
+// the copy and its values are possible. All that is later used as an index, a size or a time is
+// bounded here, and waits.cc and diagnosis.cc rely on it. A folder may have rings of several runs:
+// of an earlier one, of the running one, and of starts that may yet be refused. The newest job
+// counts, and a start only if no other run goes on there. A dead process's ring is read again: it
+// may have been closed between the reading and the look at the process.
+
 namespace {
 
 constexpr int kNumReduceOps = static_cast<int>(ReduceOp::kBitXor) + 1;
@@ -37,6 +46,7 @@ const RingHeader& check_header(std::span<const std::byte> bytes, const std::stri
   const auto& header = *reinterpret_cast<const RingHeader*>(bytes.data());
   TRIREME_CHECK(header.version <= kRingVersion, source, " has format ", header.version,
                 "; this program reads up to ", kRingVersion, ": use the version that wrote it");
+  // It covers what never changes. The rest is checked when it is read.
   const std::string found(header.checksum, sizeof(header.checksum));
   const std::string expected = checksum(bytes.first(offsetof(RingHeader, checksum)));
   TRIREME_CHECK(found == expected, source, " is corrupt: its header's checksum is ", expected,
@@ -88,6 +98,7 @@ std::optional<RecordSlot> read_slot(const RecordSlot& slot, int64_t since_ns, Ca
   if (stamp == 0) return std::nullopt;
   // Load the state first, so that the times it promises are there.
   state = static_cast<CallState>(load(slot.state));
+  // A watch reads often and wants only what is new.
   if (state >= CallState::kDone && load(slot.ended_ns) < since_ns) return std::nullopt;
   std::array<uint64_t, kRecordWords> words;
   const auto* from = reinterpret_cast<const uint64_t*>(&slot);
@@ -126,6 +137,7 @@ RecordedStep step_of(const RecordSlot& values, CallState state, const Clock& clo
   const bool has_ended = state >= CallState::kDone;
   return {
       .number = values.stamp - 1,
+      // A damaged file may hold any number.
       .step = static_cast<int64_t>(std::min<uint64_t>(values.sequence, kMostNs)),
       .state = state,
       .began = clock.at(values.issued_ns),
@@ -241,10 +253,12 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source, Wal
       ring.records.push_back(record_of(*values, state, clock));
     }
   }
+  // Slots are reused in turn and unfinished ones are skipped, so their places have no order.
   std::ranges::sort(ring.records, {}, &Record::number);
   std::ranges::sort(ring.steps, {}, &RecordedStep::number);
   // Read after the records, so that a group's counts are never behind them.
   ring.groups = read_groups(bytes, header, source);
+  // A damaged file's; others use it as an index.
   std::erase_if(ring.records, [&](const Record& found) {
     return found.group >= static_cast<int>(ring.groups.size());
   });
@@ -335,10 +349,13 @@ uint32_t own_thread_id() {
 ProcessState process_state(const Ring& ring) {
   const ProcessIdentity here = own_identity();
   if (ring.boot_id != here.boot_id) {
+    // This host has booted since.
     return ring.host == here.host ? ProcessState::kGone : ProcessState::kUnknown;
   }
+  // The process id means nothing here.
   if (ring.pid_namespace != here.pid_namespace) return ProcessState::kUnknown;
   const std::optional<ProcessStat> stat = process_stat(ring.process_id);
+  // Another process may have the id by now.
   if (!stat || stat->start != ring.process_start || stat->state == 'Z' || stat->state == 'X') {
     return ProcessState::kGone;
   }

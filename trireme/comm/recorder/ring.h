@@ -1,6 +1,6 @@
 // Reads a flight recorder's ring from its file: one rank's groups and latest calls. Reads rings of
 // live and dead runs, even while they are written. Never writes one; recorder.h does.
-// The bytes: docs/recorder-format.md.
+// The bytes: docs/design/recorder-format.md.
 #pragma once
 
 #include <chrono>

@@ -1,12 +1,12 @@
 // The bytes of a flight recorder's ring, shared by its writer (recorder.cc) and its reader
-// (ring.cc). docs/recorder-format.md gives their meaning.
+// (ring.cc). docs/design/recorder-format.md gives their meaning.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 inline constexpr char kRingMagic[8] = {'T', 'R', 'I', 'R', 'I', 'N', 'G', '\0'};
 inline constexpr uint32_t kRingVersion = 1;
@@ -113,4 +113,4 @@ void store(T& word, T value, std::memory_order order = std::memory_order_release
   std::atomic_ref<T>(word).store(value, order);
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -1,4 +1,4 @@
-#include "trireme/comm/recorder/waits.h"
+#include "trireme/comm/recorder/diagnosis.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,15 @@
 #include <tuple>
 
 namespace trireme::comm {
+
+// Collectives are joined by place: the k-th of a group is the same call on all of its ranks, so
+// those that have begun it wait for those that have not. Only a rank's first open call counts,
+// because its later ones are a consequence. Messages have no common place; an open one is matched
+// with what its peer has open in the same channel. Short waits are normal, and the rings are not
+// read at one moment. So only those waits are kept that are long, that are for a dead or stopped
+// rank, or that hold up a rank for which others have waited for long. Whose fault a wait is,
+// diagnosis.cc decides.
+
 namespace {
 
 // Whether two ranks' records of one place agree where they must.
@@ -18,6 +27,7 @@ bool same_call(const Record& a, const Record& b) {
 }
 
 // More channels than a sane rank has open.
+// Each costs a look at all peers, and a damaged ring may name another one in every record.
 constexpr size_t kMostChannels = 64;
 
 class WaitFinder {
@@ -74,6 +84,7 @@ void WaitFinder::sort_records() {
       if (!record.is_point_to_point) {
         calls_[group][record.sequence][rank] = &record;
       } else if (!is_done(record) && record.peer < std::ssize(group->members)) {
+        // A damaged record may name any peer.
         const int peer = record.peer < 0 ? -1 : group->members[record.peer];
         open_[{rank, group, peer, record.tag}].insert(record.operation);
       }
@@ -84,6 +95,7 @@ void WaitFinder::sort_records() {
 void WaitFinder::find_collective_waits(const ObservedGroup& group) {
   std::set<int> held;  // in a wait found before; their later calls are its consequence
   for (const auto& [sequence, records] : calls_[&group]) {
+    // Behind a wait a difference would be its consequence.
     if (held.empty() && find_mismatch(group, sequence, records)) return;
     const auto open = std::ranges::find_if(records, [&](const auto& item) {
       return !is_done(*item.second) && !held.contains(item.first);
@@ -141,6 +153,7 @@ bool WaitFinder::is_absent(const ObservedGroup& group, int rank, uint64_t sequen
     return run_.ring(rank).groups[group.index_of.at(rank)].num_collectives < sequence;
   }
   if (is_done(*record)) return false;
+  // A rank that came after the others had given up was late, though it failed as well.
   if (record->state == CallState::kFailed) return record->issued > gave_up;
   return run_.is_dead(rank) || run_.is_stopped(rank) || record->state == CallState::kIssued ||
          record->issued > gave_up;
@@ -159,6 +172,7 @@ bool WaitFinder::find_mismatch(const ObservedGroup& group, uint64_t sequence,
     }
   }
   if (found.calls.size() < 2) return false;
+  // The fewest first: they are named as the odd ones.
   std::ranges::stable_sort(found.calls, {}, [](const auto& call) { return call.second.size(); });
   result_.mismatches.push_back(std::move(found));
   return true;
@@ -215,6 +229,7 @@ bool WaitFinder::matters(const Wait& wait) const {
 void WaitFinder::keep_what_matters() {
   std::set<int> awaited;
   std::vector<Wait> kept;
+  // Until nothing changes: each wait that is kept makes more ranks awaited.
   for (bool grows = true; grows;) {
     grows = std::erase_if(result_.waits, [&](Wait& wait) {
               const bool holds_up = std::ranges::any_of(

@@ -3,25 +3,27 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_exchange.h"
-#include "trireme/comm/rendezvous/token.h"
-#include "trireme/comm/store/cancellable_store.h"
+#include "trireme/comm/net/tcp_socket.h"
+#include "trireme/comm/rendezvous/rendezvous_variables.h"
 #include "trireme/comm/store/store_client.h"
 #include "trireme/comm/store/store_server.h"
-#include "trireme/comm/store/tcp_socket.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -90,6 +92,7 @@ StorePtr open_file_store(const WorldInfo& info, std::chrono::milliseconds timeou
 StorePtr join_agents_store(const WorldInfo& info, const TcpAddress& address,
                            std::chrono::milliseconds timeout) {
   const std::vector<Endpoint> endpoints = resolve(address);
+  // A deadline for all attempts: the agent may come later than its ranks.
   const Clock::time_point deadline = Clock::now() + timeout;
   std::string problem = "nobody answered";
   while (!connect_to(endpoints, deadline, problem).is_open()) {
@@ -159,6 +162,7 @@ JobStore join_job_store(const WorldInfo& info, const JobStoreOptions& options) {
     joined.store = open_file_store(info, options.timeout);
   } else {
     const TcpAddress address = parse_tcp_address(info.store);
+    // torchrun's agent serves libtorch's store. Only our own asks for a token.
     if (info.launcher_serves_store) {
       joined = {join_agents_store(info, address, options.timeout), nullptr, address.host};
     } else {
@@ -176,4 +180,66 @@ JobStore join_job_store(const WorldInfo& info, const JobStoreOptions& options) {
   return joined;
 }
 
-}  // namespace trireme::comm::inline internal
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A cancelled job should end at once for people, and a look costs the store a request.
+constexpr std::chrono::milliseconds kWaitSlice{100};
+constexpr const char* kMeeting = "meeting the other ranks";
+
+}  // namespace
+
+CancellableStore::CancellableStore(std::string prefix, c10::intrusive_ptr<c10d::Store> store,
+                                   std::shared_ptr<Cancellation> cancellation)
+    : c10d::PrefixStore(std::move(prefix), std::move(store)),
+      cancellation_(std::move(cancellation)) {}
+
+c10::intrusive_ptr<c10d::Store> CancellableStore::clone() {
+  return c10::make_intrusive<CancellableStore>(prefix_, store_->clone(), cancellation_);
+}
+
+void CancellableStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+  cancellation_->check(kMeeting);
+  PrefixStore::set(key, value);
+}
+
+std::vector<uint8_t> CancellableStore::get(const std::string& key) {
+  // The store's own get() would wait without a look at the cancellation.
+  wait({key});
+  return PrefixStore::get(key);
+}
+
+bool CancellableStore::check(const std::vector<std::string>& keys) {
+  cancellation_->check(kMeeting);
+  return PrefixStore::check(keys);
+}
+
+void CancellableStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
+
+void CancellableStore::wait(const std::vector<std::string>& keys,
+                            const std::chrono::milliseconds& timeout) {
+  const bool is_endless = timeout.count() <= 0;
+  const Clock::time_point deadline = Clock::now() + timeout;
+  while (true) {
+    cancellation_->check(kMeeting);
+    const Clock::time_point begin = Clock::now();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - begin);
+    const bool is_last = !is_endless && left <= kWaitSlice;
+    const std::chrono::milliseconds slice =
+        is_last ? std::max(left, std::chrono::milliseconds(1)) : kWaitSlice;
+    try {
+      return PrefixStore::wait(keys, slice);
+    } catch (const std::exception&) {
+      // An error before the slice's end is another one than that of missing keys.
+      if (is_last || Clock::now() < begin + slice) throw;
+    }
+  }
+}
+
+std::vector<std::vector<uint8_t>> CancellableStore::multiGet(const std::vector<std::string>& keys) {
+  wait(keys);
+  return PrefixStore::multiGet(keys);
+}
+
+}  // namespace trireme::comm

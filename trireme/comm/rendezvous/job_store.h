@@ -1,12 +1,15 @@
-// Joins or serves the store that a WorldInfo names.
+// Joins or serves the store that a WorldInfo names, and ends its waits when the rank has to leave
+// the job.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "trireme/comm/cancellation.h"
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
@@ -15,7 +18,7 @@ namespace c10d {
 class Store;
 }
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 class StoreServer;
 
@@ -36,4 +39,27 @@ struct JobStoreOptions {
 // Throws:     as Rendezvous::store (rendezvous.h)
 JobStore join_job_store(const WorldInfo& info, const JobStoreOptions& options);
 
-}  // namespace trireme::comm::inline internal
+// A job's store whose waits end when the rank has to leave the job.
+// Thread safe as far as the store is. Waits in slices, and throws CommError within a slice of
+// cancel(); other calls throw when they begin after it.
+class CancellableStore : public c10d::PrefixStore {
+ public:
+  CancellableStore(std::string prefix, c10::intrusive_ptr<c10d::Store> store,
+                   std::shared_ptr<Cancellation> cancellation);
+
+  using c10d::PrefixStore::compareSet;
+  using c10d::PrefixStore::set;
+  c10::intrusive_ptr<c10d::Store> clone() override;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override;
+  std::vector<uint8_t> get(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override;
+
+ private:
+  const std::shared_ptr<Cancellation> cancellation_;
+};
+
+}  // namespace trireme::comm

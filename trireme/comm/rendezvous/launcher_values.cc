@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
 constexpr size_t kMaxNameBytes = 255;  // of DNS
@@ -16,6 +16,7 @@ constexpr size_t kMaxDigits = 9;       // fits an int
 int take_number(std::string_view& text) {
   int value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // from_chars takes a minus sign, and no launcher writes one.
   if (error != std::errc() || text.front() == '-') return -1;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return value;
@@ -160,9 +161,11 @@ std::vector<int> expand_counts(std::string_view variable, std::string_view list)
 }
 
 int port_of_job(std::string_view job) {
+  // Written out, because std::hash may differ between the programs of two hosts.
   uint32_t hash = 2166136261;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+  // Below the range from which Linux gives ports to clients, 32768 and up.
   return static_cast<int>(16384 + hash % 16384);
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 // More hosts than any cluster has. A longer list is refused before it is expanded.
 inline constexpr size_t kMaxJobHosts = 100'000;
@@ -30,4 +30,4 @@ std::vector<int> expand_counts(std::string_view variable, std::string_view list)
 // job's name derives the same one, and other jobs rarely do.
 int port_of_job(std::string_view job);
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -8,10 +8,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_exchange.h"
-#include "trireme/comm/rendezvous/token.h"
+#include "trireme/comm/net/tcp_socket.h"
+#include "trireme/comm/rendezvous/rendezvous_variables.h"
 #include "trireme/comm/store/store_client.h"
 #include "trireme/comm/store/store_server.h"
-#include "trireme/comm/store/tcp_socket.h"
 
 namespace trireme::comm {
 namespace {
@@ -68,7 +68,8 @@ class Meeting::State {
                            .rank = 0,
                            .size = 0,
                            .timeout = options.timeout,
-                           .answer_patience = options.answer_patience},
+                           .answer_patience = options.answer_patience,
+                           .cancellation = options.cancellation},
         std::move(server));
     own_address_ = source_address(endpoints);
   }
@@ -139,11 +140,13 @@ std::vector<std::string> Meeting::get(const std::vector<std::string>& keys) {
 
 std::optional<std::string> Meeting::wait_for(const std::string& key,
                                              std::chrono::milliseconds patience) {
+  // The store takes 0 for no bound at all.
   TRIREME_ASSERT(patience.count() > 0, "a wait without bound");
   return or_lost([&]() -> std::optional<std::string> {
     try {
       state_->store().wait({key}, patience);
     } catch (const c10::DistStoreError&) {
+      // It did not come in time.
       return std::nullopt;
     }
     return get({key}).front();

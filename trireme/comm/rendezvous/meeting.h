@@ -11,13 +11,18 @@
 
 namespace trireme::comm {
 
+class Cancellation;
+
 struct MeetingOptions {
   std::string address{};  // "HOST:PORT"
   std::string listen{};   // where the server listens instead, when HOST is only forwarded to it
   std::string job{};      // the same for all members
   std::chrono::milliseconds timeout{300'000};  // to find the server
-  // How long the server may take to answer before it counts as gone.
+  // How long the server may take to answer before it counts as gone. One that this process serves
+  // never does.
   std::chrono::milliseconds answer_patience{30'000};
+  // Ends the attempts to find the server; null: nothing does.
+  std::shared_ptr<Cancellation> cancellation = nullptr;
   // Gets a line about refused connections, now and then, from another thread.
   std::function<void(const std::string& line)> on_refused = nullptr;
 };

@@ -12,9 +12,7 @@
 #include "trireme/comm/message/message_communicator.h"
 #include "trireme/comm/message/mpi_group.h"
 #include "trireme/comm/rendezvous/job_store.h"
-#include "trireme/comm/rendezvous/session.h"
 #include "trireme/comm/rendezvous/store_group.h"
-#include "trireme/comm/rendezvous/transport.h"
 #include "trireme/comm/shared/shared_communicator.h"
 #include "trireme/comm/shared/shm_group.h"
 #include "trireme/comm/store/store_server.h"
@@ -37,6 +35,7 @@ class Rendezvous::State {
       : info_(std::move(info)), options_(std::move(options)) {}
 
   const JobStore& joined() {
+    // Only when it is needed: the ranks of one host may have none.
     if (!joined_) {
       joined_ =
           join_job_store(info_, {options_.timeout, options_.on_refused, options_.cancellation});
@@ -45,6 +44,7 @@ class Rendezvous::State {
   }
 
   std::string job(Transport transport) {
+    // Without a store, the launcher's name is all that the ranks have in common.
     if (transport == Transport::kMpi || needs_no_store(transport)) return info_.job;
     if (job_.empty()) {
       job_ = with_refusals([&] {

@@ -28,7 +28,7 @@ struct RendezvousOptions {
 
 // The job's store, and what the ranks agree on through it. Rank 0 serves a TCP store, on the
 // store's own address only (store_server.h). Ranks prove that they know its token, which is
-// required when other hosts can reach the store (token.h). If the launcher serves the store, as
+// required when other hosts can reach the store (job_token). If the launcher serves the store, as
 // torchrun's agent does, it is libtorch's store, which has no token.
 class Rendezvous {
  public:
@@ -69,6 +69,8 @@ class Rendezvous {
 //   gloo          TCP between all ranks, on any hosts
 //   hierarchical  shm within each host, gloo across them
 //   nccl          the ranks' current CUDA devices; takes only their tensors (nccl_group.h)
+//   cuda-ipc      all ranks share a host and a GPU; takes only that GPU's tensors
+//                 (device/cuda_ipc_group.h)
 //   mpi           all ranks were started by mpirun (mpi_group.h)
 // Ranks find out who shares a host by exchanging identities over the store (host_identity.h). It
 // also gives their shared memory a random name. auto and shm need no store when there is none, or

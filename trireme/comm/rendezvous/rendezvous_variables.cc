@@ -1,9 +1,19 @@
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
 #include <vector>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/rendezvous/launcher_values.h"
 
 namespace trireme::comm {
@@ -91,6 +101,7 @@ Address read_open_mpi(WorldInfo& info) {
 Address read_slurm(WorldInfo& info) {
   constexpr const char* kSetter = "srun has";
   info.rank = number("SLURM_PROCID", 0, kSetter);
+  // The step's number: the job's may be of more tasks than this srun has started.
   info.size =
       number(variable("SLURM_STEP_NUM_TASKS").empty() ? "SLURM_NTASKS" : "SLURM_STEP_NUM_TASKS", 1,
              kSetter);
@@ -104,6 +115,7 @@ Address read_slurm(WorldInfo& info) {
   if (!job.empty()) job.append(".").append(first_of({"SLURM_STEP_ID", "SLURM_STEPID"}));
   if (!job.empty()) info.job = "slurm-" + job;
   const bool is_one_host = info.local_size == info.size;
+  // Rank 0 is on the first host.
   const bool has_head = !is_one_host && !hosts.empty();
   return overridden({is_one_host ? "127.0.0.1"
                      : has_head  ? expand_hosts("SLURM_STEP_NODELIST", hosts).front()
@@ -115,6 +127,7 @@ Address read_launcher(WorldInfo& info) {
   const auto is_set = [](std::initializer_list<const char*> names) {
     return !first_of(names).empty();
   };
+  // torchrun first: srun or mpirun may have started it.
   if (is_set({"RANK", "WORLD_SIZE", "LOCAL_RANK"})) return read_torchrun(info);
   if (is_set({"OMPI_COMM_WORLD_RANK"})) return read_open_mpi(info);
   if (is_set({"SLURM_PROCID"})) return read_slurm(info);
@@ -137,10 +150,43 @@ bool is_inherited(const std::string& store) {
 
 }  // namespace
 
+bool is_rank_variable(std::string_view variable) {
+  static constexpr std::string_view kNames[] = {"RANK",
+                                                "WORLD_SIZE",
+                                                "LOCAL_RANK",
+                                                "LOCAL_WORLD_SIZE",
+                                                "GROUP_RANK",
+                                                "GROUP_WORLD_SIZE",
+                                                "ROLE_RANK",
+                                                "ROLE_WORLD_SIZE",
+                                                "MASTER_ADDR",
+                                                "MASTER_PORT",
+                                                "TRIREME_JOB",
+                                                "TRIREME_LAUNCH",
+                                                "TRIREME_STORE",
+                                                "TRIREME_EPOCH",
+                                                "TRIREME_ERROR_FD",
+                                                "TRIREME_AGENT_FD",
+                                                "TRIREME_READY_FD",
+                                                "SLURM_PROCID",
+                                                "SLURM_LOCALID",
+                                                "SLURM_STEP_NUM_TASKS"};
+  static constexpr std::string_view kPrefixes[] = {"TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMIX_",
+                                                   "PMI_"};
+  return std::ranges::find(kNames, variable) != std::end(kNames) ||
+         std::ranges::any_of(kPrefixes,
+                             [&](std::string_view prefix) { return variable.starts_with(prefix); });
+}
+
 bool is_launched() {
   const std::string tasks = variable("SLURM_STEP_NUM_TASKS");
   return !first_of({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"}).empty() ||
          (!variable("SLURM_PROCID").empty() && !tasks.empty() && tasks != "1");
+}
+
+bool counts_pods() {
+  return !variable("WORLD_SIZE").empty() && variable("LOCAL_RANK").empty() &&
+         variable("LOCAL_WORLD_SIZE").empty();
 }
 
 WorldInfo world_info() {
@@ -169,6 +215,60 @@ WorldInfo world_info() {
   info.interface = variable("GLOO_SOCKET_IFNAME");
   info.listen = variable("TRIREME_LISTEN");
   return info;
+}
+
+namespace {
+
+constexpr size_t kMinimumLength = 16;
+constexpr size_t kMaximumLength = 4096;
+
+std::string trimmed(const std::string& text) {
+  constexpr const char* kSpace = " \t\r\n";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+std::string read_token_file(const std::string& path) {
+  // Do not wait for the writer of a FIFO.
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  TRIREME_CHECK(file.is_open(), "TRIREME_TOKEN_FILE is \"", path,
+                "\", which cannot be read: ", std::strerror(errno), "; ", kTokenAdvice);
+  struct stat status {};
+  std::array<char, kMaximumLength + 1> text;
+  const bool is_file = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
+  const ssize_t size = is_file ? read(file.get(), text.data(), text.size()) : 0;
+  const int code = errno;
+  TRIREME_CHECK(is_file, "TRIREME_TOKEN_FILE is \"", path, "\", which is not a file; ",
+                kTokenAdvice);
+  TRIREME_CHECK(status.st_uid == geteuid(), "TRIREME_TOKEN_FILE is \"", path,
+                "\", which belongs to user ", status.st_uid, "; expected this user's, ", geteuid());
+  char mode[8];
+  std::snprintf(mode, sizeof(mode), "%04o", status.st_mode & 07777);
+  TRIREME_CHECK((status.st_mode & 077) == 0, "TRIREME_TOKEN_FILE is \"", path, "\", whose mode ",
+                mode, " lets others in; expected 0600: chmod 600 ", path);
+  TRIREME_CHECK(size >= 0, "TRIREME_TOKEN_FILE is \"", path,
+                "\", which cannot be read: ", std::strerror(code));
+  return {text.data(), static_cast<size_t>(size)};
+}
+
+}  // namespace
+
+std::string job_token() {
+  const char* const given = std::getenv("TRIREME_TOKEN");
+  const char* const path = std::getenv("TRIREME_TOKEN_FILE");
+  const bool is_given = given != nullptr && *given != '\0';
+  if (!is_given && (path == nullptr || *path == '\0')) return "";
+  // An editor or echo ends a file with a newline.
+  const std::string token = trimmed(is_given ? given : read_token_file(path));
+  const std::string where =
+      is_given ? "the environment variable TRIREME_TOKEN" : concat("the file ", path);
+  TRIREME_CHECK(
+      token.size() >= kMinimumLength && token.size() <= kMaximumLength, where, " holds ",
+      token.size() > kMaximumLength ? concat("more than ", kMaximumLength) : concat(token.size()),
+      " characters; expected a token of ", kMinimumLength, " to ", kMaximumLength, "; ",
+      kTokenAdvice);
+  return token;
 }
 
 }  // namespace trireme::comm

@@ -1,7 +1,9 @@
-// Reads what the launcher told this process: the variables of torchrun, Open MPI or Slurm.
+// Reads what this process was told by its environment: the variables of torchrun, Open MPI or
+// Slurm, and the secret of the job.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace trireme::comm {
 
@@ -31,6 +33,14 @@ struct WorldInfo {
 // more than one task. A shell started by srun is not a rank.
 bool is_launched();
 
+// Whether RANK and WORLD_SIZE seem to count pods or hosts and not ranks: they are set without
+// LOCAL_RANK, as Kubeflow's PyTorchJob does for programs that start their ranks themselves.
+bool counts_pods();
+
+// Whether a launcher tells a rank its place, its job or its agent with this variable. What a rank
+// starts must not inherit those, unless it is a rank too: it would wait for the others.
+bool is_rank_variable(std::string_view variable);
+
 // Reads the variables of the first of these launchers that has set one. If some are missing it
 // throws; it never falls back to one rank.
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
@@ -46,5 +56,17 @@ bool is_launched();
 // to.
 // Throws: ConfigError with the variable, its value and what is expected
 WorldInfo world_info();
+
+// How to make a token, for errors.
+inline constexpr const char* kTokenAdvice =
+    "make one with `(umask 077; head -c 32 /dev/urandom | base64 > ~/.trireme-token)` and set "
+    "TRIREME_TOKEN_FILE=~/.trireme-token on all ranks";
+
+// The secret that the ranks of a job share; only processes that know it can join (store_server.h).
+// The value of TRIREME_TOKEN, or else the content of the file TRIREME_TOKEN_FILE without
+// surrounding white space; empty when neither is set. The file must belong to this user, and nobody
+// else may read it.
+// Throws: ConfigError, which never shows the token
+std::string job_token();
 
 }  // namespace trireme::comm

@@ -8,11 +8,18 @@
 #include <c10/util/SmallVector.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
+#include "trireme/base/numbers.h"
 #include "trireme/comm/reduce_kernel.h"
-#include "trireme/comm/shared/peer_memory.h"
+#include "trireme/comm/shared/heap.h"
 
-namespace trireme::comm::inline internal::collectives {
+namespace trireme::comm::collectives {
+
+// Each operation has several ways: through the note, flat, staged, or in place. A rank chooses by
+// what all ranks see, the sizes in the call and the places in the first posts, so all choose the
+// same way and make the same meets. The bits are the same on every way, because each sums an
+// element in rank order and rounds once. What concerns a rank itself it takes from its call and not
+// from its posts, where a damaged peer may have written.
+
 namespace {
 
 template <typename T>
@@ -488,4 +495,4 @@ void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
   if (any_symmetric) exchange.meet();
 }
 
-}  // namespace trireme::comm::inline internal::collectives
+}  // namespace trireme::comm::collectives

@@ -24,7 +24,7 @@
 // - meet() is the only synchronisation. It publishes whatever a rank wrote before it: note, slot,
 //   and results in the memory of peers. There is no atomic here.
 //
-// Failure: meet() throws, or a peer's post cannot be true (peer_memory.h). The group is aborted
+// Failure: meet() throws, or a peer's post cannot be true (heap.h). The group is aborted
 // then, and outputs may be partly written. A peer that is between two meets does not notice before
 // the next one, and may use this rank's symmetric operands until then. So a rank that lends one
 // (Exchange::lend()) throws from meet() only when its peers have come to theirs.
@@ -45,7 +45,7 @@
 #include "trireme/comm/shared/exchange.h"
 #include "trireme/comm/shared/heap.h"
 
-namespace trireme::comm::inline internal::collectives {
+namespace trireme::comm::collectives {
 
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
@@ -100,4 +100,4 @@ void share(const Shared& shared, std::span<const Bytes> outputs, ConstBytes inpu
 void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
                 std::span<const ConstBytes> inputs);
 
-}  // namespace trireme::comm::inline internal::collectives
+}  // namespace trireme::comm::collectives

@@ -67,12 +67,13 @@
 
 #include <sched.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
-#include "trireme/base/seconds.h"
-#include "trireme/comm/shared/peer_memory.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/numbers.h"
+#include "trireme/comm/shared/heap.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -143,6 +144,7 @@ Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, Exchang
   if (header().magic.load() == 0) {
     uint64_t fresh = 0;
     std::random_device device;
+    // Never 0, which stands for a number that nobody has drawn.
     header().nonce.compare_exchange_strong(fresh, uint64_t{device()} << 32 | device() | 1);
     header().size.store(size);
     header().magic.store(kMagic);
@@ -150,10 +152,12 @@ Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, Exchang
   TRIREME_CHECK(header().magic.load() == kMagic && header().size.load() == size,
                 "the shared memory of group ", options_.name, " is not one of this version with ",
                 size, " ranks");
+  // From now on a missing lock means that this rank has died.
   peer(rank).attached.store(1);
 }
 
 Exchange::~Exchange() {
+  // Before the lock goes, or this rank would be called dead.
   peer(rank_).left.store(1);
   header().bell.ring();
 }
@@ -248,6 +252,7 @@ bool Exchange::spin(uint32_t target) const {
 
 // Sleeps in slices. After each it looks whether the missing ranks can still come.
 void Exchange::sleep(uint32_t target, const LossOf& loss_of) {
+  // A call that never sleeps asks no clock.
   if (start_ == Clock::time_point()) start_ = Clock::now();
   const auto done = [&] {
     return all_posted<std::memory_order_seq_cst>(target) || header().aborted.load() != 0;
@@ -318,15 +323,14 @@ std::string Exchange::absence_of(int other) const {
 void Exchange::fail(const std::string& reason) {
   const auto start = start_ == Clock::time_point() ? Clock::now() : start_;
   const double elapsed = seconds_since(start);
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.1f", elapsed);
-  fail(concat(call_.operation, " #", sequence_), concat("after ", seconds, " s: ", reason));
+  fail(concat(call_.operation, " #", sequence_), format("after %.1f s: ", elapsed) + reason);
 }
 
 void Exchange::fail(const std::string& operation, const std::string& reason) {
   const std::string text =
       concat(operation, " of group ", options_.name, " (", size_, " ranks), ", reason);
   abort(text);
+  // A peer may have been first. Its reason counts then.
   check_aborted();
   throw CommError(text);
 }
@@ -338,6 +342,7 @@ void Exchange::abort(const std::string& reason) {
     header().aborted.store(2);
   }
   header().bell.ring();
+  // Threads in messages sleep on other bells.
   if (wake_others_) wake_others_();
 }
 
@@ -354,4 +359,4 @@ void Exchange::check_aborted() const {
   if (header().aborted.load() != 0) throw CommError(abort_reason());
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

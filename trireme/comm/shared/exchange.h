@@ -14,11 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/call.h"
-#include "trireme/comm/shared/bell.h"
+#include "trireme/comm/communicator.h"
 #include "trireme/comm/shared/segment.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 struct ExchangeOptions {
   std::string name;       // of the group, for errors
@@ -145,4 +144,4 @@ class Exchange {
   std::function<void()> wake_others_;
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -1,17 +1,20 @@
 #include "trireme/comm/shared/heap.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
+#include "trireme/base/numbers.h"
+#include "trireme/base/words.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
+// A cache line, so that ranks that write neighbouring tensors share none.
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kCommitBytes = 2 << 20;     // a huge page at a time
 constexpr uint64_t kMost = uint64_t{1} << 62;  // beyond any heap; the sum of two does not overflow
@@ -43,6 +46,7 @@ at::Tensor Heap::empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
     TRIREME_CHECK(size >= 0, "symmetric tensor: got a size of ", size, ", expected 0 or more");
     is_countable &= !__builtin_mul_overflow(num_bytes, static_cast<uint64_t>(size), &num_bytes);
   }
+  // What cannot be counted is too large, which allocate() says in its usual words.
   const uint64_t place = allocate(is_countable ? num_bytes : ~uint64_t{0});
   // The deleter's copy keeps the mapping alive, because a tensor may outlive every group.
   const auto give_back = [heap = shared_from_this(), place](void*) { heap->free(place); };
@@ -63,6 +67,7 @@ uint64_t Heap::allocate(uint64_t num_bytes) {
                 "; raise parallel.heap_bytes (GroupOptions::heap_bytes), or free tensors");
   const auto [place, size] = *best;
   const uint64_t end = std::min(round_up(place + wanted, kCommitBytes), arena_end_);
+  // Before the block is taken: when this throws, nothing has changed.
   if (end > committed_) {
     segment_->commit(segment_offset_ + committed_, end - committed_);
     committed_ = end;
@@ -93,4 +98,24 @@ void Heap::free(uint64_t place) {
   free_[place] = size;
 }
 
-}  // namespace trireme::comm::inline internal
+std::string text_of_peer(std::span<const char> shared) {
+  // Copy first, so that the text that is checked is the text that is returned.
+  std::string text(shared.begin(), shared.end());
+  text.resize(strnlen(text.c_str(), text.size()));
+  return shown(text, text.size());
+}
+
+std::span<std::byte> span_of_peer(Exchange& exchange, const Heap& heap, const PeerBytes& bytes,
+                                  const char* operation) {
+  std::byte* const data = heap.find(bytes.place, bytes.num_bytes, bytes.alignment);
+  if (data == nullptr) [[unlikely]] {
+    const std::string reason = concat(
+        exchange.title_of(bytes.peer), " says that its ", bytes.num_bytes, " bytes lie at ",
+        bytes.place, " in symmetric memory, where they cannot; its memory or program is damaged");
+    if (operation == nullptr) exchange.fail(reason);
+    exchange.fail(operation, reason);
+  }
+  return {data, bytes.num_bytes};
+}
+
+}  // namespace trireme::comm

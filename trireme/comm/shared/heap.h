@@ -1,6 +1,8 @@
 // Symmetric memory: a heap that every rank of the host has mapped. The place of a tensor in it is
 // the same number on every rank, so peers read and write it directly. Ranks that are threads share
-// all memory, so every tensor is symmetric.
+// all memory, so every tensor is symmetric. A peer may be damaged or hostile, and may write while
+// this rank reads. What a peer writes is therefore read once, and checked before it is used as a
+// place, a size, an index or a text.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +10,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
+#include <type_traits>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include "trireme/comm/shared/exchange.h"
 #include "trireme/comm/shared/segment.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 // Thread safety: any thread may call any method.
 class Heap : public std::enable_shared_from_this<Heap> {
@@ -70,4 +76,30 @@ class Heap : public std::enable_shared_from_this<Heap> {
   std::map<uint64_t, uint64_t> used_;
 };
 
-}  // namespace trireme::comm::inline internal
+// The current value of memory that other ranks write. The compiler does not read it again after a
+// check.
+template <typename T>
+T read_once(const T& shared) {
+  static_assert(std::is_arithmetic_v<T>);
+  return static_cast<const volatile T&>(shared);
+}
+
+// The text up to the first zero byte or the end of `shared`, on one line. A '?' replaces each
+// control character.
+std::string text_of_peer(std::span<const char> shared);
+
+struct PeerBytes {
+  int peer;        // whose memory
+  uint64_t place;  // in the heap
+  size_t num_bytes;
+  size_t alignment = 1;
+};
+
+// The memory that a peer refers to. `operation` is the call that fails without it; null: the
+// current collective.
+// Throws: CommError naming the peer, after aborting the group, unless all of it lies in one rank's
+//         arena and the alignment divides its address
+std::span<std::byte> span_of_peer(Exchange& exchange, const Heap& heap, const PeerBytes& bytes,
+                                  const char* operation = nullptr);
+
+}  // namespace trireme::comm

@@ -14,9 +14,15 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/shared/peer_memory.h"
+#include "trireme/comm/shared/heap.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
+
+// All transfers of a rank are in one list, and whoever waits moves all of them. mutex_ guards the
+// list and this rank's ends of the rings; only the end of a loan works without it, on any thread.
+// Transfers are moved in the order of their calls, and one that precedes() another holds it back.
+// That keeps messages of one tag in order.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -490,4 +496,4 @@ void PointToPoint::fail_all(const std::exception_ptr& error) {
   asides_.clear();
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -1,6 +1,6 @@
 // Messages between two ranks that share memory, independent of the collectives. Each ordered pair
-// of ranks has a ring of eight envelopes (message_rings.h); each rank has a bell (bell.h). A sender
-// A fills a free envelope. The receiver B takes the oldest one that has the tag it wants.
+// of ranks has a ring of eight envelopes (message_rings.h); each rank has a bell (segment.h). A
+// sender A fills a free envelope. The receiver B takes the oldest one that has the tag it wants.
 //
 // An envelope's states:
 //
@@ -60,7 +60,7 @@
 // Order. Messages of a pair with one tag are received in the order of their sends. Sends to one
 // peer take envelopes in the order of their calls. Recvs that could take the same message take it
 // in the order of their calls. When a recv waits behind a full ring, the oldest message there that
-// nobody has taken moves aside (asides.h). While no recv waits, eight messages fill the ring and
+// nobody has taken moves aside (Asides). While no recv waits, eight messages fill the ring and
 // the ninth send waits.
 //
 // Threads of a rank. Each foreground call, and one background thread, moves all transfers of the
@@ -88,21 +88,13 @@
 #include <thread>
 #include <vector>
 
-#include "trireme/comm/communicator.h"
-#include "trireme/comm/pending_work.h"
-#include "trireme/comm/shared/asides.h"
+#include "trireme/comm/background_work.h"
+#include "trireme/comm/loan.h"
 #include "trireme/comm/shared/exchange.h"
 #include "trireme/comm/shared/heap.h"
 #include "trireme/comm/shared/message_rings.h"
 
-namespace trireme::comm::inline internal {
-
-// A recv that borrows has no tensor to fill: it makes `data`, over the sender's memory or its own.
-struct Borrowed {
-  std::vector<int64_t> sizes;
-  at::TensorOptions options;
-  at::Tensor data{};
-};
+namespace trireme::comm {
 
 struct Message {
   bool is_send = false;
@@ -181,4 +173,4 @@ class PointToPoint {
   std::thread thread_;
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -11,21 +12,31 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/descriptor.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
+
+// A file is complete before it has a name: it is made without one, reserved, locked, and then
+// linked. So nobody opens it half made, and no sweep takes it away. It loses the name as soon as
+// all have joined, so a crash leaves nothing behind. A rank is alive as long as the kernel has a
+// lock on its byte, however its process ends. The lock is on an open file of its own (LifeLine),
+// because forked children share the one that is mapped. Everybody may write to /dev/shm, so a file
+// is used only if this user alone can have written it.
+
 namespace {
 
 constexpr const char* kFolder = "/dev/shm";
+constexpr const char* kIsTooSmall = " is too small";
 constexpr const char* kPrefix = "trireme-";
 
 // The first page of a file in /dev/shm.
@@ -39,6 +50,7 @@ constexpr size_t kHeaderBytes = 4096;
 
 class ThreadSegment : public Segment {
  public:
+  // Not reserved: the most of a heap is never used.
   explicit ThreadSegment(SegmentSize size)
       : size_(size),
         data_(static_cast<std::byte*>(mmap(nullptr, size.total(), PROT_READ | PROT_WRITE,
@@ -100,7 +112,7 @@ void reserve(int fd, size_t offset, size_t num_bytes) {
   if (code == 0) return;
   struct statvfs status {};
   statvfs(kFolder, &status);
-  TRIREME_CHECK(code != ENOSPC && code != ENOMEM, kFolder, " is too small: this group needs ",
+  TRIREME_CHECK(code != ENOSPC && code != ENOMEM, kFolder, kIsTooSmall, ": this group needs ",
                 num_bytes, " bytes more and ", status.f_bavail * status.f_frsize, " of ",
                 status.f_blocks * status.f_frsize, " are free; mount -o remount,size=... ", kFolder,
                 ", or docker run --shm-size=...");
@@ -115,6 +127,7 @@ void reserve(int fd, size_t offset, size_t num_bytes) {
 class LifeLine {
  public:
   explicit LifeLine(const Descriptor& file) {
+    // A child that is forked between the opening and the registration would keep the lock.
     const std::lock_guard no_fork(of_process().mutex);
     const std::string self = concat("/proc/self/fd/", file.get());
     file_ = Descriptor(::open(self.c_str(), O_RDWR | O_CLOEXEC));
@@ -156,6 +169,7 @@ class ShmSegment : public Segment {
   // Takes over `file` and locks this rank's byte.
   ShmSegment(Descriptor file, std::string path, int rank, SegmentSize size)
       : file_(std::move(file)), life_(file_), path_(std::move(path)), size_(size) {
+    // A POSIX lock would go when any descriptor of the file is closed, and this process has two.
     struct flock lock = lock_of(F_WRLCK, rank, 1);
     const bool locked = fcntl(life_.get(), F_OFD_SETLK, &lock) == 0;
     void* base = locked ? mmap(nullptr, kHeaderBytes + size.total(), PROT_READ | PROT_WRITE,
@@ -182,6 +196,7 @@ class ShmSegment : public Segment {
   std::byte* data() const override { return base_ + kHeaderBytes; }
   bool is_alive(int rank) const override {
     struct flock lock = lock_of(F_WRLCK, rank, 1);
+    // In doubt it is alive, and the timeout ends the wait.
     return fcntl(life_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
   }
   void commit(size_t offset, size_t num_bytes) override {
@@ -193,6 +208,7 @@ class ShmSegment : public Segment {
   }
   // Gives the file its name. The destructor removes it unless it is sealed before.
   void publish() {
+    // Before the file has its name: whoever opens it reads this.
     *reinterpret_cast<FileHeader*>(base_) = {kMagic, size_.committed, size_.reserved};
     const std::string self = concat("/proc/self/fd/", file_.get());
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
@@ -256,6 +272,7 @@ class ShmSegments : public SegmentFactory {
     TRIREME_CHECK(file.is_open(), "cannot make shared memory in ", kFolder, ": ",
                   std::strerror(errno));
     reserve(file.get(), 0, kHeaderBytes + size.committed);
+    // The reserved part is only length; it takes no memory before commit().
     TRIREME_CHECK(ftruncate(file.get(), static_cast<off_t>(kHeaderBytes + size.total())) == 0,
                   "cannot make ", size.total(), " bytes of shared memory in ", kFolder, ": ",
                   std::strerror(errno));
@@ -303,6 +320,10 @@ size_t shared_memory_bytes() {
   return statvfs(kFolder, &status) == 0 ? status.f_blocks * status.f_frsize : 0;
 }
 
+bool is_shared_memory_full(std::string_view message) {
+  return message.find(concat(kFolder, kIsTooSmall)) != std::string_view::npos;
+}
+
 size_t reservable_bytes() {
   // A process with many groups reserves this much for each of them, out of 47 bits of addresses.
   rlim_t most = rlim_t{2} << 40;
@@ -330,4 +351,19 @@ int sweep_orphans() {
   return removed;
 }
 
-}  // namespace trireme::comm::inline internal
+void Bell::wake_all() {
+  // Before the wake-up: who is about to sleep then finds another number and does not.
+  rings.fetch_add(1);
+  // Not a private futex, as the sleepers are in other processes. All of them, as each waits for
+  // something else.
+  syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Bell::wait(uint32_t seen, std::chrono::nanoseconds slice) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(slice);
+  const timespec limit{seconds.count(), (slice - seconds).count()};
+  // A wake-up, a signal and the end of the slice are all the same: the caller looks again.
+  syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+}  // namespace trireme::comm

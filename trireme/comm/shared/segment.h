@@ -1,14 +1,17 @@
 // Memory that the ranks of one group share: ordinary memory of a process (ranks as threads) or a
 // file in /dev/shm that several processes map. Knows which ranks are alive, but not what the bytes
-// mean.
+// mean. A Bell in it wakes ranks that sleep.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 // The destructor unmaps it. Thread safe.
 class Segment {
@@ -58,6 +61,8 @@ std::shared_ptr<SegmentFactory> make_shm_segments();
 
 // The limit on the host's shared memory, used or not.
 size_t shared_memory_bytes();
+// Whether a ConfigError's message says that the host has too little.
+bool is_shared_memory_full(std::string_view message);
 // How much address space a group may reserve in each of its processes. The same on all of them if
 // their limits (ulimit -v, -f) are.
 size_t reservable_bytes();
@@ -66,4 +71,47 @@ size_t reservable_bytes();
 // removes other users' files. Returns how many it removed.
 int sweep_orphans();
 
-}  // namespace trireme::comm::inline internal
+// Pauses a rank between two polls of a word that another rank is about to change.
+inline void spin_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// A futex for processes that share memory. Sleepers wait for a condition on shared words; whoever
+// changes one of these rings the bell. With no sleepers, ringing costs one load. The initial state
+// is all zero.
+// No wake-up is lost: a sleeper counts itself before it checks the condition, and a ringer checks
+// the count after it has changed the condition. All four accesses are sequentially consistent.
+struct alignas(64) Bell {
+  std::atomic<uint32_t> rings;
+  std::atomic<uint32_t> sleepers;
+
+  // Wakes all sleepers. The caller must change the condition first, by a sequentially consistent
+  // store.
+  void ring() {
+    if (sleepers.load() != 0) wake_all();
+  }
+  // Sleeps until the bell rings, at most for `slice`. Returns at once when `done()` holds; its
+  // loads must be sequentially consistent. Returns the last result of done().
+  template <typename Done>
+  bool sleep(const Done& done, std::chrono::nanoseconds slice) {
+    sleepers.fetch_add(1);
+    const uint32_t seen = rings.load();
+    bool is_done = done();
+    if (!is_done) {
+      wait(seen, slice);
+      is_done = done();
+    }
+    sleepers.fetch_sub(1);
+    return is_done;
+  }
+
+ private:
+  void wake_all();
+  void wait(uint32_t seen, std::chrono::nanoseconds slice);
+};
+
+}  // namespace trireme::comm

@@ -3,26 +3,34 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <string_view>
 #include <thread>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/SmallVector.h>
-#include <c10/util/accumulate.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/cores.h"
-#include "trireme/base/round_up.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/numbers.h"
 #include "trireme/comm/loan.h"
-#include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/tensor_blocks.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
+
+// Ranks as threads and ranks as processes are one class: what differs, where the memory comes from
+// and how a death shows, is in Segment. A group has one segment, which rank 0 makes and the others
+// find by name. Its first meeting tells all of them whether each has a core of its own, which
+// decides how they wait, and is also the proof that everyone has come, so that rank 0 may take the
+// name away. The heap for symmetric tensors is the host's and not the group's: sub-groups share the
+// first group's, or a tensor could be read in place only by the group that it was made in. Messages
+// have their own room beside the exchange, because a pair of ranks must not wait for a collective
+// of the group.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Kind = Collective::Kind;
 
 ExchangeOptions exchange_options(const GroupOptions& options) {
   return {options.name, options.slot_bytes, options.timeout, options.world_ranks};
@@ -61,8 +69,12 @@ struct SharedCommunicator::Memory {
   static Memory of(int num_ranks, const GroupOptions& options, bool has_heap) {
     const SegmentSize messages = MessageRings::segment_size(num_ranks);
     Memory memory{};
+    // Committed are the parts that every group uses at once. Pieces and heap are only address space
+    // until somebody sends a message or allocates: a run has many groups, and /dev/shm is often
+    // small.
     memory.envelopes = Exchange::segment_bytes(num_ranks, exchange_options(options));
     memory.pieces = round_up(memory.envelopes + messages.committed, kPage);
+    // Aligned for the huge pages that Segment asks for.
     memory.heap = round_up(memory.pieces + messages.reserved, kHugePage);
     if (has_heap) memory.arena_bytes = round_up(heap_bytes(num_ranks, options), kHugePage);
     memory.size.committed = memory.pieces;
@@ -99,6 +111,7 @@ SharedCommunicator::SharedCommunicator(Host host, std::shared_ptr<Segment> segme
                       Memory::of(size, options, false).pieces, exchange_, *host_.heap,
                       options.zero_copy, abort_.abort),
       progress_(abort_.abort) {
+  // Their threads sleep on bells of their own, which the exchange does not ring.
   exchange_.on_abort([this] { point_to_point_.wake_all(); });
 }
 
@@ -136,6 +149,7 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::meet_first(
                              " never came within ",
                              static_cast<double>(options.timeout.count()) / 1000, " s"));
     }
+    // Rank 0 may be dead or the job cancelled, and there is no segment yet that would show it.
     std::string loss = reason_of(options.cancellation);
     if (loss.empty() && loss_of) loss = loss_of(0);
     if (!loss.empty()) throw CommError(concat("joining group ", options.name, ": ", loss));
@@ -150,179 +164,88 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::meet_first(
   std::optional<bool>& has_core_each = group->host_.has_core_each;
   if (!has_core_each) has_core_each = have_core_each(cores);
   group->exchange_.set_has_core_each(*has_core_each);
+  // Only now has everyone opened the file.
   if (rank == 0) segment->seal();
   return group;
 }
 
-template <typename Operation>
-WorkPtr SharedCommunicator::issue(const Call& call, const at::Tensor& tensor,
-                                  const Options& options, Operation operation) {
-  auto run = recorder_.issue(
-      call, tensor, options,
-      [this, call, timeout = options.timeout, operation = std::move(operation)] {
-        const c10::NoGradGuard no_grad;  // communication is never recorded by autograd
-        exchange_.begin(call, timeout);
-        operation();
-      });
-  if (options.background) return progress_.run_in_background(std::move(run));
-  return progress_.run(run);
+WorkPtr SharedCommunicator::start(Collective&& call, const Recorder::Entry& entry) {
+  if (call.is_message()) return start_message(call, entry);
+  return run_in_order(progress_, std::move(call), entry,
+                      [this](const Collective& call) { carry_out(call); });
 }
 
-WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
-  const Call call = reduce_call("all_reduce", data, data.numel(), options.operation);
-  return issue(call, data, options, [this, data, operation = options.operation] {
-    const FlatTensor destination(data);
-    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation});
-    destination.commit();
-  });
+void SharedCommunicator::carry_out(const Collective& call) {
+  exchange_.begin(call.compared, call.options.timeout);
+  // Lists are made where they are used: a small all_reduce has no time for them.
+  const FlatTensor data(call.data);
+  const int root = call.peer;
+  const collectives::Reduction reduction{static_cast<c10::ScalarType>(call.compared.dtype),
+                                         call.options.operation};
+  switch (call.kind) {
+    case Kind::kAllReduce: collectives::all_reduce(shared(), data.bytes(), reduction); break;
+    case Kind::kReduce: collectives::all_reduce(shared(), data.bytes(), reduction, root); break;
+    case Kind::kBroadcast: {
+      const bool is_root = rank() == root;
+      Few<collectives::Bytes> outputs(is_root ? 0 : size());
+      if (!is_root) outputs[root] = data.bytes();
+      collectives::share(shared(), outputs, is_root ? data.bytes() : collectives::ConstBytes());
+      break;
+    }
+    case Kind::kAllGather:
+    case Kind::kGather: {
+      const FlatTensors outputs(call.outputs);
+      collectives::share(shared(), outputs.bytes(), data.const_bytes(),
+                         /*confirm=*/call.kind == Kind::kGather);
+      outputs.commit();
+      break;
+    }
+    case Kind::kReduceScatter:
+      collectives::reduce_scatter(shared(), data.bytes(), FlatTensors(call.inputs).const_bytes(),
+                                  reduction);
+      break;
+    case Kind::kAllToAll: {
+      const FlatTensors outputs(call.outputs), inputs(call.inputs);
+      collectives::all_to_all(shared(), outputs.bytes(), inputs.const_bytes());
+      outputs.commit();
+      break;
+    }
+    // A scatter is an all_to_all in which only the root has something to give, and needs no code of
+    // its own below.
+    case Kind::kScatter: {
+      const FlatTensors inputs(call.inputs);
+      Few<collectives::Bytes> to(size());
+      to[root] = data.bytes();
+      Few<collectives::ConstBytes> from = inputs.const_bytes();
+      from.resize(size());
+      collectives::all_to_all(shared(), to, from);
+      break;
+    }
+    case Kind::kBarrier: exchange_.meet(); break;
+    case Kind::kSend:
+    case Kind::kRecv: break;  // start_message()
+  }
+  if (data.is_copy() && call.writes_data(rank())) data.commit();
 }
 
-WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
-  check_rank("reduce", *this, root);
-  const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
-  return issue(call, data, options, [this, data, root, operation = options.operation] {
-    const FlatTensor destination(data);
-    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation}, root);
-    if (rank() == root) destination.commit();
-  });
-}
-
-WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options) {
-  check_rank("broadcast", *this, root);
-  const Call call = call_of("broadcast", data, data.numel(), root);
-  return issue(call, data, options, [this, data, root] {
-    const FlatTensor destination(data);
-    const bool is_root = rank() == root;
-    Few<collectives::Bytes> outputs(is_root ? 0 : size());
-    if (!is_root) outputs[root] = destination.bytes();
-    collectives::share(shared(), outputs,
-                       is_root ? destination.bytes() : collectives::ConstBytes());
-    if (!is_root) destination.commit();
-  });
-}
-
-WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
-                                       Options options) {
-  check_one_a_rank("all_gather", *this, outputs);
-  check_own_block("all_gather", *this, outputs, input);
-  const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
-  return issue(call, input, options, [this, outputs = std::move(outputs), input] {
-    const FlatTensors destinations(outputs);
-    const FlatTensor source(input);
-    collectives::share(shared(), destinations.bytes(), source.const_bytes());
-    destinations.commit();
-  });
-}
-
-WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                                           Options options) {
-  check_one_a_rank("reduce_scatter", *this, inputs);
-  check_own_block("reduce_scatter", *this, inputs, output);
-  const Call call = in_blocks(
-      reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
-  return issue(call, output, options,
-               [this, output, inputs = std::move(inputs), operation = options.operation] {
-                 const FlatTensor destination(output);
-                 const FlatTensors sources(inputs);
-                 collectives::reduce_scatter(shared(), destination.bytes(), sources.const_bytes(),
-                                             {output.scalar_type(), operation});
-                 destination.commit();
-               });
-}
-
-WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
-                                       std::vector<at::Tensor> inputs, Options options) {
-  check_one_a_rank("all_to_all", *this, outputs);
-  check_one_a_rank("all_to_all", *this, inputs);
-  const at::Tensor first = inputs[0];
-  check_dtypes("all_to_all", outputs, first);
-  check_dtypes("all_to_all", inputs, first);
-  return issue(call_of("all_to_all", first), first, options,
-               [this, outputs = std::move(outputs), inputs = std::move(inputs)] {
-                 const FlatTensors destinations(outputs);
-                 const FlatTensors sources(inputs);
-                 collectives::all_to_all(shared(), destinations.bytes(), sources.const_bytes());
-                 destinations.commit();
-               });
-}
-
-WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
-                                   Options options) {
-  check_rank("gather", *this, root);
-  if (rank() == root) check_one_a_rank("gather", *this, outputs);
-  if (rank() != root) outputs.clear();
-  check_dtypes("gather", outputs, input);
-  return issue(call_of("gather", input, -1, root), input, options,
-               [this, outputs = std::move(outputs), input] {
-                 const FlatTensors destinations(outputs);
-                 const FlatTensor source(input);
-                 collectives::share(shared(), destinations.bytes(), source.const_bytes(),
-                                    /*confirm=*/true);
-                 destinations.commit();
-               });
-}
-
-WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
-                                    Options options) {
-  check_rank("scatter", *this, root);
-  if (rank() == root) check_one_a_rank("scatter", *this, inputs);
-  if (rank() != root) inputs.clear();
-  check_dtypes("scatter", inputs, output);
-  return issue(call_of("scatter", output, -1, root), output, options,
-               [this, output, inputs = std::move(inputs), root] {
-                 const FlatTensor destination(output);
-                 const FlatTensors sources(inputs);
-                 Few<collectives::Bytes> to(size());
-                 to[root] = destination.bytes();
-                 Few<collectives::ConstBytes> from = sources.const_bytes();
-                 from.resize(size());
-                 collectives::all_to_all(shared(), to, from);
-                 destination.commit();
-               });
-}
-
-WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_peer("send", *this, peer);
-  return transfer("send", data, peer, options);
-}
-
-WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
-  check_source("recv", *this, peer);
-  return transfer("recv", data, peer, options);
-}
-
-LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
-                                   Options options) {
-  check_source("borrow", *this, peer);
-  TRIREME_CHECK(dtype.device().is_cpu(), "borrow: the device is ", dtype.device(),
-                "; expected the CPU");
-  const auto borrowed = std::make_shared<Borrowed>(Borrowed{sizes.vec(), dtype});
-  const int64_t elements = c10::multiply_integers(sizes);
-  const int type = static_cast<int>(c10::typeMetaToScalarType(dtype.dtype()));
-  // In the records it is a recv.
-  const auto entry =
-      recorder_.issue_message({"recv", type, -1, -1, elements}, peer, sizes, options);
-  const size_t num_bytes = static_cast<size_t>(elements) * dtype.dtype().itemsize();
-  Message message{.data = {static_cast<std::byte*>(nullptr), num_bytes},
-                  .peer = peer,
-                  .dtype = type,
-                  .on_end = [entry](bool succeeded) { entry.finish(succeeded); },
-                  .borrowed = borrowed};
-  WorkPtr work = start(std::move(message), options);
-  return std::make_shared<ReceivedLoan>(
-      std::move(work), std::shared_ptr<const at::Tensor>(borrowed, &borrowed->data));
-}
-
-WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& data, int peer,
-                                     const Options& options) {
-  const Call call = call_of(operation, data, data.numel());
-  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
+WorkPtr SharedCommunicator::start_message(const Collective& call, const Recorder::Entry& entry) {
+  const Options& options = call.options;
+  Message message{.is_send = call.kind == Kind::kSend,
+                  .data = {},
+                  .peer = call.peer,
+                  .tag = options.tag,
+                  .dtype = call.compared.dtype,
+                  .timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout,
+                  .borrowed = call.borrowed};
+  if (call.borrowed) {
+    message.data = {static_cast<std::byte*>(nullptr),
+                    static_cast<size_t>(call.borrowed->num_bytes())};
+    message.on_end = [entry](bool succeeded) { entry.finish(succeeded); };
+    return point_to_point_.start(std::move(message), options.background);
+  }
   const c10::NoGradGuard no_grad;
-  const FlatTensor tensor(data.detach());
-  Message message{.is_send = std::string_view(operation) == "send",
-                  .data = tensor.bytes(),
-                  .peer = peer,
-                  .dtype = call.dtype};
+  const FlatTensor tensor(call.data.detach());
+  message.data = tensor.bytes();
   if (message.is_send) message.memory = tensor.contiguous();
   // Keeps the tensor until the message ends. A recv's data is then copied back to it.
   message.on_end = [tensor, is_send = message.is_send, entry](bool succeeded) {
@@ -331,17 +254,7 @@ WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& da
       if (!is_send) tensor.commit();
     });
   };
-  return start(std::move(message), options);
-}
-
-WorkPtr SharedCommunicator::start(Message message, const Options& options) {
-  message.tag = options.tag;
-  message.timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
   return point_to_point_.start(std::move(message), options.background);
-}
-
-WorkPtr SharedCommunicator::barrier(Options options) {
-  return issue({"barrier"}, {}, options, [this] { exchange_.meet(); });
 }
 
 at::Tensor SharedCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -352,6 +265,8 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
                                                         const std::string& name) {
   const std::vector<int> members = members_of_split(*this, color, key);
   const std::string uid =
+      // The nonce tells groups of one name apart, and the counter the splits of one group: an old
+      // segment is never joined by mistake.
       concat(host_.job, ".", std::hex, exchange_.nonce(), ".", num_splits_++, ".", color);
   if (color < 0) return nullptr;
   const auto self = std::ranges::find(members, rank());
@@ -370,9 +285,10 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
                 static_cast<int>(members.size()), options,
                 [&](int member) { return exchange_.loss_of(members[member]); });
   } catch (const Error& error) {
+    // The members that did join would otherwise wait for this rank until their timeout.
     exchange_.abort(concat("splitting ", name, " off group ", options_.name, ": ", error.what()));
     throw;
   }
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/background_work.h"
 #include "trireme/comm/cancellation.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/group_options.h"
-#include "trireme/comm/pending_work.h"
-#include "trireme/comm/progress.h"
 #include "trireme/comm/recorder/group_recorder.h"
 #include "trireme/comm/shared/collectives.h"
 #include "trireme/comm/shared/exchange.h"
@@ -21,7 +20,7 @@
 #include "trireme/comm/shared/point_to_point.h"
 #include "trireme/comm/shared/segment.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 // Shared by all groups of a host.
 struct Host {
@@ -49,23 +48,6 @@ class SharedCommunicator : public RecordedCommunicator {
   const std::string& name() const override { return options_.name; }
   bool reduces_in_rank_order() const override { return true; }
 
-  WorkPtr all_reduce(at::Tensor data, Options options) override;
-  WorkPtr reduce(at::Tensor data, int root, Options options) override;
-  WorkPtr broadcast(at::Tensor data, int root, Options options) override;
-  WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input, Options options) override;
-  WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
-                         Options options) override;
-  WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
-                     Options options) override;
-  WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
-                 Options options) override;
-  WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
-                  Options options) override;
-  WorkPtr send(at::Tensor data, int peer, Options options) override;
-  WorkPtr recv(at::Tensor data, int peer, Options options) override;
-  LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
-                 Options options) override;
-  WorkPtr barrier(Options options) override;
   void abort(const std::string& reason) override { exchange_.abort(reason); }
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
@@ -80,14 +62,10 @@ class SharedCommunicator : public RecordedCommunicator {
   static std::unique_ptr<SharedCommunicator> meet_first(Host host, const std::string& uid, int rank,
                                                         int size, const GroupOptions& options,
                                                         const Exchange::LossOf& loss_of);
-  // Records `call` on `tensor`, announces it to the exchange and runs `operation`, here or in the
-  // background.
-  template <typename Operation>
-  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
-                Operation operation);
-  WorkPtr transfer(const char* operation, const at::Tensor& data, int peer, const Options& options);
-  // Completes `message` from `options`, and starts it.
-  WorkPtr start(Message message, const Options& options);
+  WorkPtr start(Collective&& call, const Recorder::Entry& entry) override;
+  bool lends() const override { return true; }
+  void carry_out(const Collective& call);
+  WorkPtr start_message(const Collective& call, const Recorder::Entry& entry);
   collectives::Shared shared() { return {exchange_, *host_.heap, options_.zero_copy}; }
 
   Host host_;
@@ -101,4 +79,4 @@ class SharedCommunicator : public RecordedCommunicator {
   Cancellation::Watch watch_;  // last: aborts all of the above
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

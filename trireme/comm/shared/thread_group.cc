@@ -3,6 +3,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "trireme/base/error.h"
@@ -20,16 +21,24 @@ std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
   std::vector<std::thread> threads;
   // Joining waits for all ranks, so each joins on its own thread.
   for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
+    const auto join = [&, rank] {
       try {
         ranks[rank] = SharedCommunicator::join(host, host.job, rank, size, options, [&](int peer) {
           return failed[peer].load() ? concat("rank ", peer, " could not join") : "";
         });
       } catch (...) {
         errors[rank] = std::current_exception();
+        // A thread has no lock that shows its end, so the others are told.
         failed[rank].store(true);
       }
-    });
+    };
+    try {
+      threads.emplace_back(join);
+    } catch (const std::system_error&) {  // the system has no more threads
+      for (int other = rank; other < size; ++other) failed[other].store(true);
+      errors[rank] = std::current_exception();
+      break;
+    }
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors) {
@@ -50,7 +59,7 @@ void run_thread_group(int size, const std::function<void(Communicator&)>& functi
   };
   std::vector<std::thread> threads;
   for (auto& group : groups) {
-    threads.emplace_back([&] {
+    const auto run = [&] {
       try {
         function(*group);
         return;
@@ -60,9 +69,17 @@ void run_thread_group(int size, const std::function<void(Communicator&)>& functi
         keep_first(cause);
       }
       group.reset();  // the peers learn that this rank has left
-    });
+    };
+    try {
+      threads.emplace_back(run);
+    } catch (const std::system_error&) {  // no more threads: this rank and those after it leave
+      keep_first(cause);
+      for (auto* left = &group; left != groups.data() + groups.size(); ++left) left->reset();
+      break;
+    }
   }
   for (std::thread& thread : threads) thread.join();
+  // A peer's CommError tells only that somebody failed; the cause is the other exception.
   if (cause) std::rethrow_exception(cause);
   if (consequence) std::rethrow_exception(consequence);
 }

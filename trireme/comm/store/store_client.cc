@@ -5,14 +5,24 @@
 #include <limits>
 #include <thread>
 
+#include <sys/socket.h>
+
 #include <c10/util/Exception.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/random/entropy.h"
-#include "trireme/base/seconds.h"
+#include "trireme/base/random/random.h"
 #include "trireme/comm/store/store_server.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
+
+// A request has a connection to itself while it runs, so a wait for a key holds up no other call,
+// and a reply needs no number to find its request. The server has the keys in its memory: when it
+// is lost they are, and whoever serves its address later is another job's. So the first loss is
+// final (is_lost_), and nothing is tried again. Only the first connection is patient, because rank
+// 0 may start much later than the others. Both sides prove that they know the token before any key
+// is sent, or a stranger at the address would get the job's keys.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -42,6 +52,7 @@ const std::array<char, 32>& process_name() {
 FrameWriter writer_of(Request request) { return FrameWriter(static_cast<uint8_t>(request)); }
 
 std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
+  // An endless wait has a deadline too, so that one code path adds to the clock without overflow.
   constexpr std::chrono::hours kYear(24 * 365);
   return timeout.count() <= 0 || timeout > kYear ? kYear : timeout;
 }
@@ -125,7 +136,11 @@ Descriptor StoreClient::join(std::chrono::milliseconds timeout) const {
         options_.cancellation ? std::min(deadline, Clock::now() + kCancellablePatience) : deadline;
     Descriptor socket = connect_to(endpoints_, end, problem);
     if (socket.is_open()) {
+      const auto watch =
+          comm::watch(options_.cancellation,
+                      [fd = socket.get()](const std::string&) { ::shutdown(fd, SHUT_RDWR); });
       if (introduce(socket.get(), options_, where, end)) return socket;
+      // EAGAIN: the deadline has passed.
       problem = errno == EAGAIN ? "it says nothing" : "it closed the connection";
     }
     std::this_thread::sleep_for(kRetryDelay);
@@ -165,7 +180,9 @@ Descriptor StoreClient::take_connection() {
 Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience) {
   const Bytes& frame = request.finish();
   Descriptor socket = take_connection();
-  const Clock::time_point deadline = Clock::now() + patience + options_.answer_patience;
+  // A rank that serves the store itself cannot lose it, however busy its host is.
+  const auto answer_patience = server_ != nullptr ? patience_of({}) : options_.answer_patience;
+  const Clock::time_point deadline = Clock::now() + patience + answer_patience;
   uint32_t length = 0;
   Bytes message;
   bool arrives = send_all(socket.get(), frame.data(), frame.size(), deadline) &&
@@ -175,6 +192,7 @@ Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience)
   arrives = arrives && recv_all(socket.get(), message.data(), length, deadline);
   if (!arrives) fail_lost(errno == EAGAIN ? " does not answer" : " is gone");
   {
+    // Only a connection whose reply was read to its end is used again.
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(socket));
   }
@@ -200,6 +218,7 @@ Bytes StoreClient::ask_for(Request request, const std::vector<std::string>& keys
 }
 
 c10::intrusive_ptr<c10d::Store> StoreClient::clone() {
+  // The same one, which any thread may use.
   return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);
 }
 
@@ -270,4 +289,4 @@ void StoreClient::multiSet(const std::vector<std::string>& keys, const std::vect
   ask(writer, {});
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

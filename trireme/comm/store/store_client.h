@@ -12,10 +12,10 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trireme/comm/cancellation.h"
-#include "trireme/comm/store/store_wire.h"
-#include "trireme/comm/store/tcp_socket.h"
+#include "trireme/comm/net/store_wire.h"
+#include "trireme/comm/net/tcp_socket.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 class StoreServer;
 
@@ -27,7 +27,8 @@ struct StoreClientOptions {
   int size = 1;  // 0: a member without a rank
   // How long to wait for the server, and by default for keys.
   std::chrono::milliseconds timeout{300'000};
-  // Time for the server to answer a request that need not wait. A later answer is none.
+  // Time for the server to answer a request that need not wait. A later answer is none. Does not
+  // hold for a server in this process, which is late only when the process was paused.
   std::chrono::milliseconds answer_patience{30'000};
   // Ends the attempts to reach the server; null: nothing does.
   std::shared_ptr<Cancellation> cancellation = nullptr;
@@ -86,4 +87,4 @@ class StoreClient : public c10d::Store {
   std::vector<Descriptor> idle_;
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

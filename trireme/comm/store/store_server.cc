@@ -15,17 +15,26 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/random/entropy.h"
-#include "trireme/comm/store/refusals.h"
+#include "trireme/base/random/random.h"
+#include "trireme/comm/net/store_wire.h"
+#include "trireme/comm/net/tcp_socket.h"
 #include "trireme/comm/store/store_table.h"
-#include "trireme/comm/store/store_wire.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
+
+// One thread serves all connections, so nothing but the count of refusals has a lock. A connection
+// begins as a stranger: it may send one hello, has little time for it, and is the first to go when
+// there are too many. After its proof it may send requests, one at a time, so its memory is bounded
+// by one frame. A request that waits for keys is kept and tried again after each change, as the
+// thread must never block. Connections have ids that are never used again. A descriptor would be:
+// the one of a closed connection may already be another's while an event for it is in the batch.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using wire::Bytes;
 
+// So late a deadline may be noticed; a thread that wakes this often disturbs no rank.
 constexpr std::chrono::milliseconds kTick{20};
 
 template <typename T>
@@ -64,6 +73,7 @@ class StoreServer::Loop {
   ~Loop() {
     is_ending_ = true;
     const uint64_t one = 1;
+    // If it is full, it wakes the thread as well.
     static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
     thread_.join();
   }
@@ -104,6 +114,7 @@ class StoreServer::Loop {
     std::array<epoll_event, 64> events;
     Clock::time_point last_tick = Clock::now();
     while (!is_ending_) {
+      // Without deadlines it sleeps until something comes.
       const bool has_deadlines = !strangers_.empty() || !waiting_.empty();
       const int count = epoll_wait(epoll_.get(), events.data(), events.size(),
                                    has_deadlines ? static_cast<int>(kTick.count()) : -1);
@@ -120,6 +131,7 @@ class StoreServer::Loop {
       last_tick = Clock::now();
       answer_waiting(last_tick);
       while (!strangers_.empty()) {
+        // Ids grow with time.
         const uint64_t oldest = *strangers_.begin();
         if (last_tick < connections_.at(oldest).opened + options_.patience) break;
         refuse(oldest, "did not say in time who it is");
@@ -187,6 +199,7 @@ class StoreServer::Loop {
   // False when the peer is gone or sent too much.
   bool receive(uint64_t id, Connection& connection) {
     std::array<uint8_t, 65536> buffer;
+    // No more than a peer may send in its state, so that it cannot fill the memory.
     const size_t most = connection.is_rank ? 4 + wire::kMaxFrameBytes : sizeof(wire::Hello);
     const size_t room = std::min(buffer.size(), most - std::min(most, connection.in.size()));
     const ssize_t count = recv(connection.socket.get(), buffer.data(), room, 0);
@@ -203,18 +216,23 @@ class StoreServer::Loop {
   wire::Verdict judge(const wire::Hello& hello, const Connection& connection) const {
     using wire::Verdict;
     const Digest expected = wire::client_proof(options_.token, connection.greeting, hello);
+    // The token first: without it nothing is said about the job.
     if (!is_same_digest(hello.proof, expected)) return Verdict::kWrongToken;
     if (!is_same_digest(hello.job, job_)) return Verdict::kOtherJob;
     const auto size = static_cast<uint32_t>(options_.size);
     if (hello.size != size || hello.rank >= std::max(1u, size)) return Verdict::kOtherSize;
     if (size == 0) return Verdict::kWelcome;
+    // Two processes with one rank number are two jobs on one port, or a rank that was started
+    // twice. Either would mix its keys with the other's.
     const auto claim = claims_.find(hello.rank);
+    // A process may have several connections.
     const bool is_free = claim == claims_.end() || claim->second.num_connections == 0;
     return is_free || claim->second.process == hello.process ? Verdict::kWelcome
                                                              : Verdict::kRankTaken;
   }
 
   bool take_hello(uint64_t id, Connection& connection) {
+    // What is no hello is refused by its first wrong byte.
     const size_t known = std::min(connection.in.size(), wire::kMagic.size());
     if (!std::equal(connection.in.begin(), connection.in.begin() + known, wire::kMagic.begin())) {
       refuse(id, "is not a Trireme rank");
@@ -260,6 +278,7 @@ class StoreServer::Loop {
       refuse(id, "sent what no rank sends");
       return false;
     }
+    // Gives the memory back, too.
     connection.in = {};
     if (outcome.waiting) {
       connection.waiting = std::move(outcome.waiting);
@@ -273,6 +292,7 @@ class StoreServer::Loop {
 
   void answer_waiting(Clock::time_point now) {
     has_changed_ = false;
+    // A copy, because flush() may drop a connection.
     const std::vector<uint64_t> ids(waiting_.begin(), waiting_.end());
     for (const uint64_t id : ids) {
       Connection& connection = connections_.at(id);
@@ -300,6 +320,7 @@ class StoreServer::Loop {
     if (is_sent) connection.sent = 0;
     // Ignore further input from a connection that is ending.
     const uint32_t reads = connection.is_ending ? 0u : EPOLLIN;
+    // Writable is asked for only while something waits, or epoll would report it all the time.
     watch(connection.socket.get(), id, is_sent ? reads : reads | EPOLLOUT, EPOLL_CTL_MOD);
   }
 
@@ -328,4 +349,4 @@ StoreServer::~StoreServer() = default;
 
 std::string StoreServer::refusals() const { return loop_->refusals(); }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/store/tcp_socket.h"
+#include "trireme/comm/net/tcp_socket.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 struct StoreServerOptions {
   std::string token = {};  // empty: every process that reaches the listeners passes
@@ -43,4 +43,4 @@ class StoreServer {
   std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

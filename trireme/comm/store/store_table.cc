@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 namespace {
 
 using wire::Bytes;
@@ -31,6 +31,7 @@ std::vector<std::string> read_keys(FrameReader& reader) {
 Bytes copy_of(std::span<const uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
 
 // Bytes counted for a key besides its letters.
+// A peer could otherwise fill the memory with keys that have neither letters nor values.
 constexpr size_t kKeyOverhead = 64;
 
 }  // namespace
@@ -57,6 +58,7 @@ std::string StoreTable::store(const std::string& key, Bytes value) {
 Bytes StoreTable::set(FrameReader& reader) {
   std::vector<std::pair<std::string, Bytes>> pairs;
   while (reader.ok() && !reader.at_end()) {
+    // In two statements: arguments are evaluated in no fixed order.
     std::string key = reader.text();
     pairs.emplace_back(std::move(key), copy_of(reader.bytes()));
   }
@@ -171,6 +173,7 @@ std::optional<Bytes> StoreTable::retry(Waiting& waiting, Clock::time_point now) 
   if (now < waiting.deadline) return std::nullopt;
   std::string missing;
   for (const std::string& key : keys) {
+    // Cut, as it is for people and peers choose the keys.
     if (missing.size() < 200 && !values_.contains(key)) missing.append(" ").append(key, 0, 200);
   }
   return reply_of(Reply::kLate).text(missing).finish();
@@ -188,4 +191,4 @@ Bytes StoreTable::values_of(const Waiting& waiting) const {
   return reply.finish();
 }
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trireme/comm/store/store_wire.h"
+#include "trireme/comm/net/store_wire.h"
 
-namespace trireme::comm::inline internal {
+namespace trireme::comm {
 
 class StoreTable {
  public:
@@ -52,4 +52,4 @@ class StoreTable {
   size_t num_bytes_ = 0;  // of keys and values
 };
 
-}  // namespace trireme::comm::inline internal
+}  // namespace trireme::comm

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "trireme/base/utf8.h"
+#include "trireme/base/locale/text.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 namespace {
 
 unsigned char first_byte(const AddedToken& token) {
@@ -42,7 +42,7 @@ const AddedToken* AddedTokens::longest_at(std::string_view text) const {
   auto end = tokens_.begin() + static_cast<std::ptrdiff_t>(first_of_byte_[byte + 1]);
   const AddedToken* longest = nullptr;
   for (size_t length = 1; begin != end; ++length) {
-    // Of those with the same beginning, the one that is no longer comes first.
+    // Among tokens with this prefix, the one equal to the prefix comes first.
     if (begin->content.size() == length) longest = &*begin++;
     if (length == text.size()) break;
     const auto next = [length](const AddedToken& token) {
@@ -102,4 +102,4 @@ void AddedTokens::split(std::string_view text, MatchMemory& memory,
   if (done < text.size()) on_text(text.substr(done));
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

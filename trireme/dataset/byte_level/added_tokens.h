@@ -10,7 +10,7 @@
 
 #include "trireme/dataset/byte_level/regex.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // As in tokenizer.json. A special token differs from others only in the defaults of its file.
 struct AddedToken {
@@ -45,4 +45,4 @@ class AddedTokens {
   Regex space_;
 };
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -1,7 +1,7 @@
 // Byte-pair encoding over bytes, as Hugging Face's package `tokenizers` does it for tokenizer.json:
 // added tokens are found, text is normalised, cut by regular expressions, and each part is merged.
-// The tokens are the same, with two exceptions. The text of the end-of-document token is text, and
-// bytes that are not UTF-8, which `tokenizers` does not take, are one token each.
+// The tokens are the same, with two exceptions. The text of a token that only ends documents is
+// text, and bytes that are not UTF-8, which `tokenizers` does not take, are one token each.
 // Thread safe once constructed.
 #pragma once
 
@@ -20,21 +20,24 @@
 #include "trireme/dataset/byte_level/regex.h"
 #include "trireme/dataset/byte_level/tokenizer_file.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 class ByteLevelBpe {
  public:
-  // `end_of_document` is one of the file's added tokens. `source` begins every message.
-  // Throws: ConfigError when text can encode to the end of a document, or a pattern is refused
+  // `end_of_document` is one of the file's added tokens. Texts have none of a usual one
+  // (is_usual_end_of_document()); another one has a meaning of its own in them and is found there.
+  // `source` begins every message.
+  // Throws: ConfigError when text can be merged to the end of a document, or a pattern is refused
   ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const std::string& source);
   ~ByteLevelBpe();
 
   int64_t vocab_size() const { return std::ssize(tokens_); }
   int32_t end_of_document() const { return end_of_document_; }
 
-  // Throws: ConfigError for 2 GiB or more of text, or when a pattern takes too many steps
+  // Throws: ConfigError for 2 GiB or more of text, or when a pattern takes too many steps or
+  //         too long
   std::vector<int32_t> encode(std::string_view text) const;
-  // The end of a document decodes to nothing, an added token to its content.
+  // A usual end of a document decodes to nothing, an added token to its content.
   // Throws: ConfigError for a token outside the vocabulary
   std::string decode(std::span<const int32_t> tokens) const;
 
@@ -57,6 +60,7 @@ class ByteLevelBpe {
   MergeTable merges_;
   bool composes_;
   int32_t end_of_document_;
+  int32_t hidden_;                // that no text has: end_of_document_, or -1 for none
   AddedTokens added_;             // looked for in the text as it is
   AddedTokens added_normalised_;  // looked for in normalised text
   std::vector<Step> steps_;
@@ -67,4 +71,11 @@ class ByteLevelBpe {
   mutable std::vector<std::unique_ptr<Memory>> idle_;  // guarded by mutex_
 };
 
-}  // namespace trireme::dataset::inline internal
+// Unicode's composed normal form (NFC).
+
+// The normal form of `text`, which must be well-formed UTF-8. Returns `text` itself when it has no
+// character that could change it, otherwise a view of `memory`. Takes O(n log n) time.
+// Source: Unicode Standard Annex 15
+std::string_view composed(std::string_view text, std::string& memory);
+
+}  // namespace trireme::dataset

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 namespace {
 
 uint64_t key_of(int32_t left, int32_t right) {
@@ -74,4 +74,4 @@ void MergeTable::apply(std::vector<int32_t>& tokens, MergeMemory& memory) const 
   for (int32_t i = count > 0 ? 0 : -1; i >= 0; i = at(i).next) tokens.push_back(at(i).token);
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

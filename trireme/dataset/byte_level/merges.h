@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // Two tokens that become one.
 struct Merge {
@@ -15,7 +15,7 @@ struct Merge {
   int32_t result = 0;
 };
 
-// What merging needs besides the table. One thread uses it at a time.
+// Working memory of merging. One thread uses it at a time.
 struct MergeMemory {
   struct Symbol {
     int32_t token;  // -1: has become a part of another
@@ -51,4 +51,4 @@ class MergeTable {
   std::unordered_map<uint64_t, Rule> rules_;
 };
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -1,6 +1,7 @@
 #include "trireme/dataset/byte_level/tokenizer_file.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <unordered_map>
@@ -10,13 +11,21 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/dataset/byte_level/byte_alphabet.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
+
+// The reader takes what this program's encoder does in the same way as the package `tokenizers`,
+// and refuses all else by its name: other tokens would train a model without anybody noticing. Each
+// number is taken once (taken_), so the numbers have no gaps. An added token either repeats one of
+// the vocabulary or lies behind it; its text is taken as it is, while the vocabulary's spell bytes.
+// Each of the 256 bytes must have a token, so that any text has tokens. The file is not trusted:
+// its sizes are bounded.
+
 namespace {
 
 constexpr JsonLimits kLimits{.max_bytes = size_t{256} << 20, .max_values = size_t{8} << 20};
 constexpr size_t kMaxSplitSteps = 64;
+constexpr size_t kMaxAddedTokenBytes = 1024;
 constexpr size_t kShownBytes = 60;
 constexpr std::string_view kInstead =
     " (a SentencePiece tokenizer is read from its tokenizer.model with --tokenizer bpe)";
@@ -181,6 +190,9 @@ class Reader {
     const JsonView content = view.at("content");
     const JsonView id = view.at("id");
     if (content.text().empty()) content.fail("a text");
+    // Each byte of a text may be compared with each of a token's.
+    if (content.text().size() > kMaxAddedTokenBytes)
+      content.fail(concat("a text of at most ", kMaxAddedTokenBytes, " bytes"));
     const auto number = static_cast<int32_t>(id.integer(0, std::ssize(taken_) - 1));
     if (!added_.insert(content.text()).second) content.fail("a text that no other added token has");
     std::string& token = file_.tokens[static_cast<size_t>(number)];
@@ -248,6 +260,16 @@ TokenizerFile read_tokenizer_file(std::string_view text, const std::string& sour
   return Reader(JsonView(value, source)).run();
 }
 
+namespace {
+constexpr std::string_view kUsualEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+}
+
+bool is_usual_end_of_document(const TokenizerFile& file, int32_t id) {
+  const auto found = std::ranges::find(file.added, id, &AddedToken::id);
+  return found != file.added.end() &&
+         std::ranges::find(kUsualEnds, found->content) != std::end(kUsualEnds);
+}
+
 int32_t find_end_of_document(const TokenizerFile& file, std::string_view name,
                              const std::string& source) {
   const auto find = [&](std::string_view content) {
@@ -260,7 +282,7 @@ int32_t find_end_of_document(const TokenizerFile& file, std::string_view name,
                   file.added.size(), " added tokens with --end-of-document");
     return found->id;
   }
-  for (const auto usual : {"<|endoftext|>", "<|end_of_text|>", "</s>"}) {
+  for (const std::string_view usual : kUsualEnds) {
     if (const auto found = find(usual); found != file.added.end()) return found->id;
   }
   throw ConfigError(concat(source, ": none of its ", file.added.size(),
@@ -268,4 +290,54 @@ int32_t find_end_of_document(const TokenizerFile& file, std::string_view name,
                            "one that ends a document with --end-of-document"));
 }
 
-}  // namespace trireme::dataset::inline internal
+namespace {
+
+constexpr unsigned kFirstOther = 0x100;
+constexpr unsigned kNumOthers = 68;
+
+constexpr bool spells_itself(unsigned byte) {
+  return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+// The code point of each byte.
+constexpr std::array<unsigned, 256> kCharacters = [] {
+  std::array<unsigned, 256> characters{};
+  unsigned other = kFirstOther;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    characters[byte] = spells_itself(byte) ? byte : other++;
+  }
+  return characters;
+}();
+
+// The byte of each code point below 0x144; -1 for those that spell none.
+constexpr std::array<int, kFirstOther + kNumOthers> kBytes = [] {
+  std::array<int, kFirstOther + kNumOthers> bytes{};
+  bytes.fill(-1);
+  for (unsigned byte = 0; byte < 256; ++byte) bytes[kCharacters[byte]] = static_cast<int>(byte);
+  return bytes;
+}();
+
+}  // namespace
+
+std::string spelled_byte(uint8_t byte) {
+  const unsigned character = kCharacters[byte];
+  if (character < 0x80) return std::string(1, static_cast<char>(character));
+  return {static_cast<char>(0xC0 | (character >> 6)), static_cast<char>(0x80 | (character & 0x3F))};
+}
+
+std::optional<std::string> spelled_bytes(std::string_view text) {
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned character = static_cast<unsigned char>(text[i]);
+    if (character >= 0x80) {
+      // All the alphabet's other characters have two bytes in UTF-8.
+      if ((character & 0xE0) != 0xC0 || ++i == text.size()) return std::nullopt;
+      character = ((character & 0x1F) << 6) | (static_cast<unsigned char>(text[i]) & 0x3F);
+    }
+    if (character >= kBytes.size() || kBytes[character] < 0) return std::nullopt;
+    bytes.push_back(static_cast<char>(kBytes[character]));
+  }
+  return bytes;
+}
+
+}  // namespace trireme::dataset

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +12,7 @@
 #include "trireme/dataset/byte_level/added_tokens.h"
 #include "trireme/dataset/byte_level/merges.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // One step of splitting: puts a space before a text that has none, then cuts at the matches.
 struct SplitStep {
@@ -35,10 +36,23 @@ struct TokenizerFile {
 // Throws: ConfigError when the file is damaged, or describes another kind of tokenizer
 TokenizerFile read_tokenizer_file(std::string_view text, const std::string& source);
 
+// Whether it is <|endoftext|>, <|end_of_text|> or </s>, which have no other purpose.
+bool is_usual_end_of_document(const TokenizerFile& file, int32_t id);
+
 // The added token that ends a document: the one of content `name`. Without a name, the first that
 // there is of <|endoftext|>, <|end_of_text|> and </s>.
 // Throws: ConfigError when there is none
 int32_t find_end_of_document(const TokenizerFile& file, std::string_view name,
                              const std::string& source);
 
-}  // namespace trireme::dataset::inline internal
+// The alphabet in which byte-level tokenizers spell bytes. A printable Latin-1 character stands for
+// itself; the other 68 bytes are U+0100 to U+0143 in the order of their values: a space is U+0120.
+// Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2
+
+// The character of a byte, in UTF-8.
+std::string spelled_byte(uint8_t byte);
+
+// The bytes that a text of this alphabet stands for; none when it has another character.
+std::optional<std::string> spelled_bytes(std::string_view text);
+
+}  // namespace trireme::dataset

@@ -3,9 +3,10 @@
 #include <system_error>
 
 #include "trireme/base/error.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/dataset/file/as_config_error.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 namespace {
 
 // Renaming would put the file into the place of a device, or fail when all is written.
@@ -23,8 +24,7 @@ void check_target(const std::filesystem::path& path) {
 
 AtomicFile open_for_writing(const std::filesystem::path& path) {
   check_target(path);
-  std::error_code ignored;  // opening the file says more
-  std::filesystem::create_directories(path.parent_path(), ignored);
+  if (path.has_parent_path()) make_folders(path.parent_path());
   return AtomicFile(path);
 }
 
@@ -33,4 +33,4 @@ AtomicFile open_for_writing(const std::filesystem::path& path) {
 NewFile::NewFile(const std::filesystem::path& path)
     : file_(as_config_error([&] { return open_for_writing(path); }, "; choose another --output")) {}
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -6,7 +6,7 @@
 
 #include "trireme/base/file/atomic_file.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // Not thread safe. Without commit() the destructor removes what was written.
 class NewFile {
@@ -24,4 +24,4 @@ class NewFile {
   AtomicFile file_;
 };
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -1,17 +1,49 @@
-// The lines of a text file, read in pieces. Keeps one line at a time.
+// The lines of a text file, read in pieces. Keeps one line at a time. The user's file may be
+// compressed with gzip, whose text comes in pieces too.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "trireme/base/file/file.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
-// Who wrote a file. The user's may be compressed by mistake. Ours may begin with the same bytes,
+// Whether this build reads files that gzip has compressed: it needs zlib.
+bool reads_gzip();
+
+// Their text, in pieces.
+class GzipText {
+ public:
+  // Fills what it is given with the file's next bytes; returns how many there were, 0 at the end.
+  using Source = std::function<size_t(std::span<std::byte>)>;
+
+  // path: for messages
+  GzipText(std::string path, Source source);
+  ~GzipText();
+  GzipText(const GzipText&) = delete;
+  GzipText& operator=(const GzipText&) = delete;
+
+  // The next bytes of the text, fewer than `out` has room for only at its end. A file may have
+  // several parts, as `cat a.gz b.gz` makes them.
+  // Throws: ConfigError when the file is damaged or cut short
+  size_t read(std::span<char> out);
+
+ private:
+  struct Stream;
+  std::string path_;
+  Source source_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// Who wrote a file. The user's may be compressed. Ours may begin with the same bytes,
 // such as a dictionary whose first category is "BZhang". In front of the user's text a byte order
 // mark of UTF-8, as of spreadsheets, is skipped.
 enum class TextOrigin { kUser, kOwn };
@@ -19,25 +51,33 @@ enum class TextOrigin { kUser, kOwn };
 class TextLines {
  public:
   // Throws: ConfigError with the path when there is no such file, it is empty, or the user's is
-  //         compressed
+  //         compressed otherwise, or with gzip in a build without zlib
   explicit TextLines(const std::filesystem::path& path, TextOrigin origin = TextOrigin::kUser);
+
+  TextLines(const TextLines&) = delete;
+  TextLines& operator=(const TextLines&) = delete;
 
   // The next line without its end, "\n" or "\r\n". False after the last. The view is valid until
   // the next call.
-  // Throws: ConfigError with where() for a line of more than a megabyte
+  // Throws: ConfigError with where() for a line of more than a megabyte, with the path for damage
   bool next(std::string_view& line);
 
   int64_t number() const { return number_; }  // of the line, from 1
+  // Size of the file as stored.
   int64_t num_bytes() const { return static_cast<int64_t>(file_.num_bytes()); }
-  int64_t num_read() const { return static_cast<int64_t>(read_ - (text_.size() - at_)); }
+  int64_t num_read() const {
+    return static_cast<int64_t>(gzip_ ? read_ : read_ - (text_.size() - at_));
+  }
   // "day_0.tsv:12"
   std::string where() const;
 
  private:
   bool fill();
+  size_t read_stored(std::span<std::byte> out);
 
   InputFile file_;
-  std::string text_{};  // read, of which the lines begin at at_
+  std::unique_ptr<GzipText> gzip_{};
+  std::string text_{};  // text read; unread lines begin at at_
   size_t at_ = 0;
   uint64_t read_ = 0;  // bytes of the file
   int64_t number_ = 0;
@@ -46,4 +86,19 @@ class TextLines {
 // Cuts at every separator; an empty text has one empty field.
 void split_fields(std::string_view text, char separator, std::vector<std::string_view>& fields);
 
-}  // namespace trireme::dataset::inline internal
+// Detects the format of a file given as text: compressed, a table, JSON lines. Uses its first bytes
+// and its name.
+
+// So many bytes of a file are enough; fewer only when it has no more.
+inline constexpr size_t kFormatHeadBytes = size_t{64} << 10;
+
+// "gzip", "zstd", "xz", "lz4" or "bzip2"; "" for anything else.
+std::string_view compression_of(std::string_view head);
+
+// Explains how to use a file that is not plain text: "is compressed with gzip: unpack it". It
+// follows the file's name in a message. "" for text. JSON lines: objects, one in each of the first
+// lines. A single object is text, as source code has it, unless the name ends in .jsonl or .ndjson.
+// A table: .csv or .tsv, or 8 lines with the same number of separators, at least 2.
+std::string not_text(std::string_view name, std::string_view head);
+
+}  // namespace trireme::dataset

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
 #ifdef TRIREME_HAVE_IMAGES
 #include <csetjmp>
@@ -17,7 +17,14 @@
 #include <png.h>
 #endif
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
+
+// libpng's simplified interface catches its own errors. libjpeg calls a function that must not
+// return, and an exception must not pass through C, so it jumps back to guarded(); no frame in
+// between may own anything. Warnings that concern pixels count as errors, because the file is
+// damaged then. A hostile file costs little: its size is checked before memory is taken, and its
+// scans are counted, each of which is a pass over the whole image. Only the box is decoded; what
+// lies behind it is searched for the file's end.
 
 void require_images() {
   TRIREME_CHECK(images_available(),
@@ -289,4 +296,4 @@ DecodedBox decode_image(std::span<const std::byte> bytes, const std::string& nam
 
 #endif
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -8,7 +8,7 @@
 
 #include "trireme/dataset/image/pixels.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // Whether this build has the libraries. Without them every other function here throws ConfigError.
 bool images_available();
@@ -34,4 +34,4 @@ struct DecodedBox {
 DecodedBox decode_image(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                         const ImageSize& enough);
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

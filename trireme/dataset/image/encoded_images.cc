@@ -8,12 +8,11 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/dataset/image/decode.h"
-#include "trireme/dataset/image/image_draws.h"
-#include "trireme/dataset/image/resize.h"
+#include "trireme/dataset/image/pixels.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 ImageMaker::ImageMaker(const ImageOptions& options, std::span<const std::byte> first,
                        const std::string& name)
@@ -121,4 +120,4 @@ bool is_image_name(std::string_view name) {
   return lower.ends_with(".png") || lower.ends_with(".jpg") || lower.ends_with(".jpeg");
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -12,11 +12,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/dataset/image/image_options.h"
 #include "trireme/dataset/image/image_source.h"
 #include "trireme/dataset/image/pixels.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // An encoded file is refused above this many bytes.
 inline constexpr uint64_t kMostEncodedBytes = uint64_t{1} << 28;
@@ -57,7 +56,7 @@ std::vector<std::string> agreed_classes(const std::vector<std::string>& found,
                                         const std::string& where, const ImageSource* like);
 void check_shape_like(const ImageShape& shape, const std::string& where, const ImageSource* like);
 
-// All that is in a folder, by the bytes of the names.
+// The items of a folder, sorted by the bytes of their names.
 // Throws: ConfigError when it cannot be read
 std::vector<std::filesystem::directory_entry> items_of(const std::filesystem::path& folder);
 // Throws: ConfigError when `name`, which is in the folder, would command a terminal
@@ -66,4 +65,4 @@ void require_printable(const std::filesystem::path& folder, const std::string& n
 // Whether a file name ends in .png, .jpg or .jpeg, in any case of letters.
 bool is_image_name(std::string_view name);
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

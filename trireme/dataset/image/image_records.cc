@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/dataset/file/as_config_error.h"
 #include "trireme/dataset/image/encoded_images.h"
 #include "trireme/dataset/image/pixels.h"
 

@@ -31,8 +31,8 @@ enum class Cifar {
 };
 
 // CIFAR's binary files, one after the other.
-// Throws: ConfigError with the path when its length is no whole number of records; get() also for a
-//         label beyond the classes, with the file and the record
+// Throws: ConfigError with the path when its length is not a whole number of records; get() also
+//         for a label beyond the classes, with the file and the record
 // Source: cs.toronto.edu/~kriz/cifar.html
 std::unique_ptr<ImageSource> open_cifar(const std::vector<std::filesystem::path>& paths,
                                         Cifar kind);

@@ -17,18 +17,29 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/base/words.h"
+#include "trireme/dataset/file/as_config_error.h"
 #include "trireme/dataset/image/decode.h"
 #include "trireme/dataset/image/encoded_images.h"
 #include "trireme/dataset/image/tar_entries.h"
 
 namespace trireme::dataset {
+
+// Opening reads the headers of all shards, several at a time because each waits for its disk, and
+// keeps the place of every image, so that any sample can be read by itself. A sample ends where the
+// next one begins; its files must be neighbours. Shards are opened when they are needed and a few
+// stay open, as there may be more than a process may have files. The classes are numbers in the
+// files, so one wrong number must not make a million of them (check_numbering()). The first image
+// is read at once, for the shape of all.
+
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostTarClasses = 1 << 20;
+// Part of a data set may lack many of its classes.
+constexpr int64_t kFreeTarClasses = 1 << 10;
+constexpr int64_t kMostNumbersPerClass = 16;
 
 // Where an image lies in its shard.
 struct Place {
@@ -227,6 +238,7 @@ class TarImages final : public ImageSource {
     if (like != nullptr) {
       classes_ = like->classes();
     } else {
+      check_numbering(largest);
       for (int32_t i = 0; i <= largest; ++i) classes_.push_back(std::to_string(i));
     }
     const std::string first = read(0, places_.front());
@@ -250,6 +262,17 @@ class TarImages final : public ImageSource {
   }
 
  private:
+  // One wrong number must not become a million classes of the model.
+  void check_numbering(int32_t largest) const {
+    std::vector<bool> occurs(static_cast<size_t>(largest) + 1);
+    for (const Place& place : places_) occurs[static_cast<size_t>(place.label)] = true;
+    const int64_t num_found = std::ranges::count(occurs, true);
+    TRIREME_CHECK(largest < kFreeTarClasses || largest < kMostNumbersPerClass * num_found,
+                  shards_.path(0).parent_path().string(), " has ", num_found,
+                  " classes, with numbers up to ", largest,
+                  "; expected numbers from 0 up, without large gaps: renumber them");
+  }
+
   std::string name_of(size_t shard, const Place& place) const {
     return concat(shards_.path(shard).string(), " at byte ", place.offset);
   }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "trireme/dataset/image/image_options.h"
 #include "trireme/dataset/image/image_source.h"
 
 namespace trireme::dataset {
@@ -18,7 +17,8 @@ namespace trireme::dataset {
 // like: takes the classes of another source, such as the training data's, and refuses other ones
 // Throws: ConfigError with the shard and the byte: what read_tar() refuses, a sample without image
 //         or class, with two of them, or whose name occurs twice in a shard, a class that is no
-//         number; get() as open_image_folder()
+//         number, numbers from 1024 on of which only one in 16 or fewer occurs; get() as
+//         open_image_folder()
 // Source: github.com/webdataset/webdataset
 std::unique_ptr<ImageSource> open_image_tar(const std::vector<std::filesystem::path>& paths,
                                             const ImageOptions& options = {},

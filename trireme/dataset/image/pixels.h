@@ -1,14 +1,21 @@
-// Pixels in memory, and rectangles of them.
+// Pixels in memory, rectangles of them, and what changes them. Resizing brings a region of an image
+// to another size, with an antialiased bilinear filter: a triangle that is as wide as two pixels of
+// the smaller of the two images. The result is within one grey level of Pillow's `resize(size,
+// BILINEAR)` of the cropped image. Sums are of integers, so every machine gives the same bits. Uses
+// only the calling thread. The random draws of augmentation have a stream for each kind, so turning
+// one on or off changes no other.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "trireme/base/bounds.h"
+#include "trireme/base/random/random.h"
+#include "trireme/dataset/image/image_source.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
-// Of anything that may come from a file. An image of these limits takes 200 MB.
+// Limits on images from files. An image of this size takes 200 MB.
 inline constexpr int64_t kMostSide = kMaxImageSize;
 inline constexpr int64_t kMostPixels = 1 << 26;
 
@@ -46,4 +53,36 @@ inline Region as_region(const Box& box) {
           static_cast<double>(box.height), static_cast<double>(box.width)};
 }
 
-}  // namespace trireme::dataset::inline internal
+// Values side by side: [height, width, channels].
+struct ImageView {
+  const uint8_t* values = nullptr;
+  ImageSize size;
+  int64_t channels = 0;  // 1 or 3
+};
+
+// Pixels outside of the region do not count, but those that it cuts do.
+// region: lies in `from`
+// flip: left and right are exchanged
+// Shapes:  -> [C, H, W] of `shape`
+void resize(const ImageView& from, const Region& region, const ImageShape& shape, bool flip,
+            uint8_t* out);
+
+// Throws: ConfigError
+void check_augmentation(const AugmentOptions& options);
+
+Box draw_resized_crop(RandomKey key, const ImageSize& size, const AugmentOptions& options);
+bool draw_flip(RandomKey key);
+
+struct Shift {
+  int64_t down = 0;
+  int64_t right = 0;
+};
+// Each of -most to most, both included.
+Shift draw_shift(RandomKey key, int64_t most);
+
+// Moves the values of an image; `padding` fills what comes into view.
+// Shapes:  [C, H, W] -> [C, H, W]
+void shift_image(const uint8_t* from, const ImageShape& shape, const Shift& shift, Padding padding,
+                 uint8_t* to);
+
+}  // namespace trireme::dataset

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/base/words.h"
+#include "trireme/dataset/file/as_config_error.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 namespace {
 
 constexpr uint64_t kBlock = 512;
@@ -187,4 +187,4 @@ void read_tar(const InputFile& file, const std::function<void(const TarEntry&)>&
   while (const std::optional<TarEntry> entry = reader.next()) visit(*entry);
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -8,7 +8,7 @@
 
 #include "trireme/base/file/file.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 struct TarEntry {
   std::string name;
@@ -24,4 +24,4 @@ struct TarEntry {
 // Source: POSIX.1-2017, pax, "ustar Interchange Format"
 void read_tar(const InputFile& file, const std::function<void(const TarEntry&)>& visit);
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/dataset/file/text_lines.h"
 #include "trireme/dataset/recommend/record_file.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 namespace {
 
 constexpr size_t kNumColumns = 1 + kCriteoDense + kCriteoTables;
@@ -158,4 +158,4 @@ std::unique_ptr<RawData> open_criteo_binary(const std::vector<std::string>& path
   return std::make_unique<CriteoBinary>(paths);
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

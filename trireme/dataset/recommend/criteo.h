@@ -9,7 +9,7 @@
 
 #include "trireme/dataset/recommend/raw_data.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 inline constexpr int kCriteoDense = 13;
 inline constexpr int kCriteoTables = 26;
@@ -33,4 +33,4 @@ std::unique_ptr<RawData> open_criteo_text(const std::vector<std::string>& paths)
 // hexadecimal digits.
 std::unique_ptr<RawData> open_criteo_binary(const std::vector<std::string>& paths);
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -9,12 +9,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/stored_zip.h"
-#include "trireme/base/shown.h"
-#include "trireme/dataset/as_config_error.h"
-#include "trireme/dataset/file/npy_array.h"
+#include "trireme/base/words.h"
+#include "trireme/dataset/file/as_config_error.h"
+#include "trireme/dataset/file/npy.h"
 #include "trireme/dataset/recommend/criteo.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 namespace {
 
 namespace fs = std::filesystem;
@@ -59,8 +59,9 @@ Day open_day(const std::string& name, Form form) {
   check_day_name(name);
   for (const char* part :
        {kDenseArray, kLabelArray, form == Form::kMultiHot ? kMultiHotArchive : kCategoryArray}) {
-    TRIREME_CHECK(is_file(name + part), name, part, " is no file; a day has three: ", kDenseArray,
-                  ", ", kLabelArray, " and ", kCategoryArray, " or ", kMultiHotArchive);
+    TRIREME_CHECK(is_file(name + part), name, part,
+                  " is not a file; a day has three: ", kDenseArray, ", ", kLabelArray, " and ",
+                  kCategoryArray, " or ", kMultiHotArchive);
   }
   Day day{.dense = {name + kDenseArray, form_of({NpyType::kFloat32}, kCriteoDense)},
           .labels = {name + kLabelArray, form_of({NpyType::kInt32}, 1)}};
@@ -212,4 +213,4 @@ std::unique_ptr<RawData> open_criteo_multi_hot(const std::vector<std::string>& d
   return std::make_unique<CriteoArrays>(days, Form::kMultiHot);
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

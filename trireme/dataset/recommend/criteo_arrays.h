@@ -16,7 +16,7 @@
 
 #include "trireme/dataset/recommend/raw_data.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 inline constexpr const char* kDenseArray = "_dense.npy";
 inline constexpr const char* kLabelArray = "_labels.npy";
@@ -37,4 +37,4 @@ std::unique_ptr<RawData> open_criteo_arrays(const std::vector<std::string>& days
 // Throws: as open_criteo_arrays(); also when days have different numbers of columns
 std::unique_ptr<RawData> open_criteo_multi_hot(const std::vector<std::string>& days);
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -11,13 +11,21 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/random/random.h"
 #include "trireme/dataset/file/new_file.h"
-#include "trireme/dataset/file/npy_writer.h"
+#include "trireme/dataset/file/npy.h"
 #include "trireme/dataset/recommend/criteo.h"
 #include "trireme/dataset/recommend/criteo_arrays.h"
 
 namespace trireme::dataset {
+
+// Labels are drawn from a known model, so that the best area under the curve that any model can
+// have is known too. Probabilities lie on a grid of 2^20 levels: the counts of samples on each
+// level then give the area exactly, in 16 MiB and without sorting. Pairs of samples are counted in
+// 128 bits, as they are the square of the samples' number. Each column draws by the sample's number
+// from keys of its own, so a sample is the same in both forms and needs no other one.
+
 namespace {
 
 constexpr double kMissing = 0.04;         // share of missing values in every column
@@ -127,7 +135,7 @@ class Levels {
       wins += plus * (below + minus / 2);
       below += minus;
       expected_positives += plus;
-      own_pairs += plus * (1 - probability);  // a sample is no pair with itself
+      own_pairs += plus * (1 - probability);  // a sample does not pair with itself
       loss -= static_cast<double>(p) * std::log(probability) +
               static_cast<double>(n) * std::log1p(-probability);
     }
@@ -209,11 +217,12 @@ class TextFile : public SampleFile {
   int64_t written_ = 0;
 };
 
-// What `data prepare` makes of the text is what it makes of these arrays, bit for bit.
+// `data prepare` turns the text and these arrays into the same bits.
 class ArrayFiles : public SampleFile {
  public:
   ArrayFiles(const std::string& day, int64_t num_samples)
-      : dense_(day + kDenseArray, NpyType::kFloat32, num_samples, kCriteoDense),
+      : lock_(day),
+        dense_(day + kDenseArray, NpyType::kFloat32, num_samples, kCriteoDense),
         labels_(day + kLabelArray, NpyType::kInt32, num_samples, 1),
         categories_(day + kCategoryArray, NpyType::kInt32, num_samples, kCriteoTables) {}
 
@@ -234,6 +243,7 @@ class ArrayFiles : public SampleFile {
   void finish() override { num_bytes_ = dense_.finish() + labels_.finish() + categories_.finish(); }
 
  private:
+  WorkFolder lock_;  // no reader finds arrays of two generators together
   NpyWriter dense_, labels_, categories_;
   int64_t num_bytes_ = 0;
 };

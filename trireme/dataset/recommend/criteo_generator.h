@@ -12,7 +12,7 @@
 
 namespace trireme::dataset {
 
-// Of C1 to C26 in the data of Kaggle's Display Advertising Challenge.
+// Numbers of categories of C1 to C26 in the data of Kaggle's Display Advertising Challenge.
 // Source: Naumov et al. 2019, arXiv:1906.00091, and its code, facebookresearch/dlrm
 inline constexpr std::array<int64_t, 26> kCriteoKaggleRows = {
     1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,

@@ -9,10 +9,16 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/dataset/file/text_lines.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
+
+// All packages are read before the first is visited: a package is paired with what it depends on,
+// whose section and words may stand later in the files. Only the fields that are used are kept. A
+// name that packages merely provide stands for itself, without section and words. Words, tags and
+// dependencies are bounded for each package, because the schema promises a largest number of them.
+
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 30;
@@ -182,7 +188,7 @@ class DebianDepends : public DebianData {
   }
 
  private:
-  // Of a name that packages provide, such as "mail-transport-agent", only the name is known.
+  // A name that packages provide, such as "mail-transport-agent", has no section and no words.
   Categories item_of(const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) return {{name}, {""}, {}};
@@ -268,4 +274,4 @@ std::unique_ptr<RawData> open_debian_sections(const std::vector<std::string>& pa
   return std::make_unique<DebianSections>(paths);
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

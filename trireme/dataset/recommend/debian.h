@@ -9,7 +9,7 @@
 
 #include "trireme/dataset/recommend/raw_data.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 struct DebianPackage {
   std::string name{};
@@ -38,4 +38,4 @@ std::unique_ptr<RawData> open_debian_depends(const std::vector<std::string>& pat
 // installed size. Leaves out packages without a section.
 std::unique_ptr<RawData> open_debian_sections(const std::vector<std::string>& paths);
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace trireme::dataset::inline internal {
+#include "trireme/dataset/recommend/feature_schema.h"
+
+namespace trireme::dataset {
 
 // The id of a category without a dictionary: XXH3's 64 bits of its bytes.
 int64_t hash_of(std::string_view category);
@@ -64,4 +67,18 @@ class Dictionary {
   std::vector<uint32_t> kept_;   // by row - 1: numbers
 };
 
-}  // namespace trireme::dataset::inline internal
+// The texts of categories and items in a prepared folder (docs/design/feature-files.md).
+
+// dictionary.txt: for each table in turn a line for each row from 1 on.
+// Throws: ConfigError for a category that ends in a carriage return
+void write_dictionaries(const std::filesystem::path& path,
+                        const std::vector<Dictionary>& dictionaries);
+// Throws: ConfigError with the path when there are more or fewer lines than rows, or one twice
+std::vector<Dictionary> read_dictionaries(const std::filesystem::path& path,
+                                          const FeatureSchema& schema);
+
+// items.txt: line i + 1 is the name of item i. Throws as above.
+void write_item_names(const std::filesystem::path& path, const TextNumbers& names);
+TextNumbers read_item_names(const std::filesystem::path& path, int64_t num_items);
+
+}  // namespace trireme::dataset

@@ -8,8 +8,8 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/utf8.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/dataset/file/as_config_error.h"
 
 namespace trireme::dataset {
 namespace {

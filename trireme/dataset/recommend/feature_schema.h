@@ -1,5 +1,5 @@
-// What the samples of a recommendation data set consist of: numbers, ids of categories, a label.
-// Describes a prepared folder (docs/recommend-data.md), whose features.json it is. Holds no sample.
+// The schema of a recommendation data set's samples: numbers, ids of categories, a label. Describes
+// a prepared folder (docs/guide/recommend-data.md), whose features.json it is. Holds no sample.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/dataset/recommend/record_file.h"
-#include "trireme/dataset/recommend/record_layout.h"
 
 namespace trireme::dataset {
 namespace {

@@ -1,5 +1,5 @@
 // The samples of a prepared recommendation data set, and its catalogue of items
-// (docs/recommend-data.md). Reads a record from the file when it is asked for; keeps none.
+// (docs/design/feature-files.md). Reads a record from the file when it is asked for; keeps none.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ class FeatureSource : public Source {
   std::unique_ptr<const File> file_;
 };
 
-// What a prepared folder holds.
+// The contents of a prepared folder.
 struct FeatureData {
   FeatureSchema schema{};
   std::shared_ptr<const ItemCatalogue> items{};  // null without items

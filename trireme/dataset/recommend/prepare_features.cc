@@ -9,15 +9,13 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/new_folder.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/dataset/recommend/criteo.h"
 #include "trireme/dataset/recommend/criteo_arrays.h"
 #include "trireme/dataset/recommend/debian.h"
-#include "trireme/dataset/recommend/dictionary_files.h"
-#include "trireme/dataset/recommend/pairs.h"
+#include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/raw_data.h"
-#include "trireme/dataset/recommend/record_layout.h"
-#include "trireme/dataset/recommend/record_writer.h"
+#include "trireme/dataset/recommend/record_file.h"
 #include "trireme/dataset/recommend/vocabulary.h"
 
 namespace trireme::dataset {

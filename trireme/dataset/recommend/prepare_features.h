@@ -1,4 +1,4 @@
-// Turns raw data into a folder of records (docs/recommend-data.md), for `trireme data prepare
+// Turns raw data into a folder of records (docs/design/feature-files.md), for `trireme data prepare
 // --format`. Reads the input twice: the first pass counts categories, the second writes records.
 #pragma once
 
@@ -31,7 +31,7 @@ inline constexpr Choice<RawFormat> kRawFormats[] = {
     {"debian-section", RawFormat::kDebianSection},
 };
 
-// What the categories of samples become.
+// The form of category ids in prepared samples.
 enum class CategoryIds {
   kRows,  // numbers of rows, by a dictionary
   kHash,  // 64-bit hashes, for tables with open vocabularies

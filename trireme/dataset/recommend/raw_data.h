@@ -1,5 +1,6 @@
 // Data of recommendation before it is prepared: samples with the texts of their categories, read
-// from the beginning once per pass.
+// from the beginning once per pass. One kind is pairs of a query and an item that belong together,
+// such as a user and what the user bought.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 #include "trireme/dataset/recommend/feature_schema.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // The categories of a sample or an item, for each table of its side in turn.
 using Categories = std::vector<std::vector<std::string_view>>;
@@ -42,10 +43,17 @@ class RawData {
   // Names, sides, numbers of ids, kind of label. rows, classes and counts are not known yet;
   // max_ids is 1 where a sample has exactly one, otherwise how many are taken at most.
   virtual const FeatureSchema& schema() const = 0;
-  // Of the input, for progress.
+  // Size of the input, for progress.
   virtual int64_t num_bytes() const = 0;
   // Throws: ConfigError with the file, the line and the column that are wrong
   virtual void read(RawVisitor& visitor) const = 0;
 };
 
-}  // namespace trireme::dataset::inline internal
+// Lines of columns separated by tabs. The first line names them: `query` and `item`, with features
+// besides such as `query.country` and `item.tags*`. A column whose name ends in * has any number of
+// values, up to 64, separated by |; the name's * is dropped. The first column of items says which
+// item it is; its other features are taken from the first line that has it. Several files have the
+// same first line.
+std::unique_ptr<RawData> open_pairs(const std::vector<std::string>& paths);
+
+}  // namespace trireme::dataset

@@ -1,10 +1,25 @@
 #include "trireme/dataset/recommend/record_file.h"
 
+#include <bit>
+
 #include "trireme/base/error.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/dataset/file/as_config_error.h"
 #include "trireme/dataset/recommend/feature_schema.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
+namespace {
+
+constexpr size_t kRecordsAtOnce = size_t{1} << 20;
+
+static_assert(std::endian::native == std::endian::little, "records are little-endian");
+
+constexpr size_t kIdBytes = 4;
+constexpr size_t kHashBytes = 8;
+constexpr size_t kLengthBytes = 2;
+
+size_t bytes_of_id(const FeatureTable& table) { return table.is_hashed ? kHashBytes : kIdBytes; }
+
+}  // namespace
 
 RecordFile::RecordFile(const std::filesystem::path& path, size_t record_bytes)
     : file_(as_config_error([&] { return InputFile(path); })),
@@ -26,4 +41,102 @@ void RecordFile::read(int64_t index, std::span<std::byte> record) const {
                   "; the data must stay as it is during a run");
 }
 
-}  // namespace trireme::dataset::inline internal
+RecordWriter::RecordWriter(const std::filesystem::path& path, size_t record_bytes)
+    : file_(path), record_bytes_(record_bytes) {}
+
+std::span<std::byte> RecordWriter::next() {
+  if (records_.size() >= kRecordsAtOnce) flush();
+  records_.resize(records_.size() + record_bytes_);
+  ++num_records_;
+  return std::span(records_).last(record_bytes_);
+}
+
+void RecordWriter::flush() {
+  file_.write(records_.data(), records_.size());
+  records_.clear();
+}
+
+int64_t RecordWriter::finish() {
+  flush();
+  file_.sync();
+  file_.close();
+  return num_records_;
+}
+
+size_t IdLayout::Table::place_of(size_t i) const { return ids_at + bytes_of_id(table) * i; }
+
+IdLayout::IdLayout(const FeatureSchema& schema, TableSide side, size_t begin) : end_(begin) {
+  for (const FeatureTable& table : schema.tables) {
+    if (table.side != side) continue;
+    tables_.push_back({.table = table, .ids_at = end_});
+    num_ids_ += table.max_ids;
+    end_ += bytes_of_id(table) * static_cast<size_t>(table.max_ids);
+  }
+  for (Table& table : tables_) {
+    if (table.table.min_ids == table.table.max_ids) continue;
+    table.length_at = end_;
+    end_ += kLengthBytes;
+  }
+  end_ = (end_ + kIdBytes - 1) / kIdBytes * kIdBytes;
+}
+
+int64_t IdLayout::unpack(std::span<const std::byte> record, std::span<int64_t> ids,
+                         std::span<int64_t> lengths,
+                         const std::function<std::string()>& where) const {
+  size_t count = 0;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const FeatureTable& table = tables_[t].table;
+    const size_t length_at = tables_[t].length_at;
+    const int64_t length =
+        length_at == 0 ? table.max_ids : load_number<uint16_t>(record, length_at);
+    TRIREME_CHECK(length >= table.min_ids && length <= table.max_ids, where(), ": ",
+                  shown(table.name), " has ", length, " ids; expected ", table.min_ids, " to ",
+                  table.max_ids);
+    lengths[t] = length;
+    for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
+      if (table.is_hashed) {
+        ids[count++] = load_number<int64_t>(record, tables_[t].place_of(i));
+        continue;
+      }
+      const int64_t id = load_number<uint32_t>(record, tables_[t].place_of(i));
+      TRIREME_CHECK(id < table.rows, where(), ": ", shown(table.name), " has the id ", id,
+                    "; expected 0 to ", table.rows - 1, ", the rows of its table");
+      ids[count++] = id;
+    }
+  }
+  return static_cast<int64_t>(count);
+}
+
+void IdLayout::pack(std::span<const std::vector<int64_t>> ids, std::span<std::byte> record) const {
+  TRIREME_ASSERT(ids.size() == tables_.size(), ids.size(), " lists for ", tables_.size(),
+                 " tables");
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const FeatureTable& table = tables_[t].table;
+    const size_t length_at = tables_[t].length_at;
+    const int64_t length = std::ssize(ids[t]);
+    TRIREME_ASSERT(length >= table.min_ids && length <= table.max_ids, length, " ids of ",
+                   table.name);
+    if (length_at != 0) store_number(record, length_at, static_cast<uint16_t>(length));
+    for (size_t i = 0; i < ids[t].size(); ++i) {
+      if (table.is_hashed) {
+        store_number(record, tables_[t].place_of(i), ids[t][i]);
+        continue;
+      }
+      TRIREME_ASSERT(ids[t][i] >= 0 && ids[t][i] < table.rows, "id ", ids[t][i], " of ",
+                     table.name);
+      store_number(record, tables_[t].place_of(i), static_cast<uint32_t>(ids[t][i]));
+    }
+  }
+}
+
+SampleLayout::SampleLayout(const FeatureSchema& schema)
+    : label_at(schema.label == LabelKind::kNone ? kNone : 0),
+      dense_at(label_at == kNone ? 0 : sizeof(int32_t)),
+      item_at(schema.num_items == 0 ? kNone : dense_at + schema.dense.size() * sizeof(float)),
+      ids(schema, TableSide::kQuery,
+          dense_at + schema.dense.size() * sizeof(float) +
+              (item_at == kNone ? 0 : sizeof(uint32_t))) {}
+
+IdLayout item_layout(const FeatureSchema& schema) { return {schema, TableSide::kItem, 0}; }
+
+}  // namespace trireme::dataset

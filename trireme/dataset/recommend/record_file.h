@@ -1,17 +1,22 @@
-// A file of records of one size (docs/recommend-data.md). Does not know what is in them.
+// Files of records of one size: reading and writing them, and where the values of a record lie in
+// train.bin, validation.bin and items.bin (docs/design/feature-files.md). All numbers are
+// little-endian.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/base/file/file.h"
+#include "trireme/dataset/recommend/feature_schema.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
 // Thread safe.
 class RecordFile {
@@ -47,4 +52,85 @@ class RecordBytes {
   std::vector<std::byte> large_;
 };
 
-}  // namespace trireme::dataset::inline internal
+// Writes a file of records.
+class RecordWriter {
+ public:
+  // Throws: Error when the file cannot be created
+  RecordWriter(const std::filesystem::path& path, size_t record_bytes);
+
+  // The next record, of zeros. The span is valid until the next call.
+  // Throws: Error when the disk is full
+  std::span<std::byte> next();
+
+  // Brings everything to the disk. Returns how many records there are.
+  int64_t finish();
+
+ private:
+  void flush();
+
+  OutputFile file_;
+  size_t record_bytes_;
+  std::vector<std::byte> records_;  // not written yet
+  int64_t num_records_ = 0;
+};
+
+// A number at a byte of a record.
+template <typename Number>
+Number load_number(std::span<const std::byte> record, size_t at) {
+  Number value;
+  std::memcpy(&value, record.data() + at, sizeof(value));
+  return value;
+}
+template <typename Number>
+void store_number(std::span<std::byte> record, size_t at, Number value) {
+  std::memcpy(record.data() + at, &value, sizeof(value));
+}
+
+// The ids of some tables, and how many there are of each.
+class IdLayout {
+ public:
+  // begin: the byte in the record where they begin
+  IdLayout(const FeatureSchema& schema, TableSide side, size_t begin);
+
+  size_t end() const { return end_; }
+  int64_t num_tables() const { return std::ssize(tables_); }
+  int64_t num_ids() const { return num_ids_; }
+
+  // Copies the ids to the front of `ids`, table after table without gaps, and returns how many
+  // there are. lengths[t] becomes the number of ids of table t.
+  // where: the file and the record, for messages
+  // Throws: ConfigError with where(), the column and the value for a length or an id out of range
+  int64_t unpack(std::span<const std::byte> record, std::span<int64_t> ids,
+                 std::span<int64_t> lengths, const std::function<std::string()>& where) const;
+  // The reverse, into zeros. ids[t] are those of table t.
+  // Throws: InternalError when they are out of range
+  void pack(std::span<const std::vector<int64_t>> ids, std::span<std::byte> record) const;
+
+ private:
+  struct Table {
+    FeatureTable table;
+    size_t ids_at = 0;
+    size_t length_at = 0;  // 0: the length is fixed
+
+    size_t place_of(size_t i) const;  // of an id
+  };
+  std::vector<Table> tables_;
+  int64_t num_ids_ = 0;
+  size_t end_ = 0;
+};
+
+// label, dense features, item, ids.
+struct SampleLayout {
+  explicit SampleLayout(const FeatureSchema& schema);
+
+  static constexpr size_t kNone = ~size_t{0};
+  size_t label_at = kNone;
+  size_t dense_at = 0;
+  size_t item_at = kNone;
+  IdLayout ids;
+  size_t num_bytes() const { return ids.end(); }
+};
+
+IdLayout item_layout(const FeatureSchema& schema);
+
+}  // namespace trireme::dataset

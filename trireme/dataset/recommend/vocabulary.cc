@@ -4,13 +4,12 @@
 #include <string>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
-#include "trireme/dataset/recommend/dictionary_files.h"
+#include "trireme/base/words.h"
+#include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/feature_source.h"
-#include "trireme/dataset/recommend/record_layout.h"
-#include "trireme/dataset/recommend/record_writer.h"
+#include "trireme/dataset/recommend/record_file.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 namespace {
 
 std::vector<std::string> names_of_features(const FeatureSchema& schema) {
@@ -149,4 +148,4 @@ void Vocabulary::load(const std::filesystem::path& folder) {
   }
 }
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -1,4 +1,4 @@
-// What the first pass over raw data finds out: categories and their rows, classes, items.
+// The result of the first pass over raw data: categories and their rows, classes, items.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 #include "trireme/dataset/recommend/prepare_features.h"
 #include "trireme/dataset/recommend/raw_data.h"
 
-namespace trireme::dataset::inline internal {
+namespace trireme::dataset {
 
-// What both passes share: which sample is for what, and how far they are.
+// The shared part of both passes: the split of samples, and progress.
 class RawPass : public RawVisitor {
  public:
   using Progress = std::function<void(int64_t)>;  // called with bytes that were read
@@ -47,7 +47,7 @@ class Vocabulary : public RawPass {
 
   void on_item(std::string_view key, const Categories& categories) override;
   void on_sample(const RawSample& sample) override;
-  // After the pass: decides which category has which row, and fills in the schema but for the
+  // After the pass: decides which category has which row, and fills in the schema except for the
   // numbers of samples.
   void close();
 
@@ -85,4 +85,4 @@ class Vocabulary : public RawPass {
   Items items_;
 };
 
-}  // namespace trireme::dataset::inline internal
+}  // namespace trireme::dataset

@@ -13,9 +13,9 @@
 #include "trireme/launch/inject/injector.h"
 #include "trireme/launch/inject/performer.h"
 #include "trireme/launch/membership/coordinator.h"
-#include "trireme/launch/membership/plan.h"
+#include "trireme/launch/membership/rank_plan.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // The leader's part. Not thread safe.
 class DrillSchedule {
@@ -23,7 +23,7 @@ class DrillSchedule {
   DrillSchedule(std::vector<Injection> injections, uint64_t seed, Clock::time_point start)
       : injector_(std::move(injections), seed), start_(start) {}
 
-  // Those that are due now, with rank and host.
+  // The injections that are due now, with rank and host.
   std::vector<Injection> due(const Plan& plan, const std::vector<SeenHost>& hosts,
                              Clock::time_point now);
 
@@ -32,7 +32,7 @@ class DrillSchedule {
   Clock::time_point start_;
 };
 
-// What a drill may touch on this host.
+// The targets of a drill on this host.
 struct DrillTargets {
   std::function<std::vector<int64_t>(int rank)> process_ids;  // of that rank; -1: of all workers
   std::function<void(int rank, int code)> end_with;           // a worker, as if with this code
@@ -44,7 +44,7 @@ class DrillPerformer {
  public:
   explicit DrillPerformer(std::string host) : host_(std::move(host)) {}
 
-  // Where to fill the disk; before the first injection.
+  // Sets the folder in which to fill the disk; call before the first injection.
   void set_folder(std::filesystem::path folder) { folder_ = std::move(folder); }
   // Begins the plan's injections that are for this host and are new, and ends those whose time is
   // over. Returns what was done, a line each.
@@ -61,4 +61,4 @@ class DrillPerformer {
   int64_t num_seen_ = 0;                // of the plan's injections
 };
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -1,11 +1,10 @@
 #include "trireme/launch/agent/leader.h"
 
-#include <cstdio>
-
 #include "trireme/base/error.h"
-#include "trireme/base/random/entropy.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/random/random.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 // After its lease an agent needs this long to kill its workers.
@@ -15,6 +14,8 @@ CoordinatorOptions coordinator_options(const AgentOptions& options) {
   return {.min_hosts = options.min_hosts,
           .max_hosts = options.max_hosts,
           .num_spares = options.num_spares,
+          // Random: an agent that is started again with the same id begins another job, and its
+          // ranks must not meet those of the last one.
           .job = concat(options.job, "-", unique_name()),
           .program = options.program,
           .join_timeout = options.join_timeout,
@@ -33,10 +34,13 @@ Leader::Leader(const AgentOptions& options, Line& line, JobOutput& output)
       coordinator_(coordinator_options(options), Clock::now()),
       drill_(options.injections, options.injection_seed, Clock::now()) {}
 
-void Leader::lead(const std::string& stop_reason) {
+void Leader::stop(const std::string& reason, int exit_code) {
+  coordinator_.request_stop(reason, exit_code, Clock::now());
+}
+
+void Leader::lead() {
   const Clock::time_point now = Clock::now();
   const std::vector<SeenHost> hosts = line_.hosts();
-  if (!stop_reason.empty()) coordinator_.request_stop(stop_reason, now);
   coordinator_.decide(hosts, now);
   for (const Injection& injection : drill_.due(coordinator_.plan(), hosts, now)) {
     coordinator_.inject(injection.host, injection.rank, to_string(injection));
@@ -45,17 +49,18 @@ void Leader::lead(const std::string& stop_reason) {
     tell(event);
     output_.write(event);
   }
+  // Only a changed plan is sent. Agents take each plan for something to carry out.
   if (coordinator_.plan().version != line_.plan().version) line_.publish(coordinator_.plan());
 }
 
-// The agents tell of starts and ends themselves. On one host the failed worker has been shown.
+// The agents report starts and ends themselves. On one host the failed worker has been shown.
 void Leader::tell(const Event& event) {
   const bool is_told = event.kind == EventKind::kStart || event.kind == EventKind::kEnd;
   if (event.kind == EventKind::kRecovery) {
+    // The first epoch recovers nothing; it begins.
     if (event.epoch == 1) return;
-    char seconds[32];
-    std::snprintf(seconds, sizeof(seconds), "%.2f", event.seconds);
-    output_.say(concat("run     ", event.text, " ", seconds, " s after that"), event.epoch);
+    output_.say(concat("run     ", event.text, format(" %.2f s after that", event.seconds)),
+                event.epoch);
   } else if (!is_told && !is_alone_) {
     output_.say(concat("run     ", event.text), event.epoch);
   }
@@ -63,4 +68,4 @@ void Leader::tell(const Event& event) {
 
 bool Leader::is_over() const { return coordinator_.is_over(line_.hosts(), Clock::now()); }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

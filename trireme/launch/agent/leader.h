@@ -1,4 +1,4 @@
-// What the leading agent does beside its own workers: decides, publishes plans, keeps the event
+// The leading agent's tasks beside its own workers: it decides, publishes plans and keeps the event
 // log.
 #pragma once
 
@@ -10,15 +10,17 @@
 #include "trireme/launch/agent/line.h"
 #include "trireme/launch/membership/coordinator.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // Not thread safe. `line`, which leads, and `output` must outlive it.
 class Leader {
  public:
   Leader(const AgentOptions& options, Line& line, JobOutput& output);
 
-  // Looks at the reports and decides. `stop_reason`: not empty when the job has to end.
-  void lead(const std::string& stop_reason);
+  // Looks at the reports and decides.
+  void lead();
+  // Ends the job with `exit_code`: workers save and end. Does nothing when it ends already.
+  void stop(const std::string& reason, int exit_code);
   // Whether the job has ended on all hosts.
   bool is_over() const;
 
@@ -32,4 +34,4 @@ class Leader {
   DrillSchedule drill_;
 };
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -13,12 +13,12 @@
 #include <poll.h>
 
 #include "trireme/launch/journal/log_line.h"
+#include "trireme/launch/link/link_ends.h"
 #include "trireme/launch/link/message.h"
-#include "trireme/launch/link/worker_link.h"
 #include "trireme/launch/membership/report.h"
 #include "trireme/launch/process/child.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // A worker's part in an epoch.
 struct Assignment {
@@ -34,6 +34,7 @@ struct WorkerOptions {
   std::vector<std::string> command{};
   Environment environment{};       // of every worker; variables of its rank come on top
   std::optional<CoreSet> cores{};  // it may run on these
+  GroupGuard* guard = nullptr;     // as in ChildOptions
   int max_restarts = 0;            // for TORCHELASTIC_MAX_RESTARTS
   // How long a worker may take to leave an epoch or, asked to, to end, before SIGKILL.
   std::chrono::milliseconds grace{5000};
@@ -101,4 +102,4 @@ class Worker {
   std::optional<int> pretended_code_;
 };
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

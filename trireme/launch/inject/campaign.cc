@@ -5,15 +5,17 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/random/random.h"
-#include "trireme/launch/inject/words.h"
+#include "trireme/launch/inject/injection.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 using std::chrono::milliseconds;
 
+// Bounds the plan's memory for a number typed wrong.
 constexpr int kMostEvents = 100'000;
 
+// A fixed count, so that no event shifts the draws of those after it.
 // Each event takes this many random numbers.
 enum Draw { kPause, kKind, kDuration, kNumDraws };
 
@@ -56,6 +58,7 @@ std::vector<Injection> draw(const Campaign& campaign) {
         campaign.least_pause + scaled(campaign.most_pause - campaign.least_pause, uniform(kPause));
     double left = uniform(kKind) * total;
     auto chosen = campaign.events.begin();
+    // Rounding may leave a rest behind the last weight. Then the last kind with a weight is taken.
     for (auto event = campaign.events.begin(); event != campaign.events.end(); ++event) {
       if (event->weight <= 0) continue;
       chosen = event;
@@ -65,6 +68,7 @@ std::vector<Injection> draw(const Campaign& campaign) {
     Injection injection = chosen->injection;
     injection.duration = scaled(injection.duration, 0.5 + uniform(kDuration));
     injection.after = time;
+    // These triggers wait for a moment that no time can name.
     const bool waits =
         injection.trigger == Trigger::kInSave || injection.trigger == Trigger::kInRecovery;
     if (!waits) injection.trigger = Trigger::kAfter;
@@ -101,4 +105,4 @@ Campaign parse_campaign(std::string_view text, size_t num_hosts) {
   return campaign;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -9,7 +9,7 @@
 
 #include "trireme/launch/inject/injection.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // One kind of event and how often it is drawn, relative to the others.
 struct CampaignEvent {
@@ -26,7 +26,7 @@ struct Campaign {
   std::vector<CampaignEvent> events{};
 };
 
-// Kinds of events for so many hosts: kill a worker (at any time, in a save, in a recovery), all
+// Kinds of events for `num_hosts` hosts: kill a worker (at any time, in a save, in a recovery), all
 // workers of a host; stop a worker; fill the disk. With several hosts also: kill an agent; cut the
 // network, make it late and lossy; a host leaves and joins.
 std::vector<CampaignEvent> default_events(size_t num_hosts);
@@ -43,4 +43,4 @@ std::vector<Injection> draw(const Campaign& campaign);
 bool is_campaign(std::string_view text);
 Campaign parse_campaign(std::string_view text, size_t num_hosts);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -7,7 +7,7 @@
 
 #include "trireme/base/random/random.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 // The last finished step of those that the injection means; the farthest rank when it means any.
@@ -28,6 +28,7 @@ int64_t step_of(const Injection& injection, const RunMoment& moment) {
 Injector::Injector(std::vector<Injection> injections, uint64_t seed)
     : waiting_(std::move(injections)), seed_(seed) {
   for (Injection& injection : waiting_) {
+    // Drawn now, so that the moment does not depend on how often due() is called.
     if (injection.trigger != Trigger::kWithin) continue;
     const auto most = static_cast<size_t>(std::max<int64_t>(1, injection.after.count()));
     injection.after = std::chrono::milliseconds(draw(most));
@@ -36,9 +37,11 @@ Injector::Injector(std::vector<Injection> injections, uint64_t seed)
 }
 
 size_t Injector::draw(size_t below) {
+  // A counter-based generator: the sequence is that of the seed, whatever the run did meanwhile.
   const RandomKey key = random_key(seed_, "injector");
   const auto number =
       static_cast<size_t>(random_uniform(key, num_drawn_++) * static_cast<double>(below));
+  // The product may round up to `below` itself.
   return std::min(number, below - 1);
 }
 
@@ -47,6 +50,7 @@ bool Injector::is_due(const Injection& injection, const RunMoment& moment) const
   switch (injection.trigger) {
     case Trigger::kAfter:
     case Trigger::kWithin: return true;
+    // "At step N" is while it is being done: the step before it is the last one finished.
     case Trigger::kAtStep: return step_of(injection, moment) >= injection.step - 1;
     case Trigger::kInSave: return moment.is_saving;
     case Trigger::kInRecovery: return moment.is_recovering;
@@ -67,11 +71,13 @@ bool Injector::choose_target(Injection& injection, const RunMoment& moment) {
     return true;
   }
   if (injection.fault == InjectedFault::kJoin) return true;
+  // Who can be hit depends on the target: an agent needs no running worker.
   std::vector<std::string> hosts = moment.agents;
   if (injection.target == Target::kWorkers) {
     hosts.clear();
     for (const auto& [rank, host] : moment.hosts) hosts.push_back(host);
   }
+  // Sorted, so that a draw does not depend on the order in which hosts joined.
   std::ranges::sort(hosts);
   hosts.erase(std::ranges::unique(hosts).begin(), hosts.end());
   if (hosts.empty()) return false;
@@ -84,6 +90,7 @@ std::vector<Injection> Injector::due(const RunMoment& moment) {
   std::erase_if(waiting_, [&](const Injection& waiting) {
     if (!is_due(waiting, moment)) return false;
     Injection injection = waiting;
+    // Stays in the list and waits until its target is there.
     if (!choose_target(injection, moment)) return false;
     due.push_back(std::move(injection));
     return true;
@@ -91,4 +98,4 @@ std::vector<Injection> Injector::due(const RunMoment& moment) {
   return due;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

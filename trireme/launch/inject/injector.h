@@ -1,4 +1,4 @@
-// Says which injections are due. Pure: time and the run's state are arguments.
+// Selects the injections that are due. Pure: time and the run's state are arguments.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 #include "trireme/launch/inject/injection.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // The run at one moment.
 struct RunMoment {
@@ -27,9 +27,9 @@ class Injector {
   // `seed` draws targets that are left open and moments of Trigger::kWithin.
   explicit Injector(std::vector<Injection> injections, uint64_t seed = 1);
 
-  // Those that are due now and have not been returned before, in their order. Rank and host are
-  // filled in as far as the target has them; for a rank also its host. One whose rank or host is
-  // not there waits for it. A host that joins need not be there.
+  // The injections that are due now and have not been returned before, in their order. Rank and
+  // host are filled in as far as the target has them; for a rank also its host. One whose rank or
+  // host is not there waits for it. A host that joins need not be there.
   std::vector<Injection> due(const RunMoment& moment);
   size_t num_left() const { return waiting_.size(); }
 
@@ -43,4 +43,4 @@ class Injector {
   uint64_t num_drawn_ = 0;
 };
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

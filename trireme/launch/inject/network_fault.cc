@@ -1,31 +1,83 @@
 #include "trireme/launch/inject/network_fault.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <array>
+#include <cerrno>
 #include <fstream>
 #include <set>
-#include <sstream>
+#include <thread>
 #include <utility>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/inject/command.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/words.h"
+#include "trireme/launch/process/child.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A command that floods its output must not fill the agent's memory.
+constexpr size_t kMostOutput = 64 << 10;
+
+std::string joined(const std::vector<std::string>& arguments) {
+  std::string text;
+  for (const std::string& argument : arguments) text += (text.empty() ? "" : " ") + argument;
+  return text;
+}
+
+std::string find_program(const std::string& name) {
+  for (const char* const folder : {"/usr/sbin/", "/sbin/", "/usr/bin/", "/bin/"}) {
+    if (::access((folder + name).c_str(), X_OK) == 0) return folder + name;
+  }
+  throw Error(concat("this machine has no program ", name));
+}
+
+// Reads until the other end is closed. Returns whether that happened in time.
+bool read_all(int from, Clock::time_point deadline, std::string& output) {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return false;
+    pollfd readable{.fd = from, .events = POLLIN, .revents = 0};
+    // Errors of poll() are not told apart: the deadline ends the loop.
+    if (::poll(&readable, 1, static_cast<int>(left.count())) <= 0) continue;
+    const auto num_bytes = ::read(from, buffer.data(), buffer.size());
+    if (num_bytes < 0 && errno == EINTR) continue;
+    if (num_bytes <= 0) return true;
+    const auto room = kMostOutput - output.size();
+    // Goes on reading beyond the limit, since a full pipe would stop the command.
+    output.append(buffer.data(), std::min(room, static_cast<size_t>(num_bytes)));
+  }
+}
+
+// Waits for its end, which is near: it was killed, or has closed its output.
+ExitStatus await_end(Child& child) {
+  // The end of the output need not be the end of the process, which has still to be collected.
+  while (true) {
+    if (const auto status = child.reap_group()) return *status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 using Arguments = std::vector<std::string>;
 
 std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
+  TextReader stream(text);
   std::vector<std::string> lines;
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
 
 std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
+  TextReader stream(line);
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
@@ -39,6 +91,7 @@ std::vector<Arguments> routes_over(const std::string& device) {
   for (const char* const family : {"-4", "-6"}) {
     const std::string shown = run_command({"ip", family, "route", "show", "dev", device});
     for (const std::string& line : lines_of(shown)) {
+      // replace and not add: the kernel restores some routes itself when the device comes up.
       Arguments route = {"ip", family, "route", "replace"};
       for (std::string& word : words_of(line)) {
         if (!states.contains(word)) route.push_back(std::move(word));
@@ -47,7 +100,8 @@ std::vector<Arguments> routes_over(const std::string& device) {
       routes.push_back(std::move(route));
     }
   }
-  // Those to neighbours first: the others go over them.
+  // A route through a gateway is refused until the gateway's own network is reachable.
+  // So routes to neighbours come first.
   std::ranges::stable_partition(routes, [](const Arguments& route) {
     return std::ranges::find(route, "via") == route.end();
   });
@@ -56,16 +110,13 @@ std::vector<Arguments> routes_over(const std::string& device) {
 
 // Without this the kernel takes a device's IPv6 addresses when it goes down. It may have no IPv6.
 void keep_addresses(const std::string& device) {
+  // Its failure is ignored: without IPv6 there is nothing to keep.
   std::ofstream("/proc/sys/net/ipv6/conf/" + device + "/keep_addr_on_down") << "1\n";
 }
 
-std::string decimal(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4f", value);
-  return text;
-}
+std::string decimal(double value) { return format("%.4f", value); }
 
-// Says what the kernel's refusal means.
+// Explains the kernel's refusal.
 [[noreturn]] void refuse(const Injection& injection, const std::string& device,
                          const std::string& reason) {
   const auto has = [&](const char* part) { return reason.find(part) != std::string::npos; };
@@ -83,10 +134,41 @@ std::string decimal(double value) {
 
 }  // namespace
 
+std::string run_command(const std::vector<std::string>& arguments,
+                        std::chrono::milliseconds limit) {
+  std::vector<std::string> command = arguments;
+  command.front() = find_program(arguments.at(0));
+  Pipe pipe = make_pipe(command.front());
+  const Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  // Messages in English, whatever the user's language is.
+  Child child({.command = command,
+               .environment = {{"LC_ALL", "C"}},
+               .input = nothing.get(),
+               .output = pipe.write_end.get(),
+               .errors = pipe.write_end.get()},
+              command.front());
+  // This process's own copy would keep the pipe open, and its end would never come.
+  pipe.write_end.close();
+  std::string output;
+  const bool has_ended = read_all(pipe.read_end.get(), Clock::now() + limit, output);
+  if (!has_ended) child.kill_group();
+  const ExitStatus status = await_end(child);
+  while (output.ends_with('\n')) output.pop_back();
+  if (!has_ended)
+    throw Error(concat(joined(arguments), " takes longer than ", limit.count(), " ms"));
+  if (status.code != 0) {
+    throw Error(
+        concat(joined(arguments), ": ",
+               output.empty() ? "failed" : shown(output.substr(0, output.find('\n')), 200)));
+  }
+  return output;
+}
+
 NetworkFault::NetworkFault(const Injection& injection, std::string device)
     : fault_(injection.fault), device_(std::move(device)) {
   try {
     if (fault_ == InjectedFault::kPartition) {
+      // Read before the device goes down, because the kernel forgets them then.
       routes_ = routes_over(device_);
       keep_addresses(device_);
       run_command({"ip", "link", "set", "dev", device_, "down"});
@@ -98,10 +180,11 @@ NetworkFault::NetworkFault(const Injection& injection, std::string device)
     } else if (fault_ == InjectedFault::kLoss) {
       arguments.insert(arguments.end(), {"loss", decimal(100 * injection.loss) + "%"});
     } else {
-      throw InternalError(concat(name_of(fault_), " is no fault of a network"));
+      throw InternalError(concat(name_of(fault_), " is not a network fault"));
     }
     run_command(arguments);
   } catch (const InternalError&) {
+    // A bug of ours must not read as a refusal by the kernel.
     throw;
   } catch (const Error& error) {
     refuse(injection, device_, error.what());
@@ -116,13 +199,16 @@ NetworkFault::~NetworkFault() {
 }
 
 void NetworkFault::end() {
-  if (std::exchange(has_ended_, true)) return;
+  // The destructor calls it too, and tries again what failed.
+  if (has_ended_) return;
   if (fault_ != InjectedFault::kPartition) {
     run_command({"tc", "qdisc", "del", "dev", device_, "root"});
+    has_ended_ = true;
     return;
   }
   run_command({"ip", "link", "set", "dev", device_, "up"});
   std::string first_error;
+  // All routes are tried. One that fails should not leave the host without the others.
   for (const Arguments& route : routes_) {
     try {
       run_command(route);
@@ -131,6 +217,7 @@ void NetworkFault::end() {
     }
   }
   if (!first_error.empty()) throw Error(concat(device_, " is up without a route: ", first_error));
+  has_ended_ = true;
 }
 
 std::string network_device() {
@@ -156,9 +243,10 @@ std::string network_device() {
 bool is_network_of_machine() {
   struct stat own {
   }, first{};
+  // In doubt it is the machine's network, and the fault is refused.
   if (::stat("/proc/self/ns/net", &own) != 0) return true;
   if (::stat("/proc/1/ns/net", &first) != 0) return false;  // another user's; no right to it either
   return own.st_ino == first.st_ino;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

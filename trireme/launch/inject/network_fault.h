@@ -1,14 +1,15 @@
-// A fault of this process's network namespace, made with `ip` and `tc` (iproute2): fixed arguments,
+// A fault in this process's network namespace, made with `ip` and `tc` (iproute2): fixed arguments,
 // no shell. Needs CAP_NET_ADMIN; delay and loss also need the kernel's netem.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "trireme/launch/inject/injection.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 class NetworkFault {
  public:
@@ -40,4 +41,11 @@ std::string network_device();
 // and stay if this process is killed.
 bool is_network_of_machine();
 
-}  // namespace trireme::launch::inline internal
+// arguments: the program, searched in /usr/sbin, /sbin, /usr/bin and /bin, and its arguments. No
+// shell. Returns its output and errors, at most 64 KiB, without the last line end.
+// Throws: Error, one line with the command's own first line, when it cannot be started, fails, or
+//         takes longer than `limit`, after which it is killed
+std::string run_command(const std::vector<std::string>& arguments,
+                        std::chrono::milliseconds limit = std::chrono::seconds(5));
+
+}  // namespace trireme::launch

@@ -5,21 +5,25 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include "trireme/base/error.h"
-#include "trireme/base/machine/process_stat.h"
-#include "trireme/launch/inject/disk_fill.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/launch/inject/network_fault.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 using std::chrono::milliseconds;
 
 void send(int64_t process_id, int signal) {
   // kill() takes 0, -1 and below for groups of processes.
-  if (process_id <= 1) throw Error(concat("process ", process_id, " is no worker"));
+  if (process_id <= 1) throw Error(concat("process ", process_id, " is not a worker"));
   if (::kill(static_cast<pid_t>(process_id), signal) == 0) return;
   throw Error(concat("cannot send signal ", signal, " to process ", process_id, ": ",
                      std::strerror(errno)));
@@ -35,6 +39,8 @@ std::string processes_text(std::span<const int64_t> process_ids) {
 }  // namespace
 
 // An injection whose end is to come.
+// A fault that lasts ends in the destructor too: an agent that ends with an exception must not
+// leave a host stopped, cut off or full.
 class Performer::Running {
  public:
   Running(const Injection& injection, milliseconds until) : injection(injection), until(until) {}
@@ -58,6 +64,8 @@ class Performer::Running {
     std::string text = "is over";
     for (const Stopped& process : std::exchange(stopped, {})) {
       const auto stat = process_stat(process.process_id);
+      // The start time tells a process from a later one with the same id, which must not get
+      // SIGCONT.
       if (!stat || stat->start != process.start) {
         text = concat("process ", process.process_id, " had ended");
         continue;
@@ -106,6 +114,8 @@ std::string Performer::Running::begin(const PerformerOptions& options,
     case InjectedFault::kPartition:
     case InjectedFault::kDelay:
     case InjectedFault::kLoss:
+      // The agent may be killed during the fault, by the campaign itself. Then nothing would undo
+      // it, and a machine that is cut off cannot be repaired over its network.
       if (!options.may_cut_machine && is_network_of_machine()) {
         throw Error(
             "refused, because it would change the network of the whole machine; start the "
@@ -135,6 +145,7 @@ InjectionReport Performer::begin(const Injection& injection, std::span<const int
     report.succeeded = true;
     if (injection.duration.count() > 0) running_.push_back(std::move(running));
   } catch (const Error& error) {
+    // A fault that cannot be injected ends the drill's event, never the run.
     report.text = concat(to_string(injection), ": ", error.what());
   }
   return report;
@@ -158,6 +169,43 @@ std::vector<InjectionReport> Performer::end_due(milliseconds now) {
   return reports;
 }
 
-std::vector<InjectionReport> Performer::end_all() { return end_due(milliseconds::max()); }
+namespace {
 
-}  // namespace trireme::launch::inline internal
+[[noreturn]] void fail(const std::filesystem::path& folder, int code) {
+  throw Error(concat("cannot fill the disk of ", folder.string(), ": ", std::strerror(code)));
+}
+
+}  // namespace
+
+DiskFill::DiskFill(const std::filesystem::path& folder, int64_t max_bytes) {
+  struct statvfs system {};
+  if (::statvfs(folder.c_str(), &system) != 0) fail(folder, errno);
+  const auto block = static_cast<int64_t>(system.f_frsize);
+  const auto num_free = static_cast<int64_t>(system.f_bavail) * block;
+  if (num_free > max_bytes) {
+    throw Error(concat("refuses to fill the disk of ", folder.string(), ": ", num_free,
+                       " bytes are free, expected at most ", max_bytes,
+                       "; put the run on a small file system"));
+  }
+  std::string name = (folder / ".trireme-fill-XXXXXX").string();
+  file_ = Descriptor(::mkostemp(name.data(), O_CLOEXEC));
+  if (!file_.is_open()) fail(folder, errno);
+  // At once: however this process ends, the kernel then gives the space back.
+  ::unlink(name.c_str());
+  // Large pieces while they fit, then smaller ones: what statvfs() says may not be exact.
+  for (int64_t piece = num_free; piece >= block;) {
+    // fallocate() and not write(): it takes blocks without moving a byte.
+    const int code = ::fallocate(file_.get(), 0, num_bytes_, piece) == 0 ? 0 : errno;
+    if (code == 0) {
+      num_bytes_ += piece;
+      // Space that others free meanwhile is not chased.
+      if (num_bytes_ >= max_bytes) break;
+    } else if (code == ENOSPC || code == EDQUOT || code == EFBIG) {
+      piece /= 2;
+    } else if (code != EINTR) {
+      fail(folder, code);
+    }
+  }
+}
+
+}  // namespace trireme::launch

@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/file/file.h"
 #include "trireme/launch/inject/injection.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 struct PerformerOptions {
   std::string device{};            // for faults of the network; "": network_device()
@@ -23,7 +24,7 @@ struct PerformerOptions {
   bool may_cut_machine = false;
 };
 
-// What happened, for the journal.
+// The outcome of an injection, for the journal.
 struct InjectionReport {
   Injection injection{};
   bool succeeded = false;
@@ -48,8 +49,6 @@ class Performer {
                         std::chrono::milliseconds now);
   // Ends those whose time is over. Call it now and then.
   std::vector<InjectionReport> end_due(std::chrono::milliseconds now);
-  // Ends all, for example before the agent ends.
-  std::vector<InjectionReport> end_all();
 
  private:
   class Running;
@@ -58,4 +57,19 @@ class Performer {
   std::vector<std::unique_ptr<Running>> running_;
 };
 
-}  // namespace trireme::launch::inline internal
+// A full disk: takes all free space of a folder's file system. The file has no name, so that the
+// kernel gives the space back whatever becomes of this process.
+class DiskFill {
+ public:
+  // max_bytes: refuses to take more.
+  // Throws: Error, one line
+  DiskFill(const std::filesystem::path& folder, int64_t max_bytes);
+
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  Descriptor file_;
+  int64_t num_bytes_ = 0;
+};
+
+}  // namespace trireme::launch

@@ -2,12 +2,11 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/rendezvous/launcher_values.h"
-#include "trireme/launch/jobs/emit_writers.h"
 #include "trireme/launch/jobs/quoted.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 void check_count(std::string_view what, int64_t value, int64_t minimum, int64_t maximum) {
@@ -21,6 +20,7 @@ bool is_container(JobSystem system) {
 }
 
 // A label of DNS, which pods append numbers to.
+// Fifty of DNS's 63 characters leave room for what Kubernetes appends.
 bool is_label(std::string_view name) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz";
   return !name.empty() && name.size() <= 50 && kLetters.find(name[0]) != kLetters.npos &&
@@ -32,10 +32,12 @@ void check_numbers(const JobOptions& options) {
   check_count("--nnodes", options.nnodes, 1, static_cast<int64_t>(comm::kMaxJobHosts));
   check_count("the minimum of --nnodes", options.min_nnodes, 1, options.nnodes);
   check_count("--nproc-per-node", options.nproc_per_node, 1, kMaxRanks);
+  // What a launched agent would refuse is refused here, before the job waits in a queue.
   check_count("--cpus-per-node", options.cpus_per_node, 0, kMaxRanks);
   check_count("--gpus-per-node", options.gpus_per_node, 0, kMaxRanks);
   check_count("--time", options.time.count(), 0, kMaxSeconds);
   check_count("--notice", options.notice.count(), 1, 3600);
+  // The agents save between the notice and the limit, so there must be time before it.
   TRIREME_CHECK(options.time.count() == 0 || options.time > options.notice, "--time is ",
                 options.time.count(),
                 " seconds; expected more than --notice = ", options.notice.count(),
@@ -45,10 +47,13 @@ void check_numbers(const JobOptions& options) {
 void check_texts(const JobOptions& options) {
   TRIREME_CHECK(!options.config.empty(), "the config's path is empty; expected CONFIG.toml");
   check_quotable("the config's path", options.config);
+  // Every text that comes from the user passes one of these checks before a writer sees it.
   for (const std::string& word : options.overrides) check_quotable("an argument", word);
   TRIREME_CHECK(!options.program.empty(), "the program is empty; expected its path or name");
   check_quotable("the program", options.program);
   check_quotable("--image", options.image);
+  // Containers name their hosts after the job; batch systems put the name on a line that knows no
+  // quotes.
   if (is_container(options.system)) {
     TRIREME_CHECK(is_label(options.name), "--name is \"", shown(options.name),
                   "\"; expected at most 50 small letters, digits and -, with a letter first and no "
@@ -70,7 +75,7 @@ void check_texts(const JobOptions& options) {
 }  // namespace
 
 std::string job_heading(const JobOptions& options, std::string_view start) {
-  return concat("# Trains ", options.config, " on ", nnodes_text(options), " hosts, ",
+  return concat("# Trains ", comment_text(options.config), " on ", nnodes_text(options), " hosts, ",
                 options.nproc_per_node, " workers on each. Start it with: ", start, "\n");
 }
 
@@ -78,6 +83,7 @@ std::vector<std::string> agent_words(const JobOptions& options) {
   std::vector<std::string> words;
   if (!is_container(options.system) && !options.image.empty()) {
     words = {"apptainer", "exec"};
+    // Without it Apptainer hides the host's driver.
     if (options.gpus_per_node > 0) words.emplace_back("--nv");
     words.push_back(options.image);
   }
@@ -123,4 +129,4 @@ std::string emit_job(const JobOptions& options) {
   throw InternalError("a job system without a writer");
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

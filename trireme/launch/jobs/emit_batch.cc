@@ -3,10 +3,22 @@
 #include <cstdio>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/jobs/emit_writers.h"
+#include "trireme/launch/jobs/emit.h"
 #include "trireme/launch/jobs/quoted.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
+
+// A scheduler's file is text from the user inside a shell script, inside a template here. Every
+// word goes through shell_words(), and the scheduler's own lines take only words that emit_job()
+// has checked, because they do not understand quotes. The scripts differ as the schedulers do: srun
+// starts all agents itself, so Slurm's script only passes signals on and waits. PBS and LSF end a
+// job when its script ends, and signal the script together with the agents: qdel's TERM would end
+// it before the agents have saved. So these scripts ignore the signal, start one agent per host in
+// the background, and wait for a file with each agent's code. The codes matter, because the process
+// that started an agent may die of the signal before the agent does. One code 0 makes the job's
+// code 0: the agents that finished are right, whatever became of a lost host. emit_test.py runs the
+// scripts with stand-ins for all of this.
+
 namespace {
 
 // "1:30:00", which Slurm and PBS read.
@@ -20,6 +32,8 @@ std::string hours_text(std::chrono::seconds time) {
 
 // A line of the scheduler's, unless the value is empty.
 std::string directive(std::string_view prefix, const std::string& value,
+                      // An empty option must leave no line behind, since a scheduler would refuse
+                      // the bare prefix.
                       std::string_view suffix = "") {
   return value.empty() ? "" : concat(prefix, value, suffix, "\n");
 }
@@ -39,11 +53,60 @@ fi
 
 // Sets `notice` to the options that let agents see the end of the job coming.
 std::string notice_lines(const JobOptions& options) {
+  // An array, so that no options give no words; an empty string would be a word.
   if (options.time.count() == 0) return "\nnotice=()\n";
+  // The limit is computed in the script: only there is known when the job began.
   const auto until_notice = (options.time - options.notice).count();
   return concat("\n# The agents save the run and end ", options.notice.count(),
                 " s before the limit.\ndeadline=$(($(date +%s) + ", until_notice,
                 "))\nnotice=(--notice-command \"test \\$(date +%s) -ge $deadline\")\n");
+}
+
+// Runs an agent on its host, as words after `sh -c`: leaves its code in the file $1. Signals to all
+// processes of the job do not end this one before the agent.
+// `trap :` and not ignoring: a child would inherit an ignored signal, and the agent must get it.
+constexpr const char* kKeepCode =
+    R"sh('trap : INT TERM; file=$1; shift; "$@"; code=$?; echo "$code" >"$file"; exit "$code"')sh";
+
+// Makes the folder $codes for the agents' codes, and ignores what ends the agents.
+std::string codes_lines(std::string_view job) {
+  return concat("\n# Each agent leaves its code here.\ncodes=.trireme-codes-", job, R"sh(
+rm -rf "$codes"
+mkdir "$codes" || exit 2
+trap 'rm -rf "$codes"' EXIT
+# qdel and bkill signal this script and the agents, which save the run. When this script ends, they are killed.
+ending=
+trap 'ending=1' INT TERM
+)sh");
+}
+
+// Sets `code`. The agents have been started by the processes ${agents[@]}, in the order of hosts.
+std::string await_lines(const JobOptions& options) {
+  return concat(R"sh(starters=()
+for agent in "${agents[@]}"; do
+  ended=0
+  wait "$agent" || ended=$?
+  while kill -0 "$agent" 2>/dev/null; do  # a signal interrupts `wait`
+    ended=0
+    wait "$agent" || ended=$?
+  done
+  starters+=("$ended")
+done
+# A signal may end what started an agent, before the agent.
+for ((i = 0; i < )sh",
+                options.notice.count(), R"sh(; ++i)); do
+  [[ -n $ending ]] && (($(grep -ls . "$codes"/* | wc -l) < ${#agents[@]})) || break
+  sleep 1
+done
+# An agent ends with 0 when the job is finished, whatever became of other hosts. Otherwise the first code counts.
+code=
+for rank in "${!agents[@]}"; do
+  ended=$(cat "$codes/$rank" 2>/dev/null)
+  ended=${ended:-${starters[rank]}}
+  if ((ended == 0)); then code=0; fi
+  code=${code:-$ended}
+done
+)sh");
 }
 
 // Says at the end how to go on, when the limit came first.
@@ -62,7 +125,8 @@ std::string emit_slurm(const JobOptions& options) {
   text += directive("#SBATCH --job-name=", options.name);
   text += is_elastic ? concat("#SBATCH --nodes=", options.min_nnodes, "-", options.nnodes, "\n")
                      : concat("#SBATCH --nodes=", options.nnodes, "\n");
-  text += "#SBATCH --ntasks-per-node=1\n";
+  // With a number of tasks Slurm would give the fewest hosts. srun starts one task on each host.
+  if (!is_elastic) text += "#SBATCH --ntasks-per-node=1\n";
   text += options.cpus_per_node > 0
               ? concat("#SBATCH --cpus-per-task=", options.cpus_per_node, "\n")
               : "#SBATCH --exclusive\n";
@@ -72,15 +136,19 @@ std::string emit_slurm(const JobOptions& options) {
   if (options.time.count() > 0) text += "#SBATCH --time=" + hours_text(options.time) + "\n";
   text += directive("#SBATCH --partition=", options.partition);
   text += directive("#SBATCH --account=", options.account);
+  // B: only the script gets it, and passes it on to the agents.
   text += concat("#SBATCH --signal=B:USR1@", options.notice.count(), "\n");
+  // Append: the log of a requeued job must keep what came before.
   text += "#SBATCH --requeue\n#SBATCH --open-mode=append\n";
   if (is_elastic) text += "#SBATCH --no-kill\n";
   text += "set -uo pipefail\n" + token_lines(options);
+  // Without these, the first agent that ends would end those of the other hosts.
   text += "\nsrun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --cpu-bind=none";
   if (is_elastic) text += " --no-kill";
   // srun does not take it from sbatch since Slurm 22.05.
   if (options.cpus_per_node > 0) text += concat(" --cpus-per-task=", options.cpus_per_node);
   text += " \\\n  " + shell_words(agent_words(options));
+  // The job may have got fewer hosts than the most.
   if (is_elastic) text += concat(" --nnodes \"", options.min_nnodes, ":$SLURM_JOB_NUM_NODES\"");
   text += " \\\n  " + shell_words(trained_words(options)) + " &\n";
   return text + R"sh(agents=$!
@@ -129,12 +197,15 @@ if ((${#hosts[@]} != )sh",
 fi
 number=${PBS_JOBID%%[!0-9]*}
 port=$((16384 + (10#$number + ${PBS_ARRAY_INDEX:-0}) % 16384))
-agents=()
+)sh",
+                 codes_lines("$number-${PBS_ARRAY_INDEX:-0}"), R"sh(agents=()
 for rank in "${!hosts[@]}"; do
   # PBS starts an agent with none of this script's variables and in the home folder.
   pbsdsh -n "$rank" -- /usr/bin/env "PATH=$PATH" "HOME=$HOME" "LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}" \
     "TRIREME_TOKEN_FILE=${TRIREME_TOKEN_FILE-}" \
     sh -c 'cd "$0" && exec "$@"' "$PBS_O_WORKDIR" \
+    sh -c )sh",
+                 kKeepCode, R"sh( sh "$codes/$rank" \
     )sh",
                  shell_words(agent_words(options)), R"sh( \
     --nnodes )sh",
@@ -144,13 +215,8 @@ for rank in "${!hosts[@]}"; do
                  shell_words(trained_words(options)), R"sh( &
   agents+=($!)
 done
-# The first code that is not 0.
-code=0
-for agent in "${agents[@]}"; do
-  wait "$agent" || { ended=$?; ((code)) || code=$ended; }
-done
 )sh");
-  return text + kSayAgain;
+  return text + await_lines(options) + kSayAgain;
 }
 
 std::string emit_lsf(const JobOptions& options) {
@@ -163,6 +229,7 @@ std::string emit_lsf(const JobOptions& options) {
     text += concat("#BSUB -gpu \"num=", options.gpus_per_node, "/host\"\n");
   }
   // In minutes, rounded up.
+  // LSF would cut a part of a minute.
   if (options.time.count() > 0) text += concat("#BSUB -W ", (options.time.count() + 59) / 60, "\n");
   text += directive("#BSUB -q ", options.partition);
   text += directive("#BSUB -P ", options.account);
@@ -178,24 +245,29 @@ if ((${#hosts[@]} != )sh",
                  options.nnodes, R"sh(" >&2
   exit 2
 fi
-# The agent's command is in a file, because blaunch joins words with blanks.
-agent=.trireme-agent-$LSB_JOBID-${LSB_JOBINDEX:-0}.sh
-trap 'rm -f "$agent"' EXIT
-cat >"$agent" <<END_OF_AGENT
+)sh",
+                 codes_lines("$LSB_JOBID-${LSB_JOBINDEX:-0}"),
+                 R"sh(# The agent's command is in a file, because blaunch joins words with blanks.
+file=$codes.sh
+trap 'rm -rf "$codes" "$file"' EXIT
+cat >"$file" <<END_OF_AGENT
 notice=(${notice[@]@Q})
 END_OF_AGENT
-cat >>"$agent" <<'END_OF_AGENT'
-exec )sh",
-                 shell_words(agent_words(options)),
+cat >>"$file" <<'END_OF_AGENT'
+exec sh -c )sh",
+                 kKeepCode, R"sh( sh "${0%.sh}/$1" )sh", shell_words(agent_words(options)),
                  options.min_nnodes < options.nnodes ? " --nnodes " + nnodes_text(options) : "",
                  R"sh( "${notice[@]}" \
   )sh",
                  shell_words(trained_words(options)), R"sh(
 END_OF_AGENT
-code=0
-blaunch -z "${hosts[*]}" bash "$agent" || code=$?
+agents=()
+for host in "${!hosts[@]}"; do
+  blaunch -z "${hosts[host]}" bash "$file" "$host" &
+  agents+=($!)
+done
 )sh");
-  return text + kSayAgain;
+  return text + await_lines(options) + kSayAgain;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

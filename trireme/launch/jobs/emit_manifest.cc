@@ -1,9 +1,9 @@
 // Manifests of Kubernetes and Kubeflow, and the file of Docker Compose.
 #include "trireme/base/error.h"
-#include "trireme/launch/jobs/emit_writers.h"
+#include "trireme/launch/jobs/emit.h"
 #include "trireme/launch/jobs/quoted.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 // Lines of `text`, each behind `margin` blanks.
@@ -17,7 +17,7 @@ std::string indented(const std::string& text, size_t margin) {
   return result;
 }
 
-// How to make the secret that the pods know each other by.
+// Command that makes the secret by which pods recognise each other.
 std::string secret_heading(const JobOptions& options) {
   return concat("# First make its secret:\n#   kubectl create secret generic ", options.name,
                 "-token --from-literal=token=\"$(head -c 32 /dev/urandom | base64)\"\n");
@@ -64,6 +64,7 @@ std::string job_container(const JobOptions& options) {
   text += "  command: " + yaml_list(container_words(options)) + "\n";
   if (!options.claim.empty()) text += "  workingDir: /work\n";
   text += "  env:\n";
+  // The first pod's name in the headless service: known before any pod runs.
   text += indented(meeting_variables(options, options.name + "-0." + options.name), 2);
   text += indented(token_variable(options), 2);
   if (const std::string most = limits(options); !most.empty()) {
@@ -102,6 +103,7 @@ spec:
   parallelism: )",
                  options.nnodes, R"(
   backoffLimit: )",
+                 // A pod that is moved away does not count, so these are real failures.
                  8 * int64_t{options.nnodes}, "\n");
   if (options.time.count() > 0) {
     text += concat("  activeDeadlineSeconds: ", options.time.count(), "\n");
@@ -144,6 +146,7 @@ spec:
     text += concat("  activeDeadlineSeconds: ", options.time.count(), "\n");
   }
   text += concat(
+      // Kubeflow's runtime sets the variables of meeting_variables() itself.
       R"(  # The runtime that comes with Kubeflow Trainer. It starts the pods and sets PET_NNODES, PET_NODE_RANK,
   # PET_MASTER_ADDR and PET_MASTER_PORT. Workers of a pod share memory: a runtime of your own should mount an
   # emptyDir of medium Memory at /dev/shm.
@@ -195,4 +198,4 @@ std::string emit_compose(const JobOptions& options) {
   return text;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <unordered_map>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/rendezvous/launcher_values.h"
-#include "trireme/launch/jobs/schedulers.h"
+#include "trireme/launch/jobs/job_hosts.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
+// Keeps a sum of slots from overflowing, whatever the file says.
 constexpr int kMaxSlots = 1 << 20;
 constexpr size_t kMaxNameBytes = 255;  // of DNS
 
@@ -35,6 +37,7 @@ std::string_view take_line(std::string_view& text) {
 
 // "8" -> 8; -1 for anything but a number of slots.
 int slots_of(std::string_view text) {
+  // from_chars and not stoi: no sign, no blanks, no locale.
   int slots = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), slots);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
@@ -55,6 +58,7 @@ class HostTable {
     TRIREME_CHECK(hosts_.size() <= comm::kMaxJobHosts, where_, " has more than ",
                   comm::kMaxJobHosts, " hosts; expected the hosts of one job");
     int& sum = hosts_[found->second].slots;
+    // However often a file repeats a host, the sum stays in range.
     sum = std::min(sum + slots, kMaxSlots);
   }
 
@@ -73,6 +77,7 @@ class HostTable {
 int slots_of_line(std::string_view rest) {
   int slots = 1;
   for (std::string_view word = take_word(rest); !word.empty(); word = take_word(rest)) {
+    // LSF writes a bare number, Open MPI key=value.
     const size_t equals = word.find('=');
     const std::string_view key =
         equals == std::string_view::npos ? "slots" : word.substr(0, equals);
@@ -81,6 +86,7 @@ int slots_of_line(std::string_view rest) {
     if (key == "slots") {
       slots = number;
     } else if (key != "max_slots" && key != "max-slots") {
+      // Open MPI's limits on slots say nothing about the hosts.
       return -1;
     }
   }
@@ -98,6 +104,16 @@ std::string text_of(std::string_view variable, const std::string& path) {
 }
 
 std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
+
+constexpr const char* kSayBlaunch =
+    "expected the variables of an LSF job, in which blaunch starts it";
+
+// The file has no limit in length. LSF leaves LSB_HOSTS out when it is long.
+std::string_view list_variable(const Variables& variables) {
+  return first_set(variables, {"LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS", "LSB_HOSTS"});
+}
+
+constexpr const char* kSayQsub = "expected the variables of a PBS job, in which qsub starts it";
 
 }  // namespace
 
@@ -142,9 +158,11 @@ std::vector<JobHost> count_host_pairs(std::string_view variable, std::string_vie
 int index_of_host(std::string_view variable, std::string_view value,
                   const std::vector<JobHost>& hosts, std::string_view hostname) {
   const auto whole = std::ranges::find(hosts, hostname, &JobHost::name);
+  // The whole name first: two hosts may differ in their domain only.
   if (whole != hosts.end()) return static_cast<int>(whole - hosts.begin());
   const auto is_short = [&](const JobHost& host) {
     // Two addresses may begin with the same number.
+    // A scheduler may have the full name and the kernel the short one, or the reverse.
     return !host.name.empty() && short_name(host.name) == short_name(hostname) &&
            short_name(hostname).find_first_not_of("0123456789") != std::string_view::npos;
   };
@@ -156,4 +174,78 @@ int index_of_host(std::string_view variable, std::string_view value,
   return static_cast<int>(found - hosts.begin());
 }
 
-}  // namespace trireme::launch::inline internal
+std::vector<JobHost> hosts_of_lsf(const Variables& variables) {
+  const std::string_view list = list_variable(variables);
+  if (list.empty()) return {};
+  const std::string& value = value_of(variables, list);
+  std::vector<JobHost> hosts = list == "LSB_DJOB_HOSTFILE" ? read_host_file(list, value)
+                               : list == "LSB_MCPU_HOSTS"  ? count_host_pairs(list, value)
+                                                           : count_hosts(list, value);
+  // LSF's own sum: a list that was cut short must not become a smaller job.
+  if (!value_of(variables, "LSB_DJOB_NUMPROC").empty()) {
+    const auto add = [](int64_t sum, const JobHost& host) { return sum + host.slots; };
+    const int64_t slots = std::accumulate(hosts.begin(), hosts.end(), int64_t{0}, add);
+    const int processes = number_of(variables, "LSB_DJOB_NUMPROC", 1, "LSF has");
+    TRIREME_CHECK(slots == processes, list, " = ", shown(value), " has ", slots,
+                  " slots; expected LSB_DJOB_NUMPROC = ", processes, ", ", kSayHosts);
+  }
+  return hosts;
+}
+
+std::optional<JobHosts> read_lsf(const JobView& view) {
+  const Variables& variables = view.variables;
+  const std::string_view list = list_variable(variables);
+  if (list.empty() && first_set(variables, {"LSB_JOBID", "LSB_DJOB_NUMPROC"}).empty()) {
+    return std::nullopt;
+  }
+  JobHosts job{.scheduler = "LSF"};
+  job.id = needed(variables, "LSB_JOBID", kSayBlaunch);
+  const std::string& element = value_of(variables, "LSB_JOBINDEX");  // of an array; else 0
+  // Elements of an array share LSB_JOBID, and their agents must not meet.
+  if (!element.empty() && element != "0") job.id += "." + element;
+  needed(variables, list.empty() ? "LSB_DJOB_HOSTFILE" : list, kSayBlaunch);
+  job.hosts = hosts_of_lsf(variables);
+  job.min_hosts = static_cast<int>(job.hosts.size());
+  job.node_rank = index_of_host(list, value_of(variables, list), job.hosts, view.hostname);
+  job.port = comm::port_of_job("lsf-" + job.id);
+  return job;
+}
+
+std::vector<JobHost> hosts_of_pbs(const Variables& variables) {
+  const std::string& path = value_of(variables, "PBS_NODEFILE");
+  if (path.empty()) return {};
+  std::vector<JobHost> hosts = read_host_file("PBS_NODEFILE", path);
+  const auto add = [](int sum, const JobHost& host) { return sum + host.slots; };
+  const int lines = std::accumulate(hosts.begin(), hosts.end(), 0, add);
+  // Torque's number of lines: fewer of them are a file that was cut short.
+  if (!value_of(variables, "PBS_NP").empty()) {
+    const int processes = number_of(variables, "PBS_NP", 1, "PBS has");
+    TRIREME_CHECK(processes == lines, "PBS_NODEFILE = ", shown(path), " has ", lines,
+                  " lines; expected PBS_NP = ", processes, ", ", kSayHosts);
+  }
+  // With one line per host, the number of cores is in a variable if anywhere: Torque's or
+  // OpenPBS's.
+  const std::string_view cores = first_set(variables, {"PBS_NUM_PPN", "NCPUS"});
+  if (lines == static_cast<int>(hosts.size()) && !cores.empty()) {
+    const int slots = number_of(variables, cores, 1, "PBS has");
+    for (JobHost& host : hosts) host.slots = slots;
+  }
+  return hosts;
+}
+
+std::optional<JobHosts> read_pbs(const JobView& view) {
+  const Variables& variables = view.variables;
+  if (first_set(variables, {"PBS_JOBID", "PBS_NODEFILE", "PBS_ENVIRONMENT"}).empty()) {
+    return std::nullopt;
+  }
+  JobHosts job{.scheduler = "PBS"};
+  job.id = needed(variables, "PBS_JOBID", kSayQsub);
+  const std::string& path = needed(variables, "PBS_NODEFILE", kSayQsub);
+  job.hosts = hosts_of_pbs(variables);
+  job.min_hosts = static_cast<int>(job.hosts.size());
+  job.node_rank = index_of_host("PBS_NODEFILE", path, job.hosts, view.hostname);
+  job.port = comm::port_of_job("pbs-" + job.id);
+  return job;
+}
+
+}  // namespace trireme::launch

@@ -7,7 +7,7 @@
 
 #include "trireme/launch/jobs/job_hosts.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // Longer files are refused.
 inline constexpr size_t kMaxHostFileBytes = size_t{64} << 20;
@@ -31,4 +31,4 @@ std::vector<JobHost> count_host_pairs(std::string_view variable, std::string_vie
 int index_of_host(std::string_view variable, std::string_view value,
                   const std::vector<JobHost>& hosts, std::string_view hostname);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -1,15 +1,36 @@
-// The hosts of a job and which of them this process runs on, as its scheduler says. Never assumes
-// that a job has one host: what is missing or contradicts itself is an error.
+// The hosts of a job and which of them this process runs on, as its scheduler says: one reader per
+// scheduler. Never assumes that a job has one host: what is missing or contradicts itself is an
+// error.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "trireme/launch/jobs/job_variables.h"
+namespace trireme::launch {
 
-namespace trireme::launch::inline internal {
+// A process's environment as a map, so that what reads it can be tested.
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+// The value; "" when the variable is not set. Schedulers do not tell the two apart either.
+const std::string& value_of(const Variables& variables, std::string_view name);
+
+// The first of `names` that has a value; "" when none has.
+std::string_view first_set(const Variables& variables, std::initializer_list<const char*> names);
+
+// setter: who sets the variable, as in "srun has".
+// Throws: ConfigError unless the value is a decimal number from `minimum` on
+int number_of(const Variables& variables, std::string_view name, int minimum,
+              std::string_view setter);
+
+// Throws: ConfigError when the variable has no value; `advice` says what to do
+const std::string& needed(const Variables& variables, std::string_view name,
+                          std::string_view advice);
 
 struct JobHost {
   std::string name;  // "": the launcher does not say; never of the first host
@@ -31,7 +52,7 @@ struct JobHosts {
   const std::string& head() const { return hosts.front().name; }
 };
 
-// What the function below looks at, besides the files that variables name.
+// The inputs of the function below, besides the files that variables name.
 struct JobView {
   Variables variables;
   std::string hostname;  // this host's, as gethostname() says
@@ -51,4 +72,22 @@ struct JobView {
 //         per host, or there are more than 100,000 hosts
 std::optional<JobHosts> read_job_hosts(const JobView& view);
 
-}  // namespace trireme::launch::inline internal
+// Each returns none when the scheduler has set no variable.
+// Throws: as read_job_hosts()
+std::optional<JobHosts> read_kubernetes(const JobView& view);
+std::optional<JobHosts> read_open_mpi(const JobView& view);
+std::optional<JobHosts> read_slurm(const JobView& view);
+std::optional<JobHosts> read_pbs(const JobView& view);
+std::optional<JobHosts> read_lsf(const JobView& view);
+
+// The hosts that a scheduler has given the job, whichever process asks; empty when it has set no
+// variable.
+std::vector<JobHost> hosts_of_slurm(const Variables& variables);
+std::vector<JobHost> hosts_of_pbs(const Variables& variables);
+std::vector<JobHost> hosts_of_lsf(const Variables& variables);
+
+// Advice that holds whatever the scheduler says.
+inline constexpr std::string_view kSayHosts =
+    "or give --nnodes, --node-rank and --rdzv-endpoint yourself";
+
+}  // namespace trireme::launch

@@ -1,9 +1,9 @@
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/rendezvous/launcher_values.h"
-#include "trireme/launch/jobs/schedulers.h"
+#include "trireme/launch/jobs/job_hosts.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 constexpr const char* kManifestHas = "the Job's manifest has";
@@ -40,6 +40,7 @@ struct Endpoint {
 Endpoint parse_endpoint(const std::string& text) {
   const size_t bracket = text.starts_with('[') ? text.find(']') : 0;
   const size_t colon = text.rfind(':');
+  // A bare IPv6 address has colons and no port. Only brackets tell them apart.
   const bool has_port = colon != std::string::npos && bracket != std::string::npos &&
                         colon >= bracket && (bracket > 0 || text.find(':') == colon);
   Endpoint endpoint{text.substr(0, has_port ? colon : text.size())};
@@ -52,6 +53,7 @@ Endpoint parse_endpoint(const std::string& text) {
 
 Endpoint read_endpoint(const Variables& variables, int num_hosts) {
   const std::string& backend = value_of(variables, "PET_RDZV_BACKEND");
+  // Other backends, such as etcd, need a server that is not ours.
   TRIREME_CHECK(backend.empty() || backend == "static" || backend == "c10d",
                 "PET_RDZV_BACKEND is \"", shown(backend),
                 "\"; expected c10d or static, where agents meet at the first host");
@@ -59,6 +61,7 @@ Endpoint read_endpoint(const Variables& variables, int num_hosts) {
   if (const std::string& text = value_of(variables, "PET_RDZV_ENDPOINT"); !text.empty()) {
     endpoint = parse_endpoint(text);
   } else if (num_hosts == 1) {
+    // A pod alone needs to meet nobody.
     endpoint.host = "127.0.0.1";
   }
   if (const std::string& host = value_of(variables, "PET_MASTER_ADDR"); !host.empty()) {
@@ -87,6 +90,7 @@ int read_rank(const Variables& variables, int num_hosts) {
   const int rank = number_of(variables, name, 0, kManifestHas);
   TRIREME_CHECK(rank < num_hosts, name, " is ", rank,
                 "; expected below PET_NNODES = ", value_of(variables, "PET_NNODES"));
+  // Two numbers for one pod would make two agents of one rank.
   const std::string& index = value_of(variables, "JOB_COMPLETION_INDEX");
   TRIREME_CHECK(index.empty() || index == value_of(variables, name), name, " is ", rank,
                 "; expected JOB_COMPLETION_INDEX = ", shown(index));
@@ -131,4 +135,4 @@ std::optional<JobHosts> read_kubernetes(const JobView& view) {
   return job;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -9,12 +9,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
-#include "trireme/base/shown.h"
-#include "trireme/launch/process/exit_codes.h"
+#include "trireme/base/words.h"
+#include "trireme/launch/process/signal_watch.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 constexpr size_t kMaxText = 4096;
@@ -42,6 +42,7 @@ void NoticeWatch::take_signal(int signal) {
 }
 
 std::optional<Notice> NoticeWatch::poll(Clock::time_point now) {
+  // Looks before it starts the next: one command runs at a time, however long it takes.
   if (command_) look_at_command(now);
   if (has_command_ && !command_ && (!started_ || now - *started_ >= options_.interval)) {
     start(now);
@@ -53,14 +54,18 @@ std::optional<Notice> NoticeWatch::poll(Clock::time_point now) {
 }
 
 void NoticeWatch::look_at_command(Clock::time_point now) {
+  // Before and after the reaping: the first keeps a full pipe from stopping the command, the second
+  // takes its last words.
   read_output();
   if (const std::optional<ExitStatus> status = command_->reap_group()) {
     read_output();
     command_.reset();
+    // A killed command's status is our own doing, so only the problem is reported.
     if (!is_killed_) take_status(*status);
   } else if (now - *started_ >= options_.timeout && !is_killed_) {
     is_killed_ = true;
     command_->kill_group();
+    // Told once, and again only after the command has worked: it is run every few seconds.
     problem_ = concat("the notice command took more than ", in_seconds(options_.timeout),
                       " s and was killed");
   }
@@ -85,7 +90,8 @@ void NoticeWatch::start(Clock::time_point now) {
                                   .environment = inherited_environment(),
                                   .input = nothing.get(),
                                   .output = output.write_end.get(),
-                                  .errors = output.write_end.get()},
+                                  .errors = output.write_end.get(),
+                                  .guard = &guard_},
                      "the notice command");
     output_ = std::move(output.read_end);
   } catch (const Error& error) {
@@ -110,15 +116,17 @@ void NoticeWatch::take_status(const ExitStatus& status) {
     problem_ =
         concat("the notice command was killed by signal ", signal, " (", strsignal(signal), ")");
   } else if (code == kNotFound || code == kNotExecutable) {
+    // A command that is not there would look like "no notice" for ever.
     problem_ = concat("the notice command ended with code ", code, line.empty() ? "" : ": ", line,
                       "; expected a command that /bin/sh finds");
   } else {
     problem_ = taken_problem_ = "";
   }
   if (code == 0) {
+    // Asked again, it would say the same until the host is gone.
     has_command_ = false;
     notices_.push_back({"notice command", line});
   }
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

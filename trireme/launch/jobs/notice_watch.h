@@ -7,16 +7,16 @@
 #include <optional>
 #include <string>
 
-#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
 #include "trireme/launch/process/child.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 struct NoticeOptions {
   // For /bin/sh. Exit code 0 is a notice, any other is none. "": no command.
   std::string command = {};
   std::chrono::milliseconds interval{5000};  // from one start of the command to the next
-  std::chrono::milliseconds timeout{10000};  // then it is killed and was no notice
+  std::chrono::milliseconds timeout{10000};  // then it is killed, which does not count as a notice
 };
 
 struct Notice {
@@ -59,6 +59,7 @@ class NoticeWatch {
   NoticeOptions options_;
   std::deque<Notice> notices_;
   bool has_command_;
+  GroupGuard guard_{};              // of the command
   std::optional<Child> command_{};  // while it runs
   bool is_killed_ = false;
   Descriptor output_;
@@ -67,4 +68,4 @@ class NoticeWatch {
   std::string problem_, taken_problem_;
 };
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -1,12 +1,12 @@
 #include <filesystem>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/rendezvous/launcher_values.h"
 #include "trireme/launch/jobs/host_file.h"
-#include "trireme/launch/jobs/schedulers.h"
+#include "trireme/launch/jobs/job_hosts.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 constexpr const char* kMpirunHas = "mpirun has";
@@ -27,6 +27,7 @@ HostList host_list(const Variables& variables) {
       first_set(variables, {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"});
   if (!file.empty()) {
     const std::string& value = value_of(variables, file);
+    // mpirun names the file as the user did, relative to the folder in which it was started.
     const std::filesystem::path folder = value_of(variables, "OMPI_MCA_initial_wdir");
     return {std::string(file), value, read_host_file(file, (folder / value).string())};
   }
@@ -41,6 +42,7 @@ HostList host_list(const Variables& variables) {
 
 void check_agents_per_host(const Variables& variables) {
   const int local = number_of(variables, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMpirunHas);
+  // Ranks are the agent's to start. Several agents on a host would each start all of them.
   TRIREME_CHECK(local == 1, "OMPI_COMM_WORLD_LOCAL_SIZE is ", local,
                 "; expected one agent per host, which starts the host's workers: start it with "
                 "mpirun --map-by ppr:1:node trireme run ...");
@@ -49,12 +51,13 @@ void check_agents_per_host(const Variables& variables) {
 // Places mpirun's processes on the list's hosts, in order, and checks that this one is where it is.
 void place(const JobView& view, const HostList& list, JobHosts& job) {
   TRIREME_CHECK(!list.hosts.empty(), "OMPI_COMM_WORLD_SIZE is ", job.hosts.size(),
-                " and no variable tells the hosts; ", kSayHead);
+                " and no variable lists the hosts; ", kSayHead);
   TRIREME_CHECK(list.hosts.size() == job.hosts.size(), list.name, " = ", shown(list.value),
                 " names ", list.hosts.size(),
                 " hosts; expected OMPI_COMM_WORLD_SIZE = ", job.hosts.size(), ", or ", kSayHead);
   job.hosts = list.hosts;
   const int index = index_of_host(list.name, list.value, job.hosts, view.hostname);
+  // A wrong guess of the order would send agents to a host that does not lead.
   TRIREME_CHECK(index == job.node_rank, "OMPI_COMM_WORLD_RANK is ", job.node_rank,
                 " on this host, ", shown(view.hostname), "; expected its place in ", list.name,
                 " = ", shown(list.value), ", ", index, "; ", kSayHead);
@@ -79,6 +82,7 @@ std::optional<JobHosts> read_open_mpi(const JobView& view) {
   job.id = needed(variables, id.empty() ? "PMIX_NAMESPACE" : id, "expected mpirun's");
   job.hosts.resize(static_cast<size_t>(size));
   job.min_hosts = size;
+  // The user's own word comes first: mpirun -x MASTER_ADDR.
   if (const std::string& head = value_of(variables, "MASTER_ADDR"); !head.empty()) {
     job.hosts[0].name = head;
   } else if (size == 1) {
@@ -93,4 +97,4 @@ std::optional<JobHosts> read_open_mpi(const JobView& view) {
   return job;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -5,12 +5,13 @@
 #include <cstdio>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
-#include "trireme/base/utf8.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/words.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
+// Not isalnum(), which depends on the locale.
 constexpr std::string_view kAlphanumeric =
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -26,16 +27,41 @@ bool has_only(std::string_view text, std::string_view others) {
 // The code point of a well-formed character.
 uint32_t code_point(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
+  // By the character's length: the bits of its first byte that belong to the code.
   constexpr std::array<unsigned, 5> kMasks = {0, 0x7f, 0x1f, 0x0f, 0x07};
   uint32_t code = first & kMasks[character.size()];
   for (const char c : character.substr(1)) code = (code << 6) | (static_cast<unsigned>(c) & 0x3f);
   return code;
 }
 
+// Every ASCII character as `write` puts it, the others as "\U000000e9".
+template <typename Write>
+std::string in_ascii(std::string_view text, Write write) {
+  std::string ascii;
+  for (size_t i = 0; i < text.size();) {
+    const size_t size = utf8_character_bytes(text.substr(i));
+    // check_quotable() has looked at every text from the user. An unchecked one is our bug, not the
+    // user's.
+    TRIREME_ASSERT(size > 0 && !is_control(text, i), "text that was not checked");
+    if (size == 1) {
+      ascii += write(text[i]);
+    } else {
+      // Escaped, because YAML 1.1 ends a line at characters that are not ASCII.
+      std::array<char, 16> escape{};
+      std::snprintf(escape.data(), escape.size(), "\\U%08x", code_point(text.substr(i, size)));
+      ascii += escape.data();
+    }
+    i += size;
+  }
+  return ascii;
+}
+
 }  // namespace
 
 std::string shell_word(std::string_view word) {
   // A leading name with `=` would be an assignment.
+  // Plain words stay plain, so that people can read the file. A list of what is harmless is safer
+  // than one of what is not.
   const bool is_plain = !word.empty() && has_only(word, "_./:,@%+-=") &&
                         (word.starts_with('-') || word.find('=') == std::string_view::npos);
   if (is_plain) return std::string(word);
@@ -51,23 +77,19 @@ std::string shell_words(const std::vector<std::string>& words) {
 }
 
 std::string yaml_text(std::string_view text) {
-  std::string quoted = "\"";
-  for (size_t i = 0; i < text.size();) {
-    const size_t size = utf8_character_bytes(text.substr(i));
-    TRIREME_ASSERT(size > 0 && !is_control(text, i), "text that was not checked");
-    const char c = text[i];
-    if (size == 1) {
-      if (c == '"' || c == '\\') quoted += '\\';
-      if (c == '$') quoted += '$';
-      quoted += c;
-    } else {
-      std::array<char, 16> escape{};
-      std::snprintf(escape.data(), escape.size(), "\\U%08x", code_point(text.substr(i, size)));
-      quoted += escape.data();
-    }
-    i += size;
-  }
-  return quoted + "\"";
+  return "\"" +
+         in_ascii(
+             text,
+             [](char c) {
+               // Kubernetes and Compose replace $(NAME) and ${NAME} in strings.
+               const std::string_view before = c == '"' || c == '\\' ? "\\" : c == '$' ? "$" : "";
+               return std::string(before) + c;
+             }) +
+         "\"";
+}
+
+std::string comment_text(std::string_view text) {
+  return in_ascii(text, [](char c) { return std::string(1, c); });
 }
 
 std::string yaml_list(const std::vector<std::string>& texts) {
@@ -83,11 +105,12 @@ void check_quotable(std::string_view what, std::string_view text) {
 }
 
 void check_directive_word(std::string_view what, std::string_view text) {
-  TRIREME_CHECK(!text.empty() && text.size() <= 255 && has_only(text, "._-+,:@/=") &&
-                    has_only(text.substr(0, 1), ""),
-                what, " is \"", shown(text),
-                "\"; expected a letter or digit, then at most 254 letters, digits and . _ - + , : "
-                "@ / =");
+  TRIREME_CHECK(
+      !text.empty() && text.size() <= 255 && has_only(text, "._-+,:@/=") &&
+          // Another first character could begin an option or a comment.
+          has_only(text.substr(0, 1), ""),
+      what, " is \"", shown(text),
+      "\"; expected a letter or digit, then at most 254 letters, digits and . _ - + , : @ / =");
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -3,11 +3,11 @@
 #include <unordered_map>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/rendezvous/launcher_values.h"
-#include "trireme/launch/jobs/schedulers.h"
+#include "trireme/launch/jobs/job_hosts.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 constexpr const char* kSlurmHas = "Slurm has";
@@ -33,8 +33,8 @@ void add_slots(const Variables& variables, std::vector<JobHost>& hosts) {
   const auto names = comm::expand_hosts(list, value_of(variables, list));
   const auto counts = comm::expand_counts("SLURM_JOB_CPUS_PER_NODE", cpus);
   TRIREME_CHECK(counts.size() == names.size(), "SLURM_JOB_CPUS_PER_NODE is \"", shown(cpus), "\", ",
-                counts.size(), " hosts; expected the ", names.size(), " of ", list, " = ",
-                shown(value_of(variables, list)));
+                counts.size(), " hosts; expected ", names.size(), ", the number of hosts in ", list,
+                " = ", shown(value_of(variables, list)));
   std::unordered_map<std::string_view, int> slots;
   for (size_t i = 0; i < names.size(); ++i) slots[names[i]] = counts[i];
   for (JobHost& host : hosts) {
@@ -51,8 +51,8 @@ std::vector<JobHost> read_list(const Variables& variables, std::string_view list
   }
   if (!value_of(variables, count).empty()) {
     TRIREME_CHECK(number_of(variables, count, 1, kSlurmHas) == static_cast<int>(hosts.size()),
-                  count, " is ", value_of(variables, count), "; expected the ", hosts.size(),
-                  " hosts of ", list, " = ", shown(value_of(variables, list)));
+                  count, " is ", value_of(variables, count), "; expected ", hosts.size(),
+                  ", the number of hosts in ", list, " = ", shown(value_of(variables, list)));
   }
   add_slots(variables, hosts);
   return hosts;
@@ -62,6 +62,7 @@ void check_tasks_per_host(const Variables& variables, size_t num_hosts) {
   constexpr const char* kName = "SLURM_STEP_TASKS_PER_NODE";
   const std::string& text = needed(variables, kName, kSayStep);
   const std::vector<int> tasks = comm::expand_counts(kName, text);
+  // Each agent starts the host's workers. Two on one host would start them twice.
   TRIREME_CHECK(
       tasks.size() == num_hosts && std::ranges::all_of(tasks, [](int n) { return n == 1; }), kName,
       " is \"", shown(text), "\"; expected one agent on each of ", num_hosts,
@@ -103,6 +104,7 @@ std::optional<JobHosts> read_slurm(const JobView& view) {
           .empty()) {
     return std::nullopt;
   }
+  // Each component sees its own hosts only, so agents could not meet across them.
   const std::string& components = value_of(variables, "SLURM_HET_SIZE");
   TRIREME_CHECK(components.empty() || components == "1", "SLURM_HET_SIZE is \"", shown(components),
                 "\", and Slurm tells a process only the hosts of its own component; expected a job "
@@ -113,11 +115,15 @@ std::optional<JobHosts> read_slurm(const JobView& view) {
   job.id = needed(variables, id.empty() ? "SLURM_JOB_ID" : id, kSayStep);
   const bool in_step = is_in_step(variables);
   std::string_view list = in_step ? "SLURM_STEP_NODELIST" : job_list(variables);
-  if (list.empty()) list = "SLURM_JOB_NODELIST";
+  TRIREME_CHECK(!list.empty(),
+                "SLURM_JOB_ID is set and SLURM_JOB_NODELIST is not, as in a shell or "
+                "container that only heard of the job; for all of its hosts ",
+                kSayStep, "; for this host alone, give --nnodes 1");
   needed(variables, list, kSayStep);
   job.hosts = read_list(variables, list, in_step ? "SLURM_STEP_NUM_NODES" : "SLURM_JOB_NUM_NODES");
   job.min_hosts = static_cast<int>(job.hosts.size());
   if (in_step) {
+    // Steps of one job run beside each other and must not meet.
     job.id += "." + value_of(variables, first_set(variables, {"SLURM_STEP_ID", "SLURM_STEPID"}));
     check_tasks_per_host(variables, job.hosts.size());
   }
@@ -132,4 +138,4 @@ std::optional<JobHosts> read_slurm(const JobView& view) {
   return job;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

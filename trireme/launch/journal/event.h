@@ -1,15 +1,20 @@
-// One entry of a run's event log: what happened to the job, and what was done about it.
+// A run's event log: what happened to the job, and what was done about it. RUN/events.jsonl has one
+// JSON object a line.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/choice.h"
+#include "trireme/launch/journal/line_file.h"
 #include "trireme/launch/journal/time_text.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 enum class EventKind {
   kStart,
@@ -48,6 +53,7 @@ struct Event {
   std::string host{};   // "": none
   int rank = -1;        // -1: none
   double seconds = 0;   // 0: says nothing about a duration
+  double uptime = 0;    // seconds since the leader began, by a clock that nobody sets; 0: unknown
   std::string cause{};  // a word or two: "killed", "crashed", "hung", "host lost"
   std::string text{};   // one line for people
 };
@@ -63,7 +69,62 @@ std::string to_json_line(const Event& event);
 bool may_be_event(std::string_view line);
 
 // Reads one line. Skips keys that it does not know, since another version may have written them.
-// Throws: ConfigError, which begins with `source`, when it is no event
+// Throws: ConfigError, which begins with `source`, when the line is not an event
 Event parse_event(std::string_view line, const std::string& source);
 
-}  // namespace trireme::launch::inline internal
+inline constexpr const char* kEventFileName = "events.jsonl";
+
+// Not thread safe. A line is complete or lost: readers never see half of one that this object
+// wrote and went on from.
+class EventWriter {
+ public:
+  // Appends to existing events. Opens the file at the first event.
+  explicit EventWriter(const std::filesystem::path& run_folder);
+
+  // Fills in the time when the event has none. Never throws. What a full disk keeps out is lost;
+  // once there is space again, an event "gap" says how many were. Returns whether it was written.
+  bool write(Event event);
+  // Counts events that were lost before they came here.
+  void add_lost(int64_t count) { file_.add_lost(count); }
+
+  // Like those of AppendFile.
+  std::string take_problem() { return file_.take_problem(); }
+  bool take_removed() { return file_.take_removed(); }
+
+ private:
+  AppendFile file_;
+};
+
+struct EventLog {
+  std::vector<Event> events{};  // in the order of the file
+  int64_t num_unreadable = 0;   // lines that are not events: cut short, damaged, of a newer version
+  bool is_cut = false;          // the file is larger than what was read
+};
+
+inline constexpr uint64_t kMaxEventFileBytes = uint64_t{64} << 20;
+inline constexpr size_t kMaxEvents = size_t{1} << 18;
+inline constexpr int64_t kMaxUnreadableEvents = 10'000;
+
+bool has_events(const std::filesystem::path& run_folder);
+
+// Reads the events of a run, also while it writes them. Reads at most kMaxEventFileBytes,
+// kMaxEvents and kMaxUnreadableEvents.
+// Throws: Error when there is no such file or it cannot be read
+EventLog read_events(const std::filesystem::path& run_folder);
+
+// The start times of a run's epochs, from its events. Epochs of one job count up. Those of a job
+// that goes on with the run begin at 1 again, so they are compared within a job only. Not thread
+// safe.
+class EpochStarts {
+ public:
+  // In the order of the event log. Ignores all other events.
+  void add(const Event& event);
+  // Whether a later epoch of the same job had begun before `time`. Times are those of the leader's
+  // clock and of the host that wrote the line.
+  bool is_over(int64_t epoch, WallTime time) const;
+
+ private:
+  std::vector<std::pair<WallTime, int64_t>> starts_;  // in the order of time; 0: a job's end
+};
+
+}  // namespace trireme::launch

@@ -6,9 +6,10 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
+// More would not fit on a screen, and the logs have all of them.
 constexpr size_t kMostErrors = 20;       // at once, that differ
 constexpr size_t kFirstErrorLines = 10;  // of a long traceback, before what is left out
 
@@ -35,15 +36,18 @@ std::vector<std::string> FirstErrors::add_line(int rank, LogStream stream, std::
                                                Clock::time_point now) {
   RankState& state = ranks_[rank];
   const bool is_error = state.levels.next(stream, line) == LogLevel::kError;
+  // Rank 0's lines are shown as they come, but an error may yet turn out to be a consequence.
   if (rank == 0 && (!is_error || (state.has_error && !is_lost_peer(line)))) {
     return {std::string(line)};
   }
   if (!is_error) return {};
   if (state.block.size() == kMaxErrorLines) {
+    // The beginning of a traceback says where, its end what. The middle goes.
     state.block[kFirstErrorLines] = "...";
     state.block.erase(state.block.begin() + kFirstErrorLines + 1);
   }
   state.block.emplace_back(without_rank_prefix(line));
+  // The exception is a traceback's last line, and only that tells what kind of error it is.
   if (!state.levels.is_in_traceback(stream)) take_block(rank, now);
   return {};
 }
@@ -54,10 +58,12 @@ std::vector<std::string> FirstErrors::add_exit(int rank, std::string_view messag
   RankState& state = ranks_[rank];
   Error* error = held_error_of(rank);
   if (error == nullptr) {
+    // A rank that said nothing before it died. It is held like an error, so that those with the
+    // same end become one line.
     held_.push_back({.ranks = {rank}, .lost_peer = true, .since = now});
     error = &held_.back();
   }
-  // What it died of, if that was not its first error.
+  // The error that ended the rank, if it was not its first.
   std::ranges::move(std::exchange(state.last, {}), std::back_inserter(error->lines));
   error->lines.push_back(without_subject(rank, message));
   error->lost_peer = lost_peer || state.lost_peer;
@@ -66,6 +72,7 @@ std::vector<std::string> FirstErrors::add_exit(int rank, std::string_view messag
 }
 
 std::vector<std::string> FirstErrors::poll(Clock::time_point now) {
+  // First the errors that stand for themselves: one of them may be the cause of a lost peer.
   std::vector<std::string> out = print_due(now);
   const auto is_late = [&](const Error& error) {
     return error.lost_peer && now - error.since >= kPatience;
@@ -103,12 +110,13 @@ FirstErrors::Error* FirstErrors::held_error_of(int rank) {
   return found == held_.end() ? nullptr : &*found;
 }
 
-// Those of which a rank has died come first, each with the ranks that have the same.
+// Errors that ended a rank come first. Ranks with the same error share an entry.
 std::vector<std::string> FirstErrors::print_due(Clock::time_point now) {
   const auto is_due = [&](const Error& error) {
     return !error.lost_peer && now - kSettle >= error.since;
   };
   if (std::ranges::none_of(held_, is_due)) return {};
+  // Equal lines of several ranks are one error with all their ranks.
   std::vector<Error> due;
   for (const Error& error : held_) {
     if (error.lost_peer) continue;
@@ -131,6 +139,7 @@ std::vector<std::string> FirstErrors::print_due(Clock::time_point now) {
   std::vector<std::string> out;
   std::set<int> others;
   for (size_t i = 0; i < due.size(); ++i) {
+    // Remembered beyond this call: peers that are told later stand behind a cause that was printed.
     has_cause_ |= due[i].is_cause;
     if (i < kMostErrors) append_prefixed(out, due[i].ranks, due[i].lines);
     if (i >= kMostErrors) others.insert(due[i].ranks.begin(), due[i].ranks.end());
@@ -173,4 +182,4 @@ std::string ranks_in_words(const std::set<int>& ranks) {
   return text;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

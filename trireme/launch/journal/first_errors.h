@@ -1,5 +1,5 @@
-// What a user sees of a running job: rank 0's output, and each rank's first error once, the cause
-// before its consequences. Everything else is in the logs.
+// The output of a running job for its user: rank 0's output, and each rank's first error once,
+// causes before consequences. Everything else is in the logs.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/launch/journal/log_level.h"
+#include "trireme/launch/journal/log_line.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // Pure: prints nothing, reads no clock. Not thread safe. Every function returns the lines to print
 // now, without newlines and as the programs wrote them: print them through cli's printable().
@@ -24,7 +24,7 @@ class FirstErrors {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kSettle{300};
   static constexpr std::chrono::seconds kPatience{10};
-  // Of a traceback; the middle of a longer one is left out.
+  // Limit on the lines of a traceback; the middle of a longer one is left out.
   static constexpr size_t kMaxErrorLines = 40;
 
   // A line that LogWriter returned.
@@ -69,4 +69,4 @@ class FirstErrors {
 // "rank 3", "ranks 0-3, 7 and 9".
 std::string ranks_in_words(const std::set<int>& ranks);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

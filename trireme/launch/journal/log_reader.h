@@ -1,6 +1,8 @@
-// Reads the logs of a run's ranks and agents as one, in the order of time.
+// Reads the logs of a run's ranks and agents as one, in the order of time, through a filter that is
+// parsed from the words of a command line.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -11,10 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/launch/journal/line_reader.h"
-#include "trireme/launch/journal/log_level.h"
+#include "trireme/launch/journal/event.h"
+#include "trireme/launch/journal/line_file.h"
+#include "trireme/launch/journal/log_line.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // A line and where it comes from.
 struct LogEntry {
@@ -22,6 +25,9 @@ struct LogEntry {
   LogLevel level = LogLevel::kInfo;
   int rank = -1;       // -1: an agent's
   std::string host{};  // of an agent
+  // True for a rank's line that its agent read after a later epoch had begun, by the hosts' clocks.
+  // The rank may have written it for an epoch that was over.
+  bool is_stale = false;
 };
 
 struct LogFilter {
@@ -55,13 +61,27 @@ class LogReader {
   struct Source;
   void find_files();
   void fill(Source& source);
+  void read_events();
 
   std::filesystem::path run_folder_;
   LogFilter filter_;
   std::map<std::string, std::unique_ptr<Source>> sources_;  // by file name
   std::vector<Source*> heap_;                               // those with a line, the earliest first
   LineReader events_;
+  EpochStarts starts_;
   bool has_ended_ = false;
 };
 
-}  // namespace trireme::launch::inline internal
+// "3", "3,5-7" as LogFilter::ranks.
+// Throws: ConfigError; `what` names the option
+std::vector<std::pair<int, int>> parse_ranks(std::string_view text, std::string_view what);
+
+inline constexpr size_t kMaxPatternBytes = 1024;
+
+// A function that finds an extended regular expression (POSIX, as `grep -E`) in a text. It has no
+// back-references, and bounded repetitions, so that no text takes long or much memory.
+// Throws: ConfigError for a bad pattern; `what` names the option
+std::function<bool(std::string_view)> parse_pattern(const std::string& pattern,
+                                                    std::string_view what);
+
+}  // namespace trireme::launch

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "trireme/base/seconds.h"
+#include "trireme/base/clock.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 // Steps first + 1 to last, which took `seconds`.
@@ -15,7 +15,10 @@ struct Segment {
   double seconds = 0;
 };
 
-// Follows the events of a run.
+// Follows the events of a run as a state machine. It charges every second to exactly one of: kept
+// steps, the start, a cause. The sum is the wall time, and a test of random events holds that.
+// Steps are kept as segments, because an epoch may go on from before them: then the share of each
+// is taken back and charged to the cause.
 class Teller {
  public:
   void tell(const Event& event);
@@ -24,7 +27,7 @@ class Teller {
  private:
   enum class Phase { kNoJob, kStarting, kRunning, kDown };
 
-  void advance(WallTime time);
+  void advance(WallTime time, double uptime = 0);
   void end_running(int64_t step);
   void start(const Event& event);
   void fail(const Event& event);
@@ -40,19 +43,27 @@ class Teller {
 
   Phase phase_ = Phase::kNoJob;
   WallTime now_{};            // of the latest event
+  double uptime_ = 0;         // its own; 0: unknown
+  double clock_ = 0;          // seconds that have been told
   double phase_seconds_ = 0;  // of kStarting and kRunning
   int64_t first_step_ = -1;   // the last finished one when the phase began
   int64_t newest_step_ = 0;   // finished, and not gone back from
   std::string cause_;         // of kDown
-  WallTime failed_{};
-  bool is_failure_ = false;  // kDown is one, not a change of the hosts
+  double failed_ = 0;         // by `clock_`
+  bool is_failure_ = false;   // kDown is one, not a change of the hosts
   std::string change_ = "change of hosts";
 };
 
-void Teller::advance(WallTime time) {
+void Teller::advance(WallTime time, double uptime) {
+  const bool knows_both = uptime_ > 0 && uptime >= uptime_;
   // The clock may have been set back, or another host leads now.
-  const double seconds = now_ == WallTime() ? 0 : std::max(0.0, in_seconds(time - now_));
-  now_ = std::max(now_, time);
+  const double by_host = now_ == WallTime() ? 0 : std::max(0.0, in_seconds(time - now_));
+  // By the leader's uptime when both events have it. The host's clock may have been set.
+  const double seconds = knows_both ? uptime - uptime_ : by_host;
+  now_ = knows_both ? time : std::max(now_, time);
+  uptime_ = uptime;
+  clock_ += seconds;
+  // Between two jobs nobody waits for the run.
   if (phase_ == Phase::kNoJob) return;
   story_.wall_seconds += seconds;
   if (phase_ == Phase::kDown) {
@@ -67,6 +78,7 @@ void Teller::end_running(int64_t step) {
   // An epoch that says nothing about its first step has run from its start on.
   const bool has_run = phase_ == Phase::kRunning || step > first_step_;
   if (phase_ == Phase::kStarting && !has_run) story_.start_seconds += phase_seconds_;
+  // A phase that reported steps has run, even if no recovery event said so.
   if (phase_ == Phase::kRunning || (phase_ == Phase::kStarting && has_run)) {
     segments_.push_back({first_step_, std::max(first_step_, step), phase_seconds_});
   }
@@ -94,6 +106,7 @@ void Teller::go_back_to(int64_t step) {
                                            static_cast<double>(segment.last - segment.first);
     repeated += segment.seconds - seconds;
     segment = {segment.first, segment.first + kept, seconds};
+    // Only the segment that holds the step is divided; those behind it are gone whole.
     if (kept > 0) break;
     segments_.pop_back();
   }
@@ -104,10 +117,14 @@ void Teller::start(const Event& event) {
   const bool is_new_job = phase_ == Phase::kNoJob || event.epoch <= 1;
   if (is_new_job && phase_ != Phase::kNoJob) ++story_.num_without_end;
   // Nobody knows how long a job went on whose leader was killed.
-  if (is_new_job) now_ = std::max(now_, event.time);
-  advance(event.time);
+  if (is_new_job) {
+    now_ = event.time;
+    uptime_ = 0;
+  }
+  advance(event.time, event.uptime);
   if (is_new_job) {
     if (phase_ != Phase::kDown) end_running(event.step);
+    // It belongs to no cause: somebody started the run again.
     cause_ = "restart";
     phase_ = Phase::kStarting;
   } else if (phase_ != Phase::kDown) {
@@ -118,6 +135,7 @@ void Teller::start(const Event& event) {
   } else {
     note_late(event.step);
   }
+  // The event names the step after which it goes on; unknown counts as the beginning.
   first_step_ = std::max<int64_t>(0, event.step);
   ++story_.num_epochs;
   story_.has_ended = false;
@@ -125,12 +143,12 @@ void Teller::start(const Event& event) {
 }
 
 void Teller::fail(const Event& event) {
-  advance(event.time);
+  advance(event.time, event.uptime);
   if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) end_running(event.step);
   // A failure outside of a job stops nothing.
   if (phase_ != Phase::kNoJob) phase_ = Phase::kDown;
   cause_ = event.cause.empty() ? "unknown" : event.cause;
-  failed_ = now_;
+  failed_ = clock_;
   is_failure_ = true;
   ++causes_[cause_].num_failures;
   ++story_.num_failures;
@@ -138,10 +156,11 @@ void Teller::fail(const Event& event) {
 }
 
 void Teller::recover(const Event& event) {
-  advance(event.time);
+  advance(event.time, event.uptime);
   if (phase_ == Phase::kDown && is_failure_) {
-    story_.recovery_seconds.push_back(event.seconds > 0 ? event.seconds
-                                                        : in_seconds(now_ - failed_));
+    // The event's own duration is the leader's measurement, and more exact than the difference of
+    // two times.
+    story_.recovery_seconds.push_back(event.seconds > 0 ? event.seconds : clock_ - failed_);
   }
   if (phase_ == Phase::kStarting) story_.start_seconds += phase_seconds_;
   if (phase_ == Phase::kStarting || phase_ == Phase::kDown) {
@@ -154,7 +173,7 @@ void Teller::recover(const Event& event) {
 }
 
 void Teller::end(const Event& event) {
-  advance(event.time);
+  advance(event.time, event.uptime);
   end_running(event.step);
   phase_ = Phase::kNoJob;
   story_.has_ended = true;
@@ -171,13 +190,14 @@ void Teller::tell(const Event& event) {
     case EventKind::kJoin:
     case EventKind::kLeave:
       change_ = event.kind == EventKind::kJoin ? "host joined" : "host left";
-      return advance(event.time);
-    default: return advance(event.time);
+      return advance(event.time, event.uptime);
+    default: return advance(event.time, event.uptime);
   }
 }
 
 Story Teller::finish(std::optional<WallTime> until) {
   if (until) advance(*until);
+  // Steps that were finished after the last event are not known.
   end_running(first_step_);
   for (const Segment& segment : segments_) story_.kept_seconds += segment.seconds;
   for (auto& [cause, share] : causes_) {
@@ -201,4 +221,4 @@ Story story_of(const EventLog& log, std::optional<WallTime> until) {
   return teller.finish(until);
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

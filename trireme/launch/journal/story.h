@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/launch/journal/event_file.h"
+#include "trireme/launch/journal/event.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 struct CauseShare {
   std::string cause{};
@@ -37,14 +37,19 @@ struct Story {
   std::vector<std::pair<std::string, int64_t>> hosts{};  // failures; the most first
   int64_t num_without_end = 0;                           // jobs that were killed with their leader
 
-  // Share of the time that was spent in steps that were kept; 0 for no time.
-  double goodput() const { return wall_seconds > 0 ? kept_seconds / wall_seconds : 0; }
+  // Share of the time that was spent in steps that were kept. Nothing when that is not known: no
+  // time has passed, or no event names a step, as of programs that do not say theirs.
+  std::optional<double> goodput() const {
+    if (wall_seconds <= 0 || last_step < 0) return std::nullopt;
+    return kept_seconds / wall_seconds;
+  }
 };
 
 // The time between the first step of an epoch and its end counts as steps, saves and evaluations
 // included. If the first step of an epoch was finished before, the share of the steps from there on
 // counts as repeated. Time until a recovery counts for the latest failure.
+// Between two events of a leader its own clock counts; the host's may have been set.
 // until: now, for a run that goes on; otherwise the last event's time.
 Story story_of(const EventLog& log, std::optional<WallTime> until = std::nullopt);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -1,15 +1,15 @@
 #include "trireme/launch/journal/time_text.h"
 
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 using std::chrono::microseconds;
@@ -36,6 +36,7 @@ bool take(std::string_view& text, char expected) {
 // The fraction behind a second, cut to microseconds; -1 if it is none.
 int64_t take_fraction(std::string_view& text) {
   if (!take(text, '.')) return 0;
+  // No from_chars for a double: its digits would be rounded in binary.
   const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
   if (count == 0 || count > 9) return -1;
   int64_t micros = take_digits(text, std::min<size_t>(count, 6));
@@ -50,6 +51,7 @@ std::optional<WallTime> time_of(int64_t year, int64_t month, int64_t day, int64_
   const std::chrono::year_month_day date(std::chrono::year(static_cast<int>(year)),
                                          std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day)));
+  // A leap second is 60.
   if (year < 0 || !date.ok() || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 ||
       second > 60 || micros < 0) {
     return std::nullopt;
@@ -70,12 +72,14 @@ std::optional<microseconds> parse_duration(std::string_view text) {
                                            : 0;
   text.remove_suffix(1);
   const bool is_number =
-      std::ranges::all_of(text, [](char c) { return c == '.' || std::isdigit(c); });
+      std::ranges::all_of(text, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
   if (unit == 0 || !is_number || std::ranges::count(text, '.') > 1 || text == ".") {
     return std::nullopt;
   }
   constexpr double kMost = 1e9;  // seconds, some thirty years
-  const double count = unit * std::stod(std::string(text));
+  double count = 0;
+  std::from_chars(text.data(), text.data() + text.size(), count, std::chars_format::fixed);
+  count *= unit;
   if (count > kMost) return std::nullopt;
   return microseconds(static_cast<int64_t>(1e6 * count));
 }
@@ -87,6 +91,7 @@ std::string to_text(WallTime time) {
   const auto whole = std::chrono::floor<seconds>(since_epoch);
   const std::time_t count = whole.count();
   std::tm parts{};
+  // Not ctime's: those share one buffer among threads.
   gmtime_r(&count, &parts);
   char text[80];
   std::snprintf(text, sizeof(text), "%04d-%02d-%02dT%02d:%02d:%02d.%06lldZ", parts.tm_year + 1900,
@@ -127,4 +132,4 @@ WallTime parse_since(std::string_view text, std::string_view what, WallTime now)
                            "such as 2026-11-25T07:12"));
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
-// Of this host's clock, in UTC. Clocks of several hosts may differ.
+// The time of this host's clock, in UTC. Clocks of several hosts may differ.
 using WallTime = std::chrono::system_clock::time_point;
 
 // "2026-11-25T07:12:01.123456Z", always 27 characters, for the years 0 to 9999.
@@ -22,4 +22,4 @@ std::optional<WallTime> parse_time(std::string_view text);
 // Throws: ConfigError; `what` names the option
 WallTime parse_since(std::string_view text, std::string_view what, WallTime now);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

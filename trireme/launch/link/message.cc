@@ -1,24 +1,32 @@
 #include "trireme/launch/link/message.h"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <utility>
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 using nlohmann::json;
 
+// A reason or an error of one line; a packet has room for several.
 constexpr size_t kMaxTextBytes = 4096;
 // A byte that is not UTF-8 becomes the three of U+FFFD, and "..." may follow.
 constexpr size_t kMaxReadTextBytes = 3 * (kMaxTextBytes + 3);
+// Unknown keys of a later version are skipped, and these bound what they may be.
 constexpr JsonLimits kLimits{.max_bytes = kMaxPacketBytes, .max_values = 256, .max_depth = 4};
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
@@ -31,6 +39,8 @@ struct Field {
   int64_t maximum = kAny;
 };
 
+// A table per message serves the writer, the reader and the checks, so that no key can be in one of
+// them only.
 // The name of a message and its fields.
 template <typename Message>
 struct Form;
@@ -132,6 +142,7 @@ Message read(const JsonView& packet) {
 }
 
 void check(const Join& join, const std::string& source) {
+  // Subtractions only, since sums of numbers from a packet may overflow.
   const bool fits = join.rank < join.size && join.local_rank < join.local_size &&
                     join.local_size <= join.size && join.local_rank <= join.rank &&
                     join.local_size - join.local_rank <= join.size - join.rank;
@@ -153,6 +164,7 @@ Any parse(std::string_view text, const std::string& source, std::index_sequence<
   Any message;
   const auto take = [&]<typename Message>(Message*) {
     if (name.text() != Form<Message>::kName) return false;
+    // By trying each form: there are a handful.
     const Message taken = read<Message>(packet);
     check(taken, source);
     message = taken;
@@ -170,6 +182,19 @@ Any parse(std::string_view text, const std::string& source, std::index_sequence<
 template <typename Any>
 Any parse(std::string_view text, const std::string& source) {
   return parse<Any>(text, source, std::make_index_sequence<std::variant_size_v<Any>>());
+}
+
+using Clock = std::chrono::steady_clock;
+
+// The kernel calls a socket writable only when three quarters of its room are free. A packet may
+// fit before.
+constexpr std::chrono::milliseconds kRetryDelay{10};
+
+// Waits until the socket is ready for `events`, the deadline has passed or a signal has come.
+void wait_for_socket(int fd, short events, Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  pollfd entry{fd, events, 0};
+  poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
 }
 
 }  // namespace
@@ -190,4 +215,68 @@ ToAgent parse_to_agent(std::string_view packet, const std::string& source) {
   return parse<ToAgent>(packet, source);
 }
 
-}  // namespace trireme::launch::inline internal
+PacketSocket::PacketSocket(Descriptor socket) : socket_(std::move(socket)) {}
+
+std::pair<PacketSocket, PacketSocket> PacketSocket::make_pair() {
+  // Packets and not a stream: a message is whole or absent, and a slow reader never sees half of
+  // one.
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Error(concat("cannot make the link to a worker: socketpair: ", std::strerror(errno)));
+  }
+  return {PacketSocket(Descriptor(ends[0])), PacketSocket(Descriptor(ends[1]))};
+}
+
+PacketSocket PacketSocket::adopt(int fd, const std::string& variable) {
+  int type = 0;
+  socklen_t length = sizeof(type);
+  const int result = fd < 0 ? -1 : getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length);
+  TRIREME_CHECK(result == 0 && type == SOCK_SEQPACKET, variable, " is ", fd,
+                ", which is not an open socket of the type SOCK_SEQPACKET; expected the descriptor "
+                "that `trireme run` hands to a worker; unset the variable to train without it");
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return PacketSocket(Descriptor(fd));
+}
+
+bool PacketSocket::send(std::string_view packet, std::chrono::milliseconds patience) const {
+  const Clock::time_point deadline = Clock::now() + patience;
+  while (true) {
+    // Never blocks by itself; the waiting below has a deadline.
+    const ssize_t sent =
+        ::send(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) return true;
+    // ENOBUFS is a full system and passes.
+    const bool is_full = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS;
+    if (!is_full && errno != EINTR) return false;
+    if (is_full && Clock::now() >= deadline) return false;
+    if (is_full)
+      wait_for_socket(socket_.get(), POLLOUT, std::min(deadline, Clock::now() + kRetryDelay));
+  }
+}
+
+Received PacketSocket::receive(std::string& packet, std::chrono::milliseconds patience) const {
+  const Clock::time_point deadline = Clock::now() + patience;
+  packet.resize(kMaxPacketBytes);
+  while (true) {
+    // With MSG_TRUNC the result is the packet's own size.
+    const ssize_t size =
+        recv(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
+    // A packet that was cut must not be parsed as a shorter one.
+    if (size > static_cast<ssize_t>(kMaxPacketBytes)) return Received::kTooLong;
+    if (size > 0) {
+      packet.resize(static_cast<size_t>(size));
+      return Received::kPacket;
+    }
+    // No message is empty, so an empty packet is the end, or as good as that.
+    if (size == 0) return Received::kClosed;
+    const bool is_empty = errno == EAGAIN || errno == EWOULDBLOCK;
+    if (!is_empty && errno != EINTR) return Received::kClosed;
+    if (is_empty && Clock::now() >= deadline) return Received::kNothing;
+    // No short waits here: a packet wakes poll().
+    if (is_empty) wait_for_socket(socket_.get(), POLLIN, deadline);
+  }
+}
+
+void PacketSocket::shut_down() const { shutdown(socket_.get(), SHUT_RDWR); }
+
+}  // namespace trireme::launch

@@ -1,18 +1,22 @@
-// What an agent and its worker tell each other: one JSON object per packet, such as
-// {"message": "leave", ...}. The members of the structs below are its keys, and all must be there.
-// Unknown keys are skipped.
+// Messages between an agent and its worker, and the socket that they go through: one JSON object
+// per packet, such as {"message": "leave", ...}. The members of the structs below are its keys, and
+// all must be there. Unknown keys are skipped.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
-namespace trireme::launch::inline internal {
+#include "trireme/base/file/file.h"
+
+namespace trireme::launch {
 
 inline constexpr size_t kMaxPacketBytes = size_t{64} << 10;
-// What a worker says in "hello". An agent that reads another number ends the worker.
+// The version in a worker's "hello". An agent that reads another number ends the worker.
 inline constexpr int64_t kLinkVersion = 1;
 inline constexpr int64_t kMaxLinkRanks = 1 << 20;
 
@@ -88,8 +92,48 @@ std::string to_packet(const ToWorker& message);
 std::string to_packet(const ToAgent& message);
 
 // `source` begins every error, for example "the link to the agent".
-// Throws: ConfigError, one line, when the packet is no such message or a value is out of range
+// Throws: ConfigError, one line, when the packet is not such a message or a value is out of range
 ToWorker parse_to_worker(std::string_view packet, const std::string& source);
 ToAgent parse_to_agent(std::string_view packet, const std::string& source);
 
-}  // namespace trireme::launch::inline internal
+enum class Received {
+  kPacket,
+  kTooLong,  // dropped: it had more than kMaxPacketBytes
+  kNothing,  // for now
+  kClosed,   // the peer has closed its end, or its process has ended
+};
+
+// One end of a link: a SOCK_SEQPACKET socket between two processes of a host. A packet arrives
+// whole or not at all. One thread may receive while others send.
+class PacketSocket {
+ public:
+  explicit PacketSocket(Descriptor socket);
+
+  // Two connected ends, both close-on-exec.
+  // Throws: Error when the host has no descriptor left
+  static std::pair<PacketSocket, PacketSocket> make_pair();
+
+  // Takes over an inherited descriptor and makes it close-on-exec, so that no command that this
+  // process starts can hold the link open.
+  // Throws: ConfigError naming `variable` when it is not such a socket
+  static PacketSocket adopt(int fd, const std::string& variable);
+
+  // Sends the packet. Waits up to `patience` for room in the socket, and by default not at all.
+  // False: dropped, because there was no room or the peer is gone.
+  bool send(std::string_view packet, std::chrono::milliseconds patience = {}) const;
+
+  // Waits up to `patience` for a packet.
+  Received receive(std::string& packet, std::chrono::milliseconds patience = {}) const;
+
+  // Closes the link: from now on both ends receive kClosed, including a receive() that waits in
+  // another thread.
+  void shut_down() const;
+
+  int descriptor() const { return socket_.get(); }
+  void close() { socket_.close(); }
+
+ private:
+  Descriptor socket_;
+};
+
+}  // namespace trireme::launch

@@ -8,10 +8,11 @@
 
 #include <sys/types.h>
 
-#include "trireme/base/file/descriptor.h"
-#include "trireme/base/machine/cores.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/machine/group_guard.h"
+#include "trireme/base/machine/machine.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -26,6 +27,9 @@ struct ChildOptions {
   int output = -1;                 // the same for stdout
   int errors = -1;                 // the same for stderr
   std::optional<CoreSet> cores{};  // it may run on these; none: on all that this thread may use
+  // Kills the child's group when this process is killed. It outlives the child; null: the kernel
+  // kills the child, and what it has started lives on.
+  GroupGuard* guard = nullptr;
 };
 
 struct ExitStatus {
@@ -51,13 +55,16 @@ class Child {
   void signal(int number) const;
   // Kills its process group: what it has started, and itself.
   void kill_group() const;
-  // How it ended; nothing while it runs. Collects it, once.
+  // The exit of the child; nothing while it runs. Reaps it once.
   std::optional<ExitStatus> reap();
   // The same, and kills what is left of its group before another one may get the number.
   std::optional<ExitStatus> reap_group();
 
  private:
+  bool has_ended() const;
+
   pid_t pid_ = 0;  // 0: collected or moved from
+  GroupGuard* guard_ = nullptr;
 };
 
 // The variables of this process.
@@ -72,4 +79,4 @@ struct Pipe {
 // Throws: Error when the kernel gives none; `name` as in Child
 Pipe make_pipe(const std::string& name, int flags = 0);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

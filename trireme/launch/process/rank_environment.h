@@ -1,11 +1,17 @@
-// The variables by which a launched process knows its rank.
+// How a launched process knows its rank and meets the others: the variables that it is started
+// with, the file where the ranks of one host meet if their transport needs a store and none is
+// named, and a free port for a program that must know its port before it starts.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "trireme/launch/process/child.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
+
+// For workers: the agents' lease, in whole seconds.
+inline constexpr const char* kLeaseVariable = "TRIREME_LEASE_SECONDS";
 
 struct RankPlace {
   int rank = 0;
@@ -19,4 +25,24 @@ struct RankPlace {
 // started this one.
 Environment rank_environment(Environment variables, const RankPlace& place, const std::string& job);
 
-}  // namespace trireme::launch::inline internal
+// Makes nothing: the ranks do, if they need it. The destructor removes the file.
+class MeetingFile {
+ public:
+  // `job`: a name that no other group of ranks has.
+  explicit MeetingFile(const std::string& job);
+  ~MeetingFile();
+  MeetingFile(const MeetingFile&) = delete;
+  MeetingFile& operator=(const MeetingFile&) = delete;
+
+  // The value of TRIREME_STORE.
+  std::string store() const { return "file:" + path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A TCP port that is free now; 0: the system has none. Another program may take the port before the
+// intended one does. The intended program then fails with one line; start it with another port.
+int free_port();
+
+}  // namespace trireme::launch

@@ -1,4 +1,5 @@
-// The signals of a launcher, taken one at a time in its own loop.
+// The signals of a launcher, taken one at a time in its own loop, and the exit codes by which it
+// tells what a worker's end means.
 #pragma once
 
 #include <initializer_list>
@@ -6,17 +7,15 @@
 
 #include <signal.h>
 
-#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::launch {
 
 // Whether this process ignores the signal, as with SIGHUP under nohup.
 bool is_ignored(int signal);
 
-inline namespace internal {
-
 // Blocks the signals in this thread for its lifetime; threads made meanwhile inherit that. Ignored
-// signals stay ignored. If they were blocked, they would arrive after all.
+// signals stay ignored, but for SIGCHLD. If they were blocked, they would arrive after all.
 class SignalWatch {
  public:
   // Throws: Error when the kernel gives no descriptor
@@ -33,7 +32,12 @@ class SignalWatch {
  private:
   Descriptor descriptor_;
   sigset_t previous_;
+  bool takes_children_ = false;  // SIGCHLD was ignored before
 };
 
-}  // namespace internal
+inline constexpr int kUserError = 2;      // the user can fix it: config, arguments, data
+inline constexpr int kPeerLost = 3;       // another rank was lost; the run can be started again
+inline constexpr int kBadCheckpoint = 4;  // a checkpoint cannot be used
+inline constexpr int kNotFound = 127;     // of shells and of this launcher: no such program
+
 }  // namespace trireme::launch

@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 bool Budget::counts(Time used, Time now) const {
   return options_.refill_after.count() == 0 || now - used < options_.refill_after;
@@ -18,22 +18,27 @@ int Budget::num_left(Time now) const {
 
 RestartDecision Budget::decide(std::span<const Fault> faults, Time now) {
   TRIREME_ASSERT(!faults.empty(), "no fault to decide about");
-  int64_t step = 0;
-  bool is_only_a_warning = true;
+  std::optional<int64_t> step;
+  bool is_warning_only = true;
+  // Any fault that no restart mends decides, whatever the others are.
   for (const Fault& fault : faults) {
     if (fault.action == Action::kStop) {
       return {.text = concat("no restart: ", fault.evidence)};
     }
+    // The farthest rank stands for all of one death.
     step = std::max(step, fault.step);
-    is_only_a_warning = is_only_a_warning && fault.action == Action::kWarn;
+    is_warning_only = is_warning_only && fault.action == Action::kWarn;
   }
-  if (is_only_a_warning) return {.text = concat("only a warning: ", faults.front().evidence)};
+  // A warning costs no restart.
+  if (is_warning_only) return {.text = concat("only a warning: ", faults.front().evidence)};
   const bool has_progressed = step > last_step_;
-  deaths_ = step == last_step_ ? deaths_ + 1 : 1;
+  // An unknown step is never the same step, so programs without steps are bound by the budget
+  // alone.
+  deaths_ = step && step == last_step_ ? deaths_ + 1 : 1;
   last_step_ = step;
-  if (deaths_ >= options_.deaths_at_one_step) {
+  if (step && deaths_ >= options_.deaths_at_one_step) {
     return {.text = concat("no restart: workers have died ", deaths_, " times in a row after step ",
-                           step,
+                           *step,
                            ", so it would happen again; the last time: ", faults.front().evidence)};
   }
   const int left = num_left(now);
@@ -43,14 +48,17 @@ RestartDecision Budget::decide(std::span<const Fault> faults, Time now) {
                            "used (--max-restarts); ",
                            faults.front().evidence)};
   }
+  // Restarts that make progress do not add up: a run on flaky hosts goes on at full speed.
   const bool is_soon = !used_.empty() && now - used_.back() < options_.calm_after;
   streak_ = is_soon && !has_progressed ? streak_ + 1 : 0;
   RestartDecision decision{.may_restart = true};
   if (streak_ > 0) {
+    // The shift stays defined; most_delay is reached after seven doublings.
     constexpr int kMostDoublings = 30;
     const auto factor = int64_t{1} << std::min(streak_ - 1, kMostDoublings);
     decision.delay = std::min(options_.most_delay, options_.first_delay * factor);
   }
+  // Those that came back are forgotten, so the list stays as short as the budget.
   std::erase_if(used_, [&](const Time& used) { return !counts(used, now); });
   used_.push_back(now);
   decision.text = concat("restart after ", decision.delay.count(), " ms, ", left - 1, " of ",
@@ -77,4 +85,4 @@ std::vector<ExcludedHosts::Entry> ExcludedHosts::list(Time now) const {
   return entries;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,7 +12,7 @@
 
 #include "trireme/launch/watchdog/classify.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 struct BudgetOptions {
   int max_restarts = 10;
@@ -22,7 +23,8 @@ struct BudgetOptions {
   std::chrono::milliseconds first_delay{500};
   std::chrono::milliseconds most_delay{60000};
   std::chrono::seconds calm_after{60};
-  // So many deaths in a row at one step stop the run: it would die there again.
+  // So many deaths in a row at one step stop the run: it would die there again. Of a program that
+  // does not say its step nobody knows that, and only max_restarts counts.
   int deaths_at_one_step = 3;
 };
 
@@ -51,7 +53,7 @@ class Budget {
   BudgetOptions options_;
   std::vector<Time> used_;  // when restarts were granted, oldest first
   int streak_ = 0;  // restarts before the last one, each soon after the one before and in vain
-  int64_t last_step_ = -1;
+  std::optional<int64_t> last_step_;
   int deaths_ = 0;  // in a row at last_step_
 };
 
@@ -74,4 +76,4 @@ class ExcludedHosts {
   std::map<std::string, std::pair<std::string, Time>> hosts_;  // host -> reason, until when
 };
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -1,21 +1,31 @@
 #include "trireme/launch/watchdog/classify.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <utility>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/median.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/numbers.h"
 #include "trireme/base/replicas_differ.h"
-#include "trireme/base/seconds.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/recorder/diagnosis.h"
+#include "trireme/comm/shared/segment.h"
 #include "trireme/launch/local_ranks.h"
-#include "trireme/launch/process/exit_codes.h"
+#include "trireme/launch/process/signal_watch.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
+
+// Faults are looked for from certain to uncertain, and the first kind that is found is the answer.
+// A corruption explains exits, and an exit explains why others lost a peer; so each later kind is
+// asked only when the one before says nothing. A hang needs silence of all ranks: while one makes
+// progress, the others may wait for it rightly. It is then explained by comm::diagnose(), the
+// function behind `trireme doctor`, so that both name the same rank. Time of its own is what a
+// straggler is judged by. Wall time is the same for all ranks of a synchronous step, because the
+// fast ones wait for the slow one.
+
 namespace {
 
 using std::chrono::nanoseconds;
@@ -26,20 +36,16 @@ constexpr double kIdleCores = 0.05;
 // A rank that computes without a call, and for which nobody waits, hangs after this many times
 // Policy::hang_after: one long computation looks the same.
 constexpr int kPatience = 10;
+// One slow window may be a pause.
 constexpr size_t kWindowsInARow = 3;
 constexpr size_t kMaxEvidence = 1000;
 
 std::string seconds_text(nanoseconds duration) {
-  char text[40];
   const double seconds = in_seconds(duration);
-  std::snprintf(text, sizeof(text),
-                seconds < 0.1  ? "%.4f s"
-                : seconds < 10 ? "%.2f s"
-                               : "%.0f s",
-                seconds);
-  return text;
+  return format(seconds < 0.1 ? "%.4f s" : seconds < 10 ? "%.2f s" : "%.0f s", seconds);
 }
 
+// The diagnosis may name ranks that no observation has, such as one that has left.
 const Observation* find_rank(std::span<const Observation> observations, int rank) {
   const auto found = std::ranges::find(observations, rank, &Observation::rank);
   return found == observations.end() ? nullptr : &*found;
@@ -53,7 +59,7 @@ bool is_stopped(const Observation& rank) {
   return rank.process_state == 'T' || rank.process_state == 't';
 }
 
-// What the process does, which a ring does not show.
+// The state of the process, which a ring does not show.
 std::string process_text(const Observation& rank) {
   const std::string process = concat("process ", rank.process_id);
   switch (rank.process_state) {
@@ -65,9 +71,7 @@ std::string process_text(const Observation& rank) {
     default: break;
   }
   if (rank.cores_used < kIdleCores) return concat(process, " sleeps");
-  char cores[32];
-  std::snprintf(cores, sizeof(cores), "%.1f", rank.cores_used);
-  return concat(process, " computes on ", cores, " cores");
+  return concat(process, format(" computes on %.1f cores", rank.cores_used));
 }
 
 Fault fault_of(FaultKind kind, int rank, std::span<const Observation> observations,
@@ -76,9 +80,10 @@ Fault fault_of(FaultKind kind, int rank, std::span<const Observation> observatio
               .rank = rank,
               .evidence = shown(evidence, kMaxEvidence),
               .action = action_of(policy, kind)};
+  // A worker that is gone is still in the last observations, which know its host.
   if (const Observation* const observed = find_rank(observations, rank)) {
     fault.host = observed->host;
-    fault.step = observed->step;
+    if (observed->has_ring) fault.step = observed->step;
   }
   return fault;
 }
@@ -105,6 +110,7 @@ std::vector<Fault> find_corruption(std::span<const WorkerExit> exits,
       const auto own = std::ranges::find(exits, rank, &WorkerExit::rank);
       if (fault.host.empty() && own != exits.end()) fault.host = own->host;
       fault.step = exit.step;
+      // With two equal halves nobody knows which one is wrong.
       if (!found->has_majority && fault.action == Action::kExclude) fault.action = Action::kRestart;
       faults.push_back(std::move(fault));
     }
@@ -112,12 +118,14 @@ std::vector<Fault> find_corruption(std::span<const WorkerExit> exits,
   return faults;
 }
 
-// Says in the finding's own words why the run hangs. The process tells more about the culprit.
+// Explains why the run hangs, in the words of the finding. The process tells more about the
+// culprit.
 Fault hang_of(const comm::Finding& finding, std::span<const Observation> observations,
               const Policy& policy) {
   const int rank = finding.ranks.empty() ? -1 : finding.ranks.front();
   const Observation* const observed = find_rank(observations, rank);
   std::string text = finding.text;
+  // A stopped or dead process is named in the finding already.
   const bool is_said = finding.kind == Kind::kStopped || finding.kind == Kind::kDied;
   if (observed != nullptr && !is_said) text += "; " + process_text(*observed);
   return fault_of(FaultKind::kHang, rank, observations, text, policy);
@@ -148,6 +156,7 @@ std::vector<Fault> find_silence(std::span<const Observation> observations, const
 using Windows = std::map<int64_t, nanoseconds>;  // first step -> own computing per step
 
 // The latest windows in a row that all of these ranks have; fewer than kWindowsInARow: none.
+// From the newest back: a straggler of an hour ago is old news.
 std::vector<int64_t> common_windows(const std::map<int, Windows>& ranks) {
   std::vector<int64_t> common;
   const Windows& first = ranks.begin()->second;
@@ -159,6 +168,7 @@ std::vector<int64_t> common_windows(const std::map<int, Windows>& ranks) {
       if (common.empty()) continue;
       break;
     }
+    // Windows without a gap, or three slow moments of a day would look like one slow rank.
     if (!common.empty() && common.back() != begin + kWindowSteps) break;
     common.push_back(begin);
     if (common.size() == kWindowsInARow) return common;
@@ -166,15 +176,18 @@ std::vector<int64_t> common_windows(const std::map<int, Windows>& ranks) {
   return {};
 }
 
-// Of ranks that do the same work.
+// Finds stragglers among ranks that do the same work.
 std::vector<Fault> find_stragglers_among(const std::map<int, Windows>& ranks,
                                          std::span<const Observation> observations,
                                          const Policy& policy) {
   const std::vector<int64_t> windows = common_windows(ranks);
   std::vector<Fault> faults;
+  // One rank alone has no median to compare with.
   if (ranks.size() < 2 || windows.empty()) return faults;
   for (const auto& [rank, own] : ranks) {
     nanoseconds slowest{}, others{};
+    // In all windows, against the peers without the rank itself: with two ranks it would pull the
+    // median up.
     const bool is_slow = std::ranges::all_of(windows, [&](int64_t window) {
       std::vector<int64_t> peers;
       for (const auto& [peer, its] : ranks) {
@@ -182,6 +195,7 @@ std::vector<Fault> find_stragglers_among(const std::map<int, Windows>& ranks,
       }
       others = nanoseconds(median(std::move(peers)));
       slowest = own.at(window);
+      // Both a factor and an absolute difference: 1.5 times of a microsecond is noise.
       return in_seconds(slowest) > policy.slower_by * in_seconds(others) &&
              slowest - others >= policy.slower_by_at_least;
     });
@@ -205,21 +219,28 @@ std::vector<Fault> classify_exits(std::span<const WorkerExit> exits,
                                   std::span<const Observation> observations, const Policy& policy) {
   std::vector<Fault> faults = find_corruption(exits, observations, policy);
   if (!faults.empty()) return faults;
-  for (const bool lost_a_peer : {false, true}) {
+  // Twice over the exits: ranks that lost a peer count only when no other failed by itself.
+  for (const bool is_peer_loss : {false, true}) {
     for (const WorkerExit& exit : exits) {
       if (exit.signal == 0 && exit.code == 0) continue;
-      if (lost_a_peer != (exit.signal == 0 && exit.code == kPeerLost)) continue;
+      if (is_peer_loss != (exit.signal == 0 && exit.code == kPeerLost)) continue;
       const bool is_final =
+          // Wrong configs and damaged checkpoints stay so.
           exit.signal == 0 && (exit.code == kUserError || exit.code == kBadCheckpoint);
+      const bool is_of_host = is_final && comm::is_shared_memory_full(exit.message);
       faults.push_back({.kind = FaultKind::kCrash,
                         .rank = exit.rank,
                         .host = exit.host,
                         .step = exit.step,
                         .evidence = shown(describe(exit), kMaxEvidence),
-                        .action = is_final ? Action::kStop : policy.crash});
+                        .action = is_of_host ? Action::kExclude
+                                  : is_final ? Action::kStop
+                                             : policy.crash,
+                        .is_of_host = is_of_host});
     }
     if (!faults.empty()) break;
   }
+  // Stable: among equal faults the rank's order stays.
   std::ranges::stable_sort(faults, std::greater<>(),
                            [](const Fault& fault) { return fault.action == Action::kStop; });
   return faults;
@@ -229,6 +250,7 @@ std::vector<Fault> find_hang(std::span<const Observation> observations, const Po
   std::vector<comm::ObservedRank> ranks;
   for (const Observation& rank : observations) {
     if (!rank.has_ring) continue;
+    // One rank that moves is enough: the others may wait for it.
     if (rank.idle < policy.hang_after) return {};
     if (rank.evidence) ranks.push_back(*rank.evidence);
   }
@@ -265,4 +287,4 @@ std::vector<Fault> classify(std::span<const Observation> observations, const Pol
   return faults.empty() ? find_stragglers(observations, policy) : faults;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

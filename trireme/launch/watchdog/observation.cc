@@ -8,9 +8,17 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
+
+// Observations travel from every agent to the leader with each heartbeat, so what is written is
+// kept small and what is read is bounded. Groups of ranks are runs [first, distance, count],
+// because a group of a mesh axis is one run whatever its size. The text is not trusted: rings are
+// files that any process of the user may have written, and the leader's diagnosis indexes by what
+// it reads here. Every number has its range, and the members of all groups are counted together,
+// since many small runs could stand for a large memory.
+
 namespace {
 
 using nlohmann::json;
@@ -26,6 +34,7 @@ constexpr int64_t kMaxTime = int64_t{1} << 62;
 constexpr int64_t kMaxCount = std::numeric_limits<int64_t>::max();
 
 // Names come from rings, which anybody may have written.
+// Cut and made printable before they travel: they end in logs and on a terminal.
 std::string name(const std::string& text) { return shown(text, 120); }
 
 int64_t number(comm::WallTime time) { return time.time_since_epoch().count(); }
@@ -55,9 +64,11 @@ std::vector<int> parse_runs(const JsonView& view, int64_t& num_left) {
   for (const JsonView& run : view.elements()) {
     const std::vector<int64_t> numbers = run.integers(-kMaxRank, kMaxRank);
     if (numbers.size() != 3 || numbers[2] < 1 || numbers[2] > num_left) {
+      // Checked before anything grows: count is part of the text.
       run.fail("[first, distance, count] with at most a million ranks in all");
     }
     num_left -= numbers[2];
+    // Both ends are checked and the middle lies between them; the distance may be negative.
     const int64_t last = numbers[0] + numbers[1] * (numbers[2] - 1);
     if (std::min(numbers[0], last) < 0 || std::max(numbers[0], last) >= kMaxRank) {
       run.fail(concat("ranks from 0 to ", kMaxRank - 1));
@@ -88,6 +99,7 @@ comm::Record parse_record(const JsonView& view, size_t num_groups) {
   record.number = static_cast<uint64_t>(view.at("number").integer(0));
   record.sequence = static_cast<uint64_t>(view.at("sequence").integer(0));
   record.group =
+      // An index into the groups; -1 is none.
       static_cast<int>(view.at("group").integer(-1, static_cast<int64_t>(num_groups) - 1));
   record.operation = view.at("operation").word(kMaxName);
   record.shape = view.at("shape").integers(-kMaxCount);
@@ -161,6 +173,7 @@ comm::ObservedRank parse_evidence(const JsonView& view, const Observation& of, i
   for (const JsonView& record : view.at("records").elements()) {
     ring.records.push_back(parse_record(record, ring.groups.size()));
   }
+  // The diagnosis takes the last ones as the newest.
   std::ranges::stable_sort(ring.records, {}, &comm::Record::number);
   return rank;
 }
@@ -238,4 +251,4 @@ std::vector<Observation> parse_observations(std::string_view text, const std::st
   return observations;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -1,4 +1,4 @@
-// What an agent sees of one worker at one moment, small enough to go with each heartbeat.
+// An agent's observation of one worker at one moment, small enough for every heartbeat.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 #include "trireme/comm/recorder/ring.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 // Steps are compared in windows of this many: 1 to 20, 21 to 40, ...
 inline constexpr int64_t kWindowSteps = 20;
@@ -53,4 +53,4 @@ std::string to_json(const std::vector<Observation>& observations);
 //         a million members of groups
 std::vector<Observation> parse_observations(std::string_view text, const std::string& source);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

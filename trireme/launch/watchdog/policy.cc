@@ -7,9 +7,9 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 namespace {
 
 constexpr std::array<Choice<FaultKind>, 4> kKinds{{{"crash", FaultKind::kCrash},
@@ -49,8 +49,10 @@ void set(Policy& policy, std::string_view key, std::string_view value) {
     policy.*action->value = choose(kActions, concat("the watchdog's ", key), value);
   } else if (const auto* seconds = find_choice(kSecondKeys, key)) {
     policy.*seconds->value = std::chrono::seconds(
+        // Rounded up: a second is the smallest time that the watchdog tells.
         static_cast<int64_t>(std::ceil(number(key, value, 1, static_cast<double>(kMaxSeconds)))));
   } else if (key == "slower-by") {
+    // A factor of one would name half of all ranks.
     policy.slower_by = number(key, value, 1.01, 1000);
   } else {
     std::vector<std::string> keys = names_of(kActionKeys);
@@ -93,4 +95,4 @@ Policy parse_policy(std::string_view text) {
   return policy;
 }
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

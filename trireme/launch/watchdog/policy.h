@@ -1,11 +1,11 @@
-// What the watchdog does about each kind of fault.
+// The watchdog's action for each kind of fault.
 #pragma once
 
 #include <chrono>
 #include <string>
 #include <string_view>
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 enum class FaultKind {
   kCrash,       // a worker has ended that should not have
@@ -42,7 +42,7 @@ struct Policy {
 
 Action action_of(const Policy& policy, FaultKind kind);
 
-// Changes of the default policy, as `trireme run --watchdog` takes them:
+// Changes of the default policy, as `trireme run --policy` takes them:
 // "hang=exclude, hang-after=60, slower-by=2". A value of
 //   crash, hang, straggler, corruption   is warn, restart, exclude or stop
 //   hang-after, exclusion                are seconds
@@ -50,4 +50,4 @@ Action action_of(const Policy& policy, FaultKind kind);
 // Throws: ConfigError, one line with the key
 Policy parse_policy(std::string_view text);
 
-}  // namespace trireme::launch::inline internal
+}  // namespace trireme::launch

@@ -6,30 +6,42 @@
 #include <system_error>
 #include <utility>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/machine/process_stat.h"
-#include "trireme/base/seconds.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/numbers.h"
 #include "trireme/comm/recorder/ring.h"
 #include "trireme/comm/recorder/ring_layout.h"
-#include "trireme/launch/watchdog/step_windows.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
+
+// The watch reads rings that their ranks write at the same moment, and takes no lock: a rank must
+// not wait for its watcher. It therefore relies on what a ring promises to a reader and checks the
+// rest. A ring is found by trying files, because an epoch's ring has a new name, a survivor may
+// keep the one that it had under another rank, and files of earlier runs lie beside them. It counts
+// only if the process that writes it lives and is the worker or was started by it: process numbers
+// are used again. While a rank makes progress, only records since the last look are read. The whole
+// ring is read when the rank has been idle, because only then a diagnosis needs it; that is what
+// keeps a look at 0.1 ms.
+
 namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::nanoseconds;
 using Steady = std::chrono::steady_clock;
 
-// Of a folder that others may have filled.
+// Limit on the files read in a folder that others may have filled.
 constexpr size_t kMostFiles = 64;
 // A call's end becomes visible a moment after the time that it has.
 constexpr std::chrono::milliseconds kSlack{10};
 // The kernel counts CPU time in ticks of 10 ms.
 constexpr std::chrono::milliseconds kCpuInterval{200};
-// Of a diagnosis: more open calls than a sane rank has, and the last ones.
+// Limits of a diagnosis: more open calls than a sane rank has, and the last ended ones.
 constexpr size_t kMostOpen = 64, kMostEnded = 8;
 
+// A worker may be `bash train.sh`, whose child has the ring. The bound keeps a loop of reused
+// numbers finite.
 // Whether `process` is `ancestor` or has been started by it, at some distance.
 bool descends(int64_t process, int64_t ancestor) {
   for (int level = 0; level < 16 && process > 1; ++level) {
@@ -55,6 +67,7 @@ Candidates candidates(const fs::path& folder, int rank) {
        entry.increment(error)) {
     const fs::path& path = entry->path();
     const bool is_ring = path.extension() == ".ring" || path.extension() == ".new";
+    // ".new" is a ring before it is published: a rank that hangs in its start has only that.
     if (!is_ring || path == own) continue;
     const bool is_likely = path.filename().string().starts_with(stem);
     std::vector<fs::path>& paths = is_likely ? found.likely : found.others;
@@ -64,6 +77,7 @@ Candidates candidates(const fs::path& folder, int rank) {
 }
 
 std::string call_text(const comm::Ring& ring, const comm::Record& record) {
+  // A record may name no group.
   const std::string group = record.group < 0 ? "?" : ring.groups[record.group].name;
   return concat(record.operation, " #", record.sequence, " of group ", group);
 }
@@ -72,6 +86,7 @@ std::string call_text(const comm::Ring& ring, const comm::Record& record) {
 void cut(std::vector<comm::Record>& records) {
   size_t num_ended = 0, num_open = 0;
   std::vector<comm::Record> kept;
+  // From the newest back, so that the newest are kept.
   for (size_t i = records.size(); i-- > 0;) {
     const bool is_open = records[i].state < comm::CallState::kDone;
     if (is_open ? num_open++ < kMostOpen : num_ended++ < kMostEnded) {
@@ -84,6 +99,7 @@ void cut(std::vector<comm::Record>& records) {
 
 int stage_of(const comm::Ring& ring) {
   for (const comm::RecordedGroup& group : ring.groups) {
+    // The mesh names this group; without it there is one stage.
     if (group.name != "pipeline") continue;
     const auto place = std::ranges::find(group.world_ranks, ring.rank);
     if (place != group.world_ranks.end()) {
@@ -132,12 +148,14 @@ bool Watch::Subject::find_ring(const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) {
     try {
       auto file = std::make_unique<MappedFile>(path, comm::kMostRingBytes);
+      // max(): nothing is read but the head, which says whose ring it is.
       comm::Ring ring = comm::parse_ring(file->bytes(), path.string(), comm::WallTime::max());
       if (ring.closed || (newest && ring.created <= newest->created)) continue;
       const comm::ProcessState state = comm::process_state(ring);
       const bool lives =
           state == comm::ProcessState::kRunning || state == comm::ProcessState::kStopped;
       if (!lives || !descends(ring.process_id, process_.process_id)) continue;
+      // What was counted for another ring is not this one's.
       *this = Subject(process_);
       file_ = std::move(file);
       writer_ = ring.process_id;
@@ -150,6 +168,7 @@ bool Watch::Subject::find_ring(const std::vector<fs::path>& paths) {
 
 void Watch::Subject::read_ring() {
   const nanoseconds slack = kSlack;
+  // Overlaps a little: records that end between two looks must be in one of them.
   comm::Ring ring = comm::parse_ring(file_->bytes(), "a ring", since_);
   since_ = ring.now - slack;
   last_event_ = std::max(last_event_, ring.created);
@@ -158,6 +177,7 @@ void Watch::Subject::read_ring() {
   }
   for (const comm::RecordedStep& step : ring.steps) {
     last_event_ = std::max({last_event_, step.began, step.ended});
+    // Steps are counted once, although looks overlap.
     if (step.number < next_step_ || step.state != comm::CallState::kDone) continue;
     next_step_ = step.number + 1;
     step_ = step.step;
@@ -166,6 +186,7 @@ void Watch::Subject::read_ring() {
   const auto is_open = [](const comm::Record& record) {
     return record.state < comm::CallState::kDone;
   };
+  // A call of the training thread says more than one that runs behind it.
   auto shown = std::ranges::find_if(ring.records, [&](const comm::Record& record) {
     return is_open(record) && !record.is_background;
   });
@@ -186,6 +207,7 @@ void Watch::Subject::observe_process(Observation& observation) {
   observation.process_state = stat->state;
   const auto now = Steady::now();
   const auto interval = now - cpu_time_at_;
+  // Less, and the ticks of the kernel's clock would be most of the result.
   if (interval >= kCpuInterval) {
     if (cpu_time_) {
       cores_used_ = std::max(0.0, in_seconds(stat->cpu_time - *cpu_time_) / in_seconds(interval));
@@ -199,12 +221,14 @@ void Watch::Subject::observe_process(Observation& observation) {
 Observation Watch::Subject::observe(const WatchOptions& options) {
   Observation observation{.rank = process_.rank, .host = options.host};
   try {
+    // A closed ring belongs to an epoch that is over; the worker may have made the next one.
     if (!options.folder.empty() && (file_ == nullptr || ring_.closed)) {
       const Candidates found = candidates(options.folder, process_.rank);
       if (!find_ring(found.likely)) find_ring(found.others);
     }
     if (file_ != nullptr) read_ring();
   } catch (const Error&) {
+    // The file is gone or damaged. The next look searches anew.
     file_ = nullptr;
   }
   observe_process(observation);
@@ -219,6 +243,7 @@ Observation Watch::Subject::observe(const WatchOptions& options) {
   }
   observation.last_call = last_call_;
   observation.is_in_call = is_in_call_;
+  // The clock of the ring may be set back, and idle time is never negative.
   observation.idle = std::max(nanoseconds(0), nanoseconds(ring_.now - last_event_));
   observation.stage = stage_of(ring_);
   observation.windows = windows_.complete();
@@ -228,9 +253,11 @@ Observation Watch::Subject::observe(const WatchOptions& options) {
     evidence.process = comm::process_state(evidence.ring);
     evidence.ring.rank = process_.rank;
     cut(evidence.ring.records);
+    // Steps are in the windows already.
     evidence.ring.steps.clear();
     observation.evidence = std::move(evidence);
   } catch (const Error&) {
+    // Without evidence there is no diagnosis, and the rest of the observation is still true.
   }
   return observation;
 }
@@ -259,4 +286,44 @@ std::vector<Observation> Watch::poll(std::span<const WatchedProcess> processes) 
   return observations;
 }
 
-}  // namespace trireme::launch::inline internal
+namespace {
+
+std::chrono::nanoseconds median_of(const std::vector<std::chrono::nanoseconds>& times) {
+  std::vector<int64_t> counts;
+  for (const auto time : times) counts.push_back(time.count());
+  return std::chrono::nanoseconds(median(std::move(counts)));
+}
+
+}  // namespace
+
+void StepWindows::add(int64_t step, std::chrono::nanoseconds computing,
+                      std::chrono::nanoseconds waiting) {
+  if (step < 1) return;
+  // Steps may be missing: a ring holds some thousand calls, and a poll may come late.
+  // Also when a run went back to a checkpoint: its repeated steps must not be mixed with the first
+  // ones.
+  if (step <= last_step_ || step > last_step_ + kWindowSteps) {
+    complete_.clear();
+    computing_.clear();
+    waiting_.clear();
+  }
+  const int64_t first_of_last = (last_step_ - 1) / kWindowSteps * kWindowSteps + 1;
+  const int64_t first = (step - 1) / kWindowSteps * kWindowSteps + 1;
+  if (first != first_of_last && !computing_.empty()) {
+    // Half a window has a sound median; less of it is thrown away.
+    if (2 * std::ssize(computing_) >= kWindowSteps) {
+      complete_.push_back({first_of_last, median_of(computing_), median_of(waiting_)});
+    } else {
+      // Windows must follow each other without a gap, or the comparison is with other steps.
+      complete_.clear();
+    }
+    computing_.clear();
+    waiting_.clear();
+  }
+  computing_.push_back(computing);
+  waiting_.push_back(waiting);
+  last_step_ = step;
+  if (complete_.size() > kMaxWindows) complete_.erase(complete_.begin());
+}
+
+}  // namespace trireme::launch

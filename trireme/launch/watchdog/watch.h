@@ -13,7 +13,7 @@
 
 #include "trireme/launch/watchdog/observation.h"
 
-namespace trireme::launch::inline internal {
+namespace trireme::launch {
 
 struct WatchOptions {
   std::filesystem::path folder{};  // with the rings: the run's recorder/; empty: not known yet
@@ -53,4 +53,18 @@ class Watch {
   std::map<int64_t, std::unique_ptr<Subject>> subjects_;  // by process id
 };
 
-}  // namespace trireme::launch::inline internal
+// Sorts one rank's steps into windows and keeps the medians of the latest complete ones.
+class StepWindows {
+ public:
+  // Adds a finished step. A step that does not follow the last one begins anew: a run that went
+  // back to a checkpoint repeats its steps.
+  void add(int64_t step, std::chrono::nanoseconds computing, std::chrono::nanoseconds waiting);
+  const std::vector<StepWindow>& complete() const { return complete_; }
+
+ private:
+  int64_t last_step_ = 0;
+  std::vector<std::chrono::nanoseconds> computing_, waiting_;  // of the window under way
+  std::vector<StepWindow> complete_;
+};
+
+}  // namespace trireme::launch

@@ -8,18 +8,19 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "trireme/model/family/init.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/expert/expert_order.h"
 #include "trireme/parallel/expert/expert_replicas.h"
 #include "trireme/parallel/expert/grouped_linear.h"
 #include "trireme/parallel/tensor/branch_rows.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 ExpertWeights::ExpertWeights(int64_t experts, int64_t width, int64_t rows, at::ScalarType dtype) {
-  gate_proj = register_parameter("gate_proj", at::zeros({experts, rows, width}, dtype));
-  up_proj = register_parameter("up_proj", at::zeros({experts, rows, width}, dtype));
-  down_proj = register_parameter("down_proj", at::zeros({experts, width, rows}, dtype));
+  gate_proj = register_parameter("gate_proj", new_parameter({experts, rows, width}, dtype));
+  up_proj = register_parameter("up_proj", new_parameter({experts, rows, width}, dtype));
+  down_proj = register_parameter("down_proj", new_parameter({experts, width, rows}, dtype));
 }
 
 ExpertFeedForward::ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes,
@@ -168,4 +169,4 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
   return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

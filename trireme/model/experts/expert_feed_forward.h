@@ -12,14 +12,14 @@
 #include <torch/nn/module.h>
 
 #include "trireme/model/experts/router.h"
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/feed_forward.h"
 #include "trireme/parallel/expert/grouped_linear.h"
 #include "trireme/parallel/expert/row_exchange.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // The weights of all experts in one tensor each.
 class ExpertWeights : public torch::nn::Module {
@@ -80,4 +80,4 @@ class ExpertFeedForward : public torch::nn::Module {
   int64_t num_experts_;
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -1,19 +1,21 @@
 #include "trireme/model/experts/router.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/experts/routing_counts.h"
+#include "trireme/model/family/init.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/philox.h"
 #include "trireme/model/layers/recompute.h"
-#include "trireme/parallel/expert/auxiliary_loss.h"
-#include "trireme/parallel/expert/capacity.h"
 #include "trireme/parallel/expert/expert_replicas.h"
 #include "trireme/parallel/expert/grouped_linear.h"
-#include "trireme/parallel/tensor/replicated_weight.h"
+#include "trireme/parallel/expert/routing.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 using parallel::Routing;
@@ -22,12 +24,12 @@ std::pair<int64_t, int64_t> place_of(const TokenBatch& batch) {
   return {batch.training->step, batch.training->first_sample};
 }
 
-// Tokens of the whole sequence, of which a rank of the context axis has a part.
+// Number of tokens of the whole sequence. A rank of the context axis has only a part of it.
 int64_t sequence_length(const TokenBatch& batch) {
   return batch.context ? batch.context->split.length() : batch.T;
 }
 
-// The rows of whole sequences, of which each rank of the context axis has some.
+// Gathers the rows of whole sequences from the ranks of the context axis.
 // Shapes: own_SK [B * t, k] -> [B, T, k]
 at::Tensor whole_sequences(const at::Tensor& own_SK, const TokenBatch& batch) {
   at::Tensor own_BtK = own_SK.view({batch.B, batch.T, own_SK.size(1)});
@@ -41,14 +43,33 @@ at::Tensor whole_sequences(const at::Tensor& own_SK, const TokenBatch& batch) {
 
 }  // namespace
 
+double RoutingCounts::max_violation() const {
+  const double sum = std::reduce(assignments.begin(), assignments.end());
+  return sum == 0
+             ? 0
+             : std::ranges::max(assignments) * static_cast<double>(assignments.size()) / sum - 1;
+}
+
+RoutingCounts routing_counts(std::span<const double> row) {
+  TRIREME_ASSERT(std::ssize(row) > num_routing_counts(0), "a row of ", row.size(), " counts");
+  const size_t E = row.size() - static_cast<size_t>(num_routing_counts(0));
+  return {.assignments = row.first(E),
+          .tokens = row[E],
+          .dropped = row[E + 1],
+          .entropy = row[E + 2],
+          .balance_loss = row[E + 3],
+          .z_loss = row[E + 4],
+          .copied = row[E + 5]};
+}
+
 Router::Router(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                int64_t layer)
     : config_(config.sparse),
       axis_(axes.tensor),
       block_(config.sparse.sparse_before(layer)),
       num_busiest_(axes.expert.replicas) {
-  weight = register_parameter("weight", at::zeros({config_.experts, config.width}, dtype));
-  if (config_.router_bias_rate > 0) {
+  weight = register_parameter("weight", new_parameter({config_.experts, config.width}, dtype));
+  if (config_.has_router_bias()) {
     e_score_correction_bias =
         register_buffer("e_score_correction_bias", at::zeros({config_.experts}, at::kFloat));
   }
@@ -119,8 +140,8 @@ at::Tensor Router::balance_loss(const Routing& routing, const TokenBatch& batch)
     tokens_BE = parallel::tokens_of_experts(routing.experts_SK, batch.B, E, dtype);
     if (batch.context) batch.context->group.all_reduce(tokens_BE)->wait();
   } else {
-    // What a sequence would send if all sent as the step before. Before the first step all experts
-    // are alike, and the loss has no gradient.
+    // Tokens per expert if this sequence routed like the previous step. Before the first step all
+    // experts are alike, and the loss has no gradient.
     const at::Tensor shares_E =
         (assignments.to(at::kDouble) / assignments.sum()).nan_to_num(1 / static_cast<double>(E));
     tokens_BE = (shares_E * static_cast<double>(k * T)).to(dtype);
@@ -179,7 +200,7 @@ void Router::use_counts(std::span<const double> table) {
   const at::Tensor now = at::tensor(at::ArrayRef<double>(counts.assignments), at::kDouble);
   if (assignments.defined()) assignments.copy_(now);
   busiest_ = parallel::busiest_experts(counts.assignments, num_busiest_);
-  if (e_score_correction_bias.defined()) {
+  if (config_.router_bias_rate > 0) {
     const at::Tensor direction = (now.mean() - now).sign().to(e_score_correction_bias.options());
     e_score_correction_bias.add_(direction, config_.router_bias_rate);
   }
@@ -193,4 +214,4 @@ std::vector<Router*> routers_of(torch::nn::Module& module) {
   return found;
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -1,4 +1,5 @@
-// The router of a sparse block: chooses each token's experts.
+// The router of a sparse block: chooses each token's experts, and counts them in a training step:
+// one row of numbers per sparse block. Rows add up over microbatches and ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,38 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/parallel/expert/routing.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
-// What a token's experts are, and how much each of them counts.
+// One block's row. All but the first are sums over tokens.
+struct RoutingCounts {
+  std::span<const double> assignments;  // [E]: those that chose each expert, dropped ones too
+  double tokens = 0;
+  double dropped = 0;       // assignments without room
+  double entropy = 0;       // of the token's scores divided by their sum, in nats
+  double balance_loss = 0;  // before its factor, of the token's sequence or batch
+  double z_loss = 0;        // before its factor
+  double copied = 0;        // assignments to experts that the token's rank had copies of
+
+  // The largest number of assignments over the mean, minus 1. 0: all experts have as many.
+  // Source: Wang et al. 2024, arXiv:2408.15664, section 4.1 (MaxVio)
+  double max_violation() const;
+};
+
+inline int64_t num_routing_counts(int64_t num_experts) { return num_experts + 6; }
+// The row must outlive the result.
+RoutingCounts routing_counts(std::span<const double> row);
+// The part of the table that belongs to the block with this number among the sparse ones.
+template <typename T>
+std::span<T> row_of_block(std::span<T> table, int64_t block, int64_t num_experts) {
+  const auto size = static_cast<size_t>(num_routing_counts(num_experts));
+  return table.subspan(static_cast<size_t>(block) * size, size);
+}
+
+// The experts of each token and their weights.
 struct ChosenExperts {
   at::Tensor experts_SK;  // [S, k] int64; -1: the expert has no room
   at::Tensor weights_SK;  // [S, k], with gradients for the router
@@ -48,7 +74,8 @@ class Router : public torch::nn::Module {
   const std::vector<int64_t>& busiest() const { return busiest_; }
 
   at::Tensor weight;  // [E, D]
-  // [E] fp32: added to the scores for the choice alone; undefined without router_bias_rate.
+  // [E] fp32: added to the scores for choosing experts, not to their weights. Undefined unless
+  // has_router_bias().
   // Source: Wang et al. 2024, arXiv:2408.15664
   at::Tensor e_score_correction_bias;
   // [E] int64: the assignments of the step before; undefined unless the loss balances the batch.
@@ -74,11 +101,11 @@ class Router : public torch::nn::Module {
     at::Tensor experts_SK;
     at::Tensor kept_SK;  // with room
   };
-  // Of forwards that backward will repeat, by (step, first sample).
+  // Choices of forward passes that the backward pass will recompute, by (step, first sample).
   std::map<std::pair<int64_t, int64_t>, Chosen> chosen_;
 };
 
 // The routers in `module`, in its order.
 std::vector<Router*> routers_of(torch::nn::Module& module);
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

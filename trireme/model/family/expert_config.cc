@@ -1,7 +1,7 @@
 #include "trireme/model/family/expert_config.h"
 
 #include "trireme/base/error.h"
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 
 namespace trireme::model {
 namespace {
@@ -14,6 +14,9 @@ void check_dense(const ExpertConfig& config) {
                 " and model.experts 0, so that all blocks are dense; set model.experts");
   TRIREME_CHECK(config.expert_width == 0, "model.expert_width is ", config.expert_width,
                 " and model.experts 0, so that no block has experts; set model.experts");
+  TRIREME_CHECK(!config.router_bias,
+                "model.router_bias is true and model.experts 0, so that there is no router; set "
+                "model.experts");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The mixture of experts of a model: keys of the [model] section. A sparse block has many
-// feed-forwards, the experts, of which each token uses a few.
-// Sources: routing.h and auxiliary_loss.h of trireme/parallel/expert
+// feed-forwards, the experts. Each token uses a few of them.
+// Sources: trireme/parallel/expert/routing.h
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/key.h"
-#include "trireme/parallel/expert/capacity.h"
 #include "trireme/parallel/expert/routing.h"
 
 namespace trireme::model {
@@ -30,56 +29,68 @@ struct ModelConfig;
 struct ExpertConfig {
   TRIREME_KEYS_BEGIN(ExpertConfig)
   TRIREME_KEY(int64_t, experts, 0, kMustStay,
-              "E: experts of a sparse block; 0 = no block is sparse", Range{0, kMaxExperts})
-  TRIREME_KEY(int64_t, experts_per_token, 2, kMustStay, "k: experts that each token uses",
-              Range{1, kMaxExperts})
-  TRIREME_KEY(int64_t, expert_width, 0, kMustStay,
-              "width of an expert's feed-forward; 0 = ffn_width", Range{0, kMaxFfnWidth})
-  TRIREME_KEY(int64_t, shared_experts, 0, kMustStay, "experts that every token uses besides",
+              "E: experts per sparse block; 0 = dense model, without experts",
               Range{0, kMaxExperts})
-  TRIREME_KEY(int64_t, dense_layers, 0, kMustStay, "the first so many blocks stay dense",
+  TRIREME_KEY(int64_t, experts_per_token, 2, kMustStay,
+              "k: number of experts that process each token", Range{1, kMaxExperts})
+  TRIREME_KEY(int64_t, expert_width, 0, kMustStay,
+              "hidden width of each expert's feed-forward; 0 = ffn_width", Range{0, kMaxFfnWidth})
+  TRIREME_KEY(int64_t, shared_experts, 0, kMustStay,
+              "number of additional experts that process every token", Range{0, kMaxExperts})
+  TRIREME_KEY(int64_t, dense_layers, 0, kMustStay, "number of leading blocks that stay dense",
               Range{0, kMaxLayers})
-  TRIREME_KEY(int64_t, expert_interval, 1, kMustStay, "after them every so many-th block is sparse",
-              Range{1, kMaxLayers})
+  TRIREME_KEY(
+      int64_t, expert_interval, 1, kMustStay,
+      "make every Nth block sparse, counted from the model's first; the dense_layers stay dense",
+      Range{1, kMaxLayers})
   TRIREME_KEY(RouterScore, router_score, RouterScore::kSoftmax, kMustStay,
-              "how a router scores experts", kRouterScores)
+              "function that turns router logits into scores", kRouterScores)
   TRIREME_KEY(bool, router_normalise, true, kMustStay,
-              "a token's weights are divided by their sum; false: as Switch does")
-  TRIREME_KEY(double, router_scale, 1.0, kMustStay, "factor of a token's weights",
+              "divide a token's expert weights by their sum; false = use the scores as they are, "
+              "as in Switch")
+  TRIREME_KEY(double, router_scale, 1.0, kMustStay, "factor applied to a token's expert weights",
               Range{.minimum = 0, .maximum = 1e6, .above_minimum = true})
-  TRIREME_KEY(int64_t, expert_groups, 1, kMustStay, "equal groups in which the experts lie",
-              Range{1, kMaxExperts})
+  TRIREME_KEY(int64_t, expert_groups, 1, kMustStay,
+              "number of equal groups that the experts are divided into", Range{1, kMaxExperts})
   TRIREME_KEY(int64_t, groups_per_token, 1, kMustStay,
-              "groups of which a token may use experts, with several groups", Range{1, kMaxExperts})
+              "number of groups from which a token may choose its experts, out of expert_groups",
+              Range{1, kMaxExperts})
   TRIREME_KEY(double, balance_loss, 0.01, kMustStay,
-              "factor of the loss that balances the use of the experts; 0 = none",
+              "weight of the auxiliary loss that balances the load of the experts; 0 = none",
               Range{.minimum = 0, .maximum = 1e6})
   TRIREME_KEY(BalanceOver, balance_over, BalanceOver::kSequence, kMustStay,
-              "over what that loss balances: each sequence, or the whole batch, by the step before",
+              "tokens that balance_loss balances; sequence = each sequence by itself, batch = the "
+              "whole step, with token counts of the previous step",
               kBalanceOver)
   TRIREME_KEY(double, router_bias_rate, 0.0, kMustStay,
-              "step of the biases that balance the experts without a loss, such as 1e-3; 0 = none",
+              "step size of the bias update that balances the experts without a loss, such as "
+              "1e-3; 0 = no update",
               Range{.minimum = 0, .maximum = 1})
+  TRIREME_KEY(
+      bool, router_bias, false, kMustStay,
+      "give routers a balancing bias even with router_bias_rate = 0; it then stays constant")
   TRIREME_KEY(double, router_z_loss, 0.0, kMustStay,
-              "factor of the loss that keeps a router's logits small, such as 1e-3; 0 = none",
+              "weight of the loss that keeps router logits small, such as 1e-3; 0 = none",
               Range{.minimum = 0, .maximum = 1e6})
   TRIREME_KEY(double, router_jitter, 0.0, kMustStay,
-              "in training a router's input is multiplied by random factors from 1 - this to 1 + "
-              "this, such as 0.01; 0 = none",
+              "training: multiply router inputs by random factors from 1 - jitter to 1 + jitter, "
+              "such as 0.01; 0 = none",
               Range{.minimum = 0, .maximum = 1})
   TRIREME_KEY(double, capacity_factor, 0.0, kMustStay,
-              "in training an expert takes at most this times its even share of a sequence; "
-              "0 = all that are sent",
+              "training: limit on the tokens that an expert takes of each sequence, as a multiple "
+              "of its even share; 0 = no limit",
               Range{.minimum = 0, .maximum = 1e6})
   TRIREME_KEY(DropBy, drop_by, DropBy::kPosition, kMustStay,
-              "which tokens an expert keeps then: the first, or those with the largest weights",
+              "tokens that an expert at its capacity keeps; position = the first of the sequence, "
+              "probability = those with the largest weights",
               kDropsBy)
   TRIREME_KEYS_END()
 
+  bool has_router_bias() const { return router_bias || router_bias_rate > 0; }
   bool is_sparse(int64_t layer) const {
     return experts > 0 && layer >= dense_layers && (layer + 1) % expert_interval == 0;
   }
-  // How many blocks before this one are sparse.
+  // Number of sparse blocks before this one.
   int64_t sparse_before(int64_t layer) const {
     int64_t count = 0;
     for (int64_t i = 0; i < layer; ++i) count += is_sparse(i) ? 1 : 0;

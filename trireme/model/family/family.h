@@ -10,16 +10,14 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "trireme/model/family/config.h"
 #include "trireme/model/family/hugging_face_form.h"
 #include "trireme/model/family/init.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 
 namespace trireme::model {
 
-inline namespace internal {
 class Network;
-}
 
 // The activations that one block keeps for its backward, where families differ.
 struct KeptByBlock {
@@ -43,7 +41,7 @@ class Family {
 
   // Every parameter of the whole model, in the order in which the network registers them. All
   // dense blocks are alike, and so are all sparse ones.
-  // Throws: ConfigError when the model cannot be split over so many ranks
+  // Throws: ConfigError when the model cannot be split over this many ranks
   virtual ModelPlan plan(const ModelConfig& config, AxisSizes sizes) const = 0;
 
   // The initial values of the plan's parameter `name`. Default: default_initialiser().
@@ -78,7 +76,7 @@ class Family {
 // Throws: ConfigError when no family has that name
 const Family& family_of(const ModelConfig& config);
 
-// Those of all families.
+// The kinds of all families.
 std::vector<const HuggingFaceKind*> hugging_face_kinds();
 
 }  // namespace trireme::model

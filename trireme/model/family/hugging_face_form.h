@@ -1,14 +1,76 @@
-// A model in Hugging Face's form: the class that loads it, and its tensors.
+// A model in Hugging Face's form: the class that loads it, its tensors, and the keys of its
+// config.json. Each key is described once, for writing and for reading.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
-#include "trireme/model/family/hugging_face_key.h"
+#include <c10/core/ScalarType.h>
+
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 
+namespace trireme {
+class JsonView;
+}
+
 namespace trireme::model {
+
+using HuggingFaceValue =
+    std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<int64_t>>;
+
+struct HuggingFaceKind;
+
+// The contents of a config.json.
+struct HuggingFaceModel {
+  ModelConfig config{};
+  const HuggingFaceKind* kind = nullptr;
+  std::optional<c10::ScalarType> dtype{};  // empty: the file names none
+  bool has_adjacent_pairs = false;         // see HuggingFaceTensor::rotary_rows
+  // One line for each fact that the file says twice, or that trains otherwise here.
+  std::vector<std::string> notes{};
+};
+
+struct HuggingFaceKey {
+  using Value = std::function<HuggingFaceValue(const ModelConfig&)>;
+
+  std::string name;
+  // The key's value for a model, which a reader compares with the file's. Null: it is never
+  // written, and readers do not compare it.
+  Value value{};
+  // Puts the file's value into the model. Null: nothing in the model depends on it.
+  std::function<void(const JsonView&, HuggingFaceModel&)> take{};
+  // The value that transformers assumes when the key is missing or null, given the earlier keys.
+  // Null: a key that is taken is required; any other may be missing.
+  Value missing{};
+  Value null{};  // what it assumes for null, where that is something else
+  bool is_written = true;
+  bool is_compared = true;   // false: another value changes no logits
+  std::string other_name{};  // its second name in transformers, whose value wins over the first's
+  // Whether an export of an imported model says what the imported file said. Null: never.
+  std::function<bool(const ModelConfig&)> is_kept{};
+};
+
+// A class of transformers.
+struct HuggingFaceKind {
+  std::string_view name;          // for people
+  std::string_view type;          // model_type
+  std::string_view architecture;  // the class
+  // In the order of the file. A key comes after those on which its value depends.
+  std::vector<HuggingFaceKey> (*keys)();
+  // Sets what the class itself says of a model.
+  void (*begin)(HuggingFaceModel&);
+  // Prefix of the tensor names, which files of a model without its head omit.
+  std::string_view base_prefix = "model.";
+  // Checks what depends on several keys of the file. Null: nothing does.
+  // Throws: ConfigError
+  void (*check)(const JsonView& root, const ModelConfig& config) = nullptr;
+};
 
 struct HuggingFaceTensor {
   std::string name;

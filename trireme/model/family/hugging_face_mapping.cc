@@ -1,6 +1,6 @@
 #include "trireme/model/family/hugging_face_mapping.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 HuggingFaceKey::Value always(HuggingFaceValue value) {
   return [value = std::move(value)](const ModelConfig& /*config*/) { return value; };
@@ -20,6 +20,7 @@ HuggingFaceKey expected(std::string name, HuggingFaceValue value) {
 HuggingFaceKey written(std::string name, HuggingFaceValue value) {
   HuggingFaceKey key = fixed(std::move(name), std::move(value));
   key.is_compared = false;
+  key.is_kept = [](const ModelConfig& /*config*/) { return true; };
   return key;
 }
 
@@ -27,4 +28,4 @@ HuggingFaceKey ignored(std::string name) {
   return {.name = std::move(name), .is_written = false, .is_compared = false};
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -1,4 +1,4 @@
-// How families describe their keys of config.json (hugging_face_key.h).
+// Helpers with which a family describes its keys of config.json (hugging_face_form.h).
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/key.h"
-#include "trireme/model/family/hugging_face_key.h"
+#include "trireme/model/family/hugging_face_form.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // The part of the config in which a key of struct Section lies.
 template <typename Section, typename Config>
@@ -66,9 +66,10 @@ HuggingFaceKey mapped(std::string name, Value Section::*member,
 HuggingFaceKey fixed(std::string name, HuggingFaceValue value, HuggingFaceKey::Value missing = {});
 // The same for a key that is not written.
 HuggingFaceKey expected(std::string name, HuggingFaceValue value);
-// A key that is written, and ignored by readers: it does not change what is computed.
+// A key that is written, and ignored by readers: it does not change the logits. They say when the
+// file has another value, and an export of an imported model keeps that one.
 HuggingFaceKey written(std::string name, HuggingFaceValue value);
 // A key that is neither.
 HuggingFaceKey ignored(std::string name);
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -11,11 +12,14 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/family.h"
+#include "trireme/parallel/data/sharded_weights.h"
 
 namespace trireme::model {
 namespace {
 
 constexpr double kStd = 0.02;
+// Where this thread builds parameters without memory; none: they get some.
+thread_local std::optional<at::Device> unfilled_on;
 constexpr int64_t kGrain = 1 << 14;
 
 // Elements 2 i and 2 i + 1 of a stream: both outputs of one Box-Muller draw, made from block i.
@@ -99,6 +103,17 @@ void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64
       });
 }
 
+at::Tensor new_parameter(at::IntArrayRef shape, at::ScalarType dtype, double value) {
+  if (!unfilled_on) return at::full(shape, value, dtype);
+  return parallel::without_memory(shape, at::dtype(dtype).device(*unfilled_on));
+}
+
+WithoutMemory::WithoutMemory(std::optional<at::Device> device) : before_(unfilled_on) {
+  if (device) unfilled_on = device;
+}
+
+WithoutMemory::~WithoutMemory() { unfilled_on = before_; }
+
 void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
                 const Initialiser& rule, uint64_t seed, std::string_view name) {
   const at::NoGradGuard no_grad;
@@ -117,10 +132,23 @@ void initialise(torch::nn::Module& module, const ModelPlan& plan, AxisRanks rank
 void initialise(torch::nn::Module& module, const ModelPlan& plan, AxisRanks ranks, uint64_t seed,
                 const InitialiserRule& rule) {
   for (const auto& item : module.named_parameters()) {
+    if (!parallel::has_memory(item.value())) continue;
     const mesh::Layout& layout = plan.layout(item.key());
     initialise(item.value(), layout.local_box(rank_in(layout, ranks)), layout.shape(),
                rule(item.key()), seed, item.key());
   }
+}
+
+void initialise(std::span<const parallel::Shard> shards, uint64_t seed,
+                const InitialiserRule& rule) {
+  for (const parallel::Shard& shard : shards) {
+    initialise(shard.weights, shard.layout.whole_box(shard.rank), shard.layout.whole_shape(),
+               rule(shard.name), seed, shard.name);
+  }
+}
+
+Initialiser Family::initialiser_of(const ModelConfig& config, std::string_view name) const {
+  return default_initialiser(config, name);
 }
 
 }  // namespace trireme::model

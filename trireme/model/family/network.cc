@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 void Network::add_embedding(std::string unit, std::vector<at::Tensor> parameters) {
   // Neither an embedding's backward nor the fused head's reads the weights.
@@ -46,4 +46,4 @@ at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {
   return run_unit(unit, x, [this](const at::Tensor& in) { return last_norm(in); });
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -11,7 +11,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/parallel/data/unit.h"
 
@@ -19,7 +19,7 @@ namespace trireme::model {
 struct RecomputePlan;
 }
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 class Block : public torch::nn::Module {
  public:
@@ -87,4 +87,4 @@ class Network : public torch::nn::Module {
   at::Tensor head_VD_;
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

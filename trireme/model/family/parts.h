@@ -1,19 +1,34 @@
-// How any model is divided: the axes of its layers, the part that a pipeline stage has, and the
-// placement of a parameter. Says nothing about what the model is.
+// The division of any model: the axes of its layers, the part of a pipeline stage, and the
+// placement of a parameter. Independent of the model's family.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
+
+#include "trireme/comm/communicator.h"
 #include "trireme/mesh/layout.h"
-#include "trireme/model/family/batch_axis.h"
-#include "trireme/parallel/context/context_form.h"
-#include "trireme/parallel/context/ring_pass.h"
+#include "trireme/parallel/context/ring_attention.h"
+#include "trireme/parallel/context/sequence_split.h"
 #include "trireme/parallel/expert/expert_axis.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
+
+// The ranks that read different data, as layers see them whose result depends on all samples of a
+// forward.
+
+// Small and freely copied. The layers must not outlive what it points to.
+struct BatchAxis {
+  comm::Communicator* group = nullptr;  // null: only this rank
+  // Adds up how long this rank waits for others; null: not measured.
+  std::shared_ptr<std::chrono::nanoseconds> waiting{};
+};
 
 // The axes on which a model's layers communicate.
 struct ModelAxes {
@@ -53,12 +68,14 @@ struct ModelPart {
   int64_t num_layers = -1;  // -1: all from first_layer on
   bool embeds = true;       // has what comes before the layers
   bool has_head = true;     // has what comes after: norm and head
+  // Parameters are built on this device without memory, for whoever shards them: WithoutMemory.
+  std::optional<at::Device> without_memory{};
 };
 
 struct ParameterPlan {
   std::string name;
-  // Of the whole parameter, over the axis "tensor", or over "expert" and "tensor" if both may split
-  // it.
+  // Layout of the whole parameter over the axis "tensor", or over "expert" and "tensor" if both may
+  // split it.
   mesh::Layout layout;
 };
 

@@ -1,5 +1,6 @@
 // The placement of a model's parameters: which ones the tensor axis splits, and where. Nothing else
-// defines it. Layers, initial values, norm and checkpoints read it.
+// defines it. Layers, initial values, norm and checkpoints read it. Also whether the tensor and
+// context axes can divide a transformer, for a task to check a config before the model is built.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,10 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/mesh/layout.h"
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/parts.h"
 #include "trireme/parallel/context/context_attention.h"
+#include "trireme/parallel/context/sequence_split.h"
 
 namespace trireme::model {
 
@@ -44,9 +46,7 @@ struct TensorCuts {
   mesh::Range vocab_of(int rank) const;
 };
 
-inline namespace internal {
 struct RandomDraw;
-}
 
 // The tokens of one forward, with what layers need to know about them.
 struct TokenBatch {
@@ -58,7 +58,7 @@ struct TokenBatch {
   // The tokens of its sequence that a token reads: see AttentionReach.
   bool causal = true;
   at::Tensor documents_BT{};
-  // Where the T tokens lie in their sequences. Null: the sequences are whole.
+  // Positions of the T tokens in their sequences. Null: the sequences are whole.
   std::shared_ptr<const parallel::ContextParallel> context{};
   // Empty in evaluation and generation.
   std::optional<TrainingPlace> training{};
@@ -103,7 +103,17 @@ class ModelPlan {
 };
 
 // The plan of the family that `config` names.
-// Throws: ConfigError when the model cannot be split over so many ranks, or for an unknown family
+// Throws: ConfigError when the model cannot be split over this many ranks, or for an unknown family
 ModelPlan make_plan(const ModelConfig& config, AxisSizes sizes = {});
+
+struct TransformerAxes {
+  int64_t tensor = 1;   // parallel.tensor
+  int64_t context = 1;  // parallel.context
+  parallel::ContextForm context_form = parallel::ContextForm::kRing;
+};
+
+// tokens: what the model's sequence_length is to the user, such as "model.sequence_length"
+// Throws: ConfigError with the key, its value, the reason, and what to do
+void check_axes(const ModelConfig& model, const TransformerAxes& axes, std::string_view tokens);
 
 }  // namespace trireme::model

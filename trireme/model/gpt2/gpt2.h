@@ -1,4 +1,5 @@
-// GPT-2: layer norm before each branch, learned positions, biases, tied embedding.
+// GPT-2: layer norm before each branch, learned positions, biases, and a head that is the embedding
+// unless model.separate_head gives it a weight.
 // Source: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3
 #pragma once
 
@@ -10,10 +11,10 @@
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/embedding.h"
 #include "trireme/model/layers/feed_forward.h"
-#include "trireme/model/layers/layer_norm.h"
+#include "trireme/model/layers/norm.h"
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // x + attention(norm(x)), then the same with the feed-forward.
 class Gpt2Block : public TransformerBlock {
@@ -30,7 +31,7 @@ class Gpt2Block : public TransformerBlock {
   std::shared_ptr<GeluFeedForward> mlp_;
 };
 
-// Embeddings, blocks and norm, as far as the part has them. The head is the token embedding.
+// Embeddings, blocks and norm, as far as the part has them.
 class Gpt2 : public Network {
  public:
   Gpt2(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
@@ -50,4 +51,4 @@ class Gpt2 : public Network {
 // biases of layers that sum over ranks are whole on every rank.
 const Family& gpt2_family();
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

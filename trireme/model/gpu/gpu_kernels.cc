@@ -10,7 +10,7 @@
 #include <ATen/cuda/jiterator.h>
 #endif
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 // T is the type that the kernel computes in: fp32 for fp16 and bf16.
@@ -124,7 +124,7 @@ at::Tensor gpu_turn(const at::Tensor& x_BTD, const at::Tensor& cos_TH, const at:
   const bool packs = dtype != cos_TH.scalar_type();
   at::Tensor pairs = x_BTD.view({x_BTD.size(0), length, x_BTD.size(2) / (2 * half), 2, half});
   if (packs) pairs = pairs.view(at::kDouble);
-  // To turn back is to turn the pair (b, a).
+  // Rotating back is rotating the pair (b, a).
   c10::SmallVector<at::Tensor> inputs = {pairs.select(3, back ? 1 : 0),
                                          pairs.select(3, back ? 0 : 1)};
   for (const at::Tensor& table_TH : {cos_TH, sin_TH}) {
@@ -143,4 +143,4 @@ at::Tensor gpu_turn(const at::Tensor& x_BTD, const at::Tensor& cos_TH, const at:
   return (packs ? turned.view(dtype) : turned).view(x_BTD.sizes());
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

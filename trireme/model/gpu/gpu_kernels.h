@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // Whether the functions below take this tensor: it is on a GPU, and the build's libtorch has CUDA.
 // They compute in at least fp32 and round once.
@@ -30,4 +30,4 @@ at::Tensor gpu_turn(const at::Tensor& x_BTD, const at::Tensor& cos_TH, const at:
 // have a width that 8 divides.
 bool turns_on_gpu(const at::Tensor& x, const at::Tensor& table);
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -4,10 +4,10 @@
 
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/layers/rotary.h"
-#include "trireme/parallel/tensor/column_linear.h"
-#include "trireme/parallel/tensor/replicated_weight.h"
+#include "trireme/parallel/tensor/split_layers.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 // [B, T, K * H] -> [B, N, T, H]. Each kv head is copied for its N/K query heads.
@@ -111,4 +111,4 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   return dropout.close_branch(out_BTD, o_proj->weights(), residual, axis_, batch);
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

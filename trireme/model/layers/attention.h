@@ -7,13 +7,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/linear.h"
-#include "trireme/model/layers/rms_norm.h"
+#include "trireme/model/layers/norm.h"
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // softmax(q k^T / sqrt(H)) v for each head, over the tokens that `reach` allows. Query head n reads
 // kv head n / (N/K).
@@ -59,4 +59,4 @@ class Attention : public AttentionBranch {
   std::vector<int64_t> kv_head_of_;  // if shared: each query head's, among those computed
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

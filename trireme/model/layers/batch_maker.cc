@@ -6,7 +6,7 @@
 
 #include "trireme/model/layers/philox.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 BatchMaker::BatchMaker(const ModelConfig& config, const ModelAxes& axes,
                        parallel::SequenceOrder order, uint64_t seed)
@@ -54,4 +54,4 @@ at::Tensor BatchMaker::rows_of(const TokenBatch& batch, const TrainingPlace& pla
   return (sequences_B.unsqueeze(1) * sequence_length_ + batch.positions_T).flatten();
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

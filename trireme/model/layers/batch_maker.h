@@ -8,10 +8,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 class BatchMaker {
  public:
@@ -37,4 +37,4 @@ class BatchMaker {
   uint64_t seed_;
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

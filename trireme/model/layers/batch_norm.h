@@ -12,7 +12,7 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
-#include "trireme/model/family/batch_axis.h"
+#include "trireme/model/family/parts.h"
 
 namespace trireme::model {
 
@@ -60,5 +60,23 @@ TORCH_MODULE(BatchNorm);
 
 // The batch norms in `module`, in its order.
 std::vector<BatchNormImpl*> batch_norms_of(torch::nn::Module& module);
+
+// A sum of two tensors and a number, each with a factor per channel.
+
+// Each [C], of any floating type.
+struct ChannelFactors {
+  at::Tensor first_C;
+  at::Tensor second_C;
+  at::Tensor offset_C;
+};
+
+// [C] -> [1, C, 1, ...], to go with x.
+at::Tensor beside(const at::Tensor& per_channel_C, const at::Tensor& x);
+
+// first_C * first + second_C * second + offset_C, in the format of `second`. On the CPU, in fp32
+// and fp64, one pass over memory; libtorch's operators need two.
+// Shapes: first, second [B, C, ...] of one dtype -> the same
+at::Tensor channel_sum(const at::Tensor& first, const at::Tensor& second,
+                       const ChannelFactors& factors);
 
 }  // namespace trireme::model

@@ -9,9 +9,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
-#include "trireme/parallel/tensor/row_linear.h"
+#include "trireme/parallel/tensor/split_layers.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -163,4 +163,4 @@ at::Tensor Dropout::close_branch(const at::Tensor& x_f, const parallel::LinearWe
   return add(parallel::row_linear(x_f, layer, {}, axis), residual, batch);
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -19,9 +19,9 @@
 #include "trireme/base/random/random.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/philox.h"
-#include "trireme/parallel/tensor/column_linear.h"
+#include "trireme/parallel/tensor/split_layers.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // Returns residual + x, with elements of x dropped and the others scaled. Element d of the row with
 // number n is dropped if random_bits(key, n * ceil(D / 4) + d / 4)[d % 4] < floor(p * 2^32).
@@ -59,4 +59,4 @@ class Dropout {
   std::string place_;
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

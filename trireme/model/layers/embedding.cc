@@ -2,17 +2,18 @@
 
 #include <ATen/ATen.h>
 
-#include "trireme/parallel/tensor/replicated_weight.h"
-#include "trireme/parallel/tensor/vocab_embedding.h"
+#include "trireme/model/family/init.h"
+#include "trireme/parallel/tensor/split_layers.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 TokenEmbedding::TokenEmbedding(const ModelConfig& config, const ModelAxes& axes,
                                at::ScalarType dtype)
     : axis_(axes.tensor) {
   const mesh::Range rows = TensorCuts(config, axis_.size()).vocab_of(axis_.rank());
   first_row_ = rows.offset;
-  weight_VD = register_parameter("weight", at::zeros({rows.size, config.width}, dtype));
+  weight_VD = register_parameter("weight", new_parameter({rows.size, config.width}, dtype));
 }
 
 at::Tensor TokenEmbedding::forward(const at::Tensor& tokens_BT) {
@@ -23,7 +24,7 @@ PositionEmbedding::PositionEmbedding(const ModelConfig& config, const ModelAxes&
                                      at::ScalarType dtype)
     : axis_(axes.tensor) {
   weight_TD =
-      register_parameter("weight", at::zeros({config.sequence_length, config.width}, dtype));
+      register_parameter("weight", new_parameter({config.sequence_length, config.width}, dtype));
 }
 
 at::Tensor PositionEmbedding::forward(const at::Tensor& x, const TokenBatch& batch) {
@@ -34,4 +35,4 @@ at::Tensor PositionEmbedding::forward(const at::Tensor& x, const TokenBatch& bat
   return x + weight.index_select(0, rows_S.narrow(0, own.offset, own.size));
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -6,7 +6,7 @@
 
 #include "trireme/model/family/plan.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // Each rank of the tensor axis holds some rows of the vocabulary.
 class TokenEmbedding : public torch::nn::Module {
@@ -37,4 +37,4 @@ class PositionEmbedding : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

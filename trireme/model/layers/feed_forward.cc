@@ -7,9 +7,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
 #include "trireme/model/gpu/gpu_kernels.h"
-#include "trireme/parallel/tensor/column_linear.h"
+#include "trireme/parallel/tensor/split_layers.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -137,4 +137,4 @@ at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& resid
                               axis_, batch);
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -7,12 +7,12 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/linear.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // silu(gate) * up. For contiguous fp32 and fp64 tensors on the CPU, backward writes the gradients
 // over gate and up. They must therefore be intermediate results that nobody else keeps, and a
@@ -72,4 +72,4 @@ class GeluFeedForward : public torch::nn::Module {
   std::string approximation_;
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

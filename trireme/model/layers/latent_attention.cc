@@ -8,10 +8,10 @@
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/layers/rotary.h"
-#include "trireme/parallel/tensor/column_linear.h"
-#include "trireme/parallel/tensor/replicated_weight.h"
+#include "trireme/parallel/tensor/split_layers.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 // The latents' norms, whatever model.norm_epsilon is, as in DeepSeek's code.
@@ -101,4 +101,4 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const at::Tensor& resid
   return dropout.close_branch(out_BTV, o_proj->weights(), residual, axis_, batch);
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

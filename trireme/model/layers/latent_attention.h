@@ -6,12 +6,12 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/layers/linear.h"
-#include "trireme/model/layers/rms_norm.h"
+#include "trireme/model/layers/norm.h"
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // Every rank of the tensor axis has both latents whole, and some of the heads. P and R: widths of a
 // head's queries and keys without and with rotary positions, V: of its values.
@@ -44,4 +44,4 @@ class LatentAttention : public AttentionBranch {
   int64_t heads_;  // n
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::model::inline internal {
+#include "trireme/model/family/init.h"
+
+namespace trireme::model {
 
 Linear::Linear(int64_t in, int64_t out, bool with_bias, at::ScalarType dtype) {
-  weight = register_parameter("weight", at::zeros({out, in}, dtype));
-  if (with_bias) bias = register_parameter("bias", at::zeros({out}, dtype));
+  weight = register_parameter("weight", new_parameter({out, in}, dtype));
+  if (with_bias) bias = register_parameter("bias", new_parameter({out}, dtype));
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -10,9 +10,9 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "trireme/parallel/tensor/column_linear.h"
+#include "trireme/parallel/tensor/split_layers.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 class Linear : public torch::nn::Module {
  public:
@@ -40,4 +40,4 @@ std::shared_ptr<Module> register_at(torch::nn::Module& parent, std::string_view 
   return register_at(folder, path.substr(dot + 1), std::move(module));
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

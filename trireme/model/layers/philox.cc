@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // The product of two words has 64 bits; int64 wraps around and keeps them all.
 at::Tensor random_words(RandomKey key, const at::Tensor& indices) {
@@ -47,4 +47,4 @@ at::Tensor uniform_rows(RandomKey key, const at::Tensor& rows_S, int64_t width,
   return result;
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -9,9 +9,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/base/random/random.h"
-#include "trireme/base/random/random_words.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // The source of one forward's random numbers.
 struct RandomDraw {
@@ -52,4 +51,4 @@ at::Tensor uniform_rows(RandomKey key, const at::Tensor& rows_S, int64_t width,
 // Source: Salmon et al. 2011, doi:10.1145/2063384.2063405, Philox4x32-10
 at::Tensor random_words(RandomKey key, const at::Tensor& indices);
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -8,7 +8,7 @@
 #include "trireme/base/machine/simd.h"
 #include "trireme/model/gpu/gpu_kernels.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -141,4 +141,4 @@ at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                                sin_TH.contiguous(), kernel);
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

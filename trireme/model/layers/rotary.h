@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // Cosines and sines of positions 0 to T-1. Computed in fp64, kept in fp32 or fp64.
 struct RotaryTable {
@@ -22,4 +22,4 @@ struct RotaryTable {
 at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                         const at::Tensor& sin_TH);
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

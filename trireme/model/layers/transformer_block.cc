@@ -1,6 +1,6 @@
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 void TransformerBlock::set_recompute(const RecomputePlan& plan) {
   plan_ = plan;
@@ -13,4 +13,4 @@ at::Tensor TransformerBlock::forward(const at::Tensor& x, const TokenBatch& batc
       [this, batch](const std::vector<at::Tensor>& in) { return compute(in[0], batch); }, {x});
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

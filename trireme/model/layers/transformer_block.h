@@ -16,9 +16,9 @@
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/recompute.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
-// What a block knows of its attention, whatever its form.
+// A block's view of its attention, whatever its form.
 class AttentionBranch : public torch::nn::Module {
  public:
   // Adds the attention of x, after dropout, to the residual stream. Rotates queries and keys if the
@@ -90,4 +90,4 @@ class TransformerBlock : public Block {
   std::shared_ptr<AttentionBranch> attention_;
 };
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -1,10 +1,17 @@
 #include "trireme/model/llama/llama.h"
 
+#include <span>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+#include "trireme/base/error.h"
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/latent_attention.h"
 #include "trireme/model/layers/linear.h"
+#include "trireme/model/llama/llama_form.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const ModelAxes& axes,
@@ -16,6 +23,170 @@ std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const
 int64_t rotary_width(const ModelConfig& config) {
   return config.attention.is_latent() ? config.attention.qk_rope_width : config.head_width();
 }
+
+// A SwiGLU of width F.
+void add_swiglu(ModelPlan& plan, const std::string& mlp, int64_t F,
+                const std::vector<int64_t>& cuts) {
+  const int64_t D = plan.config().width;
+  plan.add_split(mlp + "gate_proj.weight", {F, D}, 0, cuts);
+  plan.add_split(mlp + "up_proj.weight", {F, D}, 0, cuts);
+  plan.add_split(mlp + "down_proj.weight", {D, F}, 1, cuts);
+}
+
+void add_attention(ModelPlan& plan, const std::string& attention) {
+  const ModelConfig& config = plan.config();
+  const TensorCuts& cuts = plan.cuts();
+  const int64_t D = config.width, H = config.head_width();
+  const int64_t Q = config.heads * H, G = config.kv_heads * H;
+  const auto add = [&](const std::string& name, int64_t rows, std::span<const int64_t> heads) {
+    plan.add_split(attention + name + ".weight", {rows, D}, 0, heads, H);
+    if (config.attention.attention_bias)
+      plan.add_split(attention + name + ".bias", {rows}, 0, heads, H);
+  };
+  add("q_proj", Q, cuts.heads);
+  add("k_proj", G, cuts.kv_heads);
+  add("v_proj", G, cuts.kv_heads);
+  plan.add_split(attention + "o_proj.weight", {D, Q}, 1, cuts.heads, H);
+  if (!config.attention.qk_norm) return;
+  plan.add_whole(attention + "q_norm.weight", {H});
+  plan.add_whole(attention + "k_norm.weight", {H});
+}
+
+void add_latent_attention(ModelPlan& plan, const std::string& attention) {
+  const AttentionConfig& latent = plan.config().attention;
+  const std::vector<int64_t>& cuts = plan.cuts().heads;
+  const int64_t N = plan.config().heads, D = plan.config().width;
+  const int64_t Q = latent.qk_width(), V = latent.v_head_width;
+  const int64_t q_rank = latent.q_lora_rank, kv_rank = latent.kv_lora_rank;
+  if (q_rank == 0) {
+    plan.add_split(attention + "q_proj.weight", {N * Q, D}, 0, cuts, Q);
+  } else {
+    plan.add_whole(attention + "q_a_proj.weight", {q_rank, D});
+    plan.add_whole(attention + "q_a_layernorm.weight", {q_rank});
+    plan.add_split(attention + "q_b_proj.weight", {N * Q, q_rank}, 0, cuts, Q);
+  }
+  plan.add_whole(attention + "kv_a_proj_with_mqa.weight", {kv_rank + latent.qk_rope_width, D});
+  plan.add_whole(attention + "kv_a_layernorm.weight", {kv_rank});
+  const int64_t kv_width = latent.qk_nope_width + V;
+  plan.add_split(attention + "kv_b_proj.weight", {N * kv_width, kv_rank}, 0, cuts, kv_width);
+  plan.add_split(attention + "o_proj.weight", {D, N * V}, 1, cuts, V);
+}
+
+// The matrices' elements.
+double attention_parameters(const ModelConfig& config) {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double D = number(config.width);
+  const AttentionConfig& latent = config.attention;
+  if (!latent.is_latent()) {
+    return 2 * D * number((config.heads + config.kv_heads) * config.head_width());
+  }
+  const double N = number(config.heads), q_rank = number(latent.q_lora_rank),
+               kv_rank = number(latent.kv_lora_rank), Q = N * number(latent.qk_width()),
+               V = N * number(latent.v_head_width);
+  const double queries = q_rank == 0 ? D * Q : q_rank * (D + Q);
+  return queries + D * (kv_rank + number(latent.qk_rope_width)) +
+         kv_rank * (N * number(latent.qk_nope_width) + V) + D * V;
+}
+
+void add_experts(ModelPlan& plan, const std::string& mlp) {
+  const ModelConfig& config = plan.config();
+  const int64_t E = config.sparse.experts, D = config.width, F = config.expert_width();
+  plan.add_whole(mlp + "gate.weight", {E, D});
+  plan.add_experts(mlp + "experts.gate_proj", {E, F, D}, 1, plan.cuts().expert);
+  plan.add_experts(mlp + "experts.up_proj", {E, F, D}, 1, plan.cuts().expert);
+  plan.add_experts(mlp + "experts.down_proj", {E, D, F}, 2, plan.cuts().expert);
+  if (config.sparse.shared_experts > 0)
+    add_swiglu(plan, mlp + "shared_experts.", config.shared_width(), plan.cuts().shared);
+}
+
+class LlamaFamily : public Family {
+ public:
+  void check(const ModelConfig& config) const override {
+    check_attention(config);
+    check_experts(config);
+    TRIREME_CHECK(!config.separate_head, "model.separate_head is true and model.family \"",
+                  config.family,
+                  "\", whose head is separate unless model.tied_embedding is true; leave it out");
+    TRIREME_CHECK(config.rope_base > 1, "model.rope_base = ", config.rope_base,
+                  "; expected more than 1, such as 10000");
+  }
+
+  bool has_tied_head(const ModelConfig& config) const override { return config.tied_embedding; }
+
+  ModelPlan plan(const ModelConfig& config, AxisSizes sizes) const override {
+    ModelPlan plan(config, sizes);
+    const TensorCuts& cuts = plan.cuts();
+    const int64_t D = config.width, F = config.ffn_width, V = config.vocab_size;
+    plan.add_split("model.embed_tokens.weight", {V, D}, 0, cuts.vocab);
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      const std::string block = concat("model.layers.", layer, ".");
+      plan.add_whole(block + "input_layernorm.weight", {D});
+      if (config.attention.is_latent()) {
+        add_latent_attention(plan, block + "self_attn.");
+      } else {
+        add_attention(plan, block + "self_attn.");
+      }
+      plan.add_whole(block + "post_attention_layernorm.weight", {D});
+      if (config.sparse.is_sparse(layer)) {
+        add_experts(plan, block + "mlp.");
+      } else {
+        add_swiglu(plan, block + "mlp.", F, cuts.ffn);
+      }
+    }
+    plan.add_whole("model.norm.weight", {D});
+    if (!config.tied_embedding) plan.add_split("lm_head.weight", {V, D}, 0, cuts.vocab);
+    return plan;
+  }
+
+  std::shared_ptr<Network> make_network(const ModelConfig& config, const ModelAxes& axes,
+                                        const ModelPart& part,
+                                        at::ScalarType dtype) const override {
+    return std::make_shared<Llama>(config, axes, part, dtype);
+  }
+
+  double matmul_parameters(const ModelConfig& config, bool sparse) const override {
+    const double D = static_cast<double>(config.width);
+    const double attention = attention_parameters(config);
+    if (!sparse) return attention + 3 * D * static_cast<double>(config.ffn_width);
+    const auto used = static_cast<double>(config.sparse.experts_per_token * config.expert_width());
+    const auto router = static_cast<double>(config.sparse.experts);
+    return attention + D * router + 3 * D * (used + static_cast<double>(config.shared_width()));
+  }
+
+  // Below fp32, RmsNorm and SwiGLU are composed of libtorch operators.
+  KeptByBlock kept_by_block(at::ScalarType dtype) const override {
+    const bool composed = c10::elementSize(dtype) < 4;
+    // gate, up and silu(gate) * up. The composed SwiGLU keeps silu(gate) too.
+    return {.composes_norms = composed, .feed_forward = composed ? 4 : 3};
+  }
+
+  std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
+    return llama_kinds();
+  }
+
+  HuggingFaceForm hugging_face_form(const ModelPlan& plan) const override {
+    return llama_form(plan);
+  }
+
+  std::vector<HuggingFaceTensor> torchtitan_tensors(const ModelPlan& plan) const override {
+    return llama_torchtitan_tensors(plan);
+  }
+};
+
+class MixtralFamily : public LlamaFamily {
+ public:
+  void check(const ModelConfig& config) const override {
+    TRIREME_CHECK(
+        config.sparse.experts > 0,
+        "model.family is \"mixtral\" and model.experts 0; expected at least 1, such as 8: "
+        "set it, or model.family to \"llama\"");
+    LlamaFamily::check(config);
+  }
+
+  std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
+    return mixtral_kinds();
+  }
+};
 
 }  // namespace
 
@@ -80,4 +251,14 @@ at::Tensor Llama::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
 
 at::Tensor Llama::last_norm(const at::Tensor& x) { return norm_->forward(x); }
 
-}  // namespace trireme::model::inline internal
+const Family& llama_family() {
+  static const LlamaFamily family;
+  return family;
+}
+
+const Family& mixtral_family() {
+  static const MixtralFamily family;
+  return family;
+}
+
+}  // namespace trireme::model

@@ -11,11 +11,11 @@
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/embedding.h"
 #include "trireme/model/layers/feed_forward.h"
-#include "trireme/model/layers/rms_norm.h"
+#include "trireme/model/layers/norm.h"
 #include "trireme/model/layers/rotary.h"
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 
 // x + attention(norm(x)), then the same with the feed-forward.
 class LlamaBlock : public TransformerBlock {
@@ -57,4 +57,4 @@ const Family& llama_family();
 // The same with at least one sparse block.
 const Family& mixtral_family();
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/model/llama/llama_kinds.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
 namespace {
 
 // The class that computes the same, if its experts do.
@@ -49,6 +48,7 @@ void check_experts_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   check(sparse.router_scale == 1 || is_deepseek, "router_scale");
   check(sparse.expert_groups == 1 || is_deepseek, "expert_groups");
   check(sparse.router_bias_rate == 0 || is_deepseek, "router_bias_rate");
+  check(!sparse.router_bias || is_deepseek, "router_bias");
 }
 
 // Mixtral's files have a name of their own for each projection.
@@ -107,7 +107,7 @@ void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const Model
       form.tensors.back().name =
           name.substr(0, name.find(".mlp.")) + ".block_sparse_moe.gate.weight";
     }
-    if (plan.config().sparse.router_bias_rate == 0) continue;
+    if (!plan.config().sparse.has_router_bias()) continue;
     const std::string bias =
         name.substr(0, name.size() - sizeof("weight") + 1) + "e_score_correction_bias";
     form.tensors.push_back({bias, {plan.config().sparse.experts}, {bias}});
@@ -169,4 +169,4 @@ HuggingFaceForm llama_form(const ModelPlan& plan) {
   return form;
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -1,12 +1,26 @@
-// Llama and its relatives in Hugging Face's form, and in torchtitan's.
+// Llama and its relatives in Hugging Face's form, and in torchtitan's: the model classes of Hugging
+// Face's transformers that the llama and mixtral families can read, and their tensors.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "trireme/model/family/hugging_face_form.h"
 #include "trireme/model/family/plan.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
+
+// Kinds that compute the same as a model of this family. Mistral is read as a Llama.
+extern const HuggingFaceKind kLlamaKind;
+extern const HuggingFaceKind kQwen2Kind;
+extern const HuggingFaceKind kQwen3Kind;
+extern const HuggingFaceKind kMixtralKind;
+extern const HuggingFaceKind kQwen3MoeKind;
+extern const HuggingFaceKind kDeepSeekKind;
+
+// All kinds that can be read, except those of mixtral_kinds().
+std::span<const HuggingFaceKind* const> llama_kinds();
+std::span<const HuggingFaceKind* const> mixtral_kinds();
 
 // The class of transformers that computes the same: Llama, with attention_bias Qwen2, with qk_norm
 // Qwen3; with experts Mixtral, with qk_norm Qwen3-MoE, with latent attention DeepSeek-V3.
@@ -16,4 +30,4 @@ HuggingFaceForm llama_form(const ModelPlan& plan);
 // See Family::torchtitan_tensors(). Only Llama itself, dense and without biases.
 std::vector<HuggingFaceTensor> llama_torchtitan_tensors(const ModelPlan& plan);
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

@@ -1,4 +1,4 @@
-#include "trireme/model/llama/llama_kinds.h"
+#include "trireme/model/llama/llama_form.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,17 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/hugging_face_mapping.h"
+#include "trireme/model/llama/expert_keys.h"
 
-namespace trireme::model::inline internal {
+namespace trireme::model {
+
+// A class of transformers is a list of keys: which of ours each one sets, what the class assumes
+// without it, and which values it must have. Classes assume different values for the same missing
+// key, so these stand here for each class and are never our own defaults; a short config.json would
+// otherwise become another model. A fixed key would change the logits, and an ignored one changes
+// nothing that is computed here. What computes the same as another class is read as that one:
+// Mistral is a Llama.
+
 namespace {
 
 using Keys = std::vector<HuggingFaceKey>;
@@ -35,94 +44,65 @@ HuggingFaceKey head_width_key(int64_t missing_width = 0) {
       }};
 }
 
-// A window that is never shorter than a sequence, so that it hides nothing.
-HuggingFaceKey window_key(HuggingFaceValue missing) {
-  return {.name = "sliding_window",
-          .take =
-              [](const JsonView& found, HuggingFaceModel& model) {
-                const ModelConfig& config = model.config;
-                if (found.value().is_null()) return;
-                if (found.integer(0) >= config.sequence_length) return;
-                found.fail(
-                    concat("null, or at least max_position_embeddings = ", config.sequence_length,
-                           ": attention here has no window; lower "
-                           "max_position_embeddings to use the model for shorter sequences"));
-              },
-          .missing = always(std::move(missing)),
-          .is_written = false};
-}
-
-HuggingFaceKey layer_types_key() {
-  return {.name = "layer_types",
-          .take =
-              [](const JsonView& found, HuggingFaceModel& /*model*/) {
-                if (found.value().is_null()) return;
-                for (const JsonView& type : found.elements()) {
-                  if (type.text() != "full_attention") type.fail("\"full_attention\"");
-                }
-              },
-          .missing = always(nullptr),
-          .is_written = false};
-}
-
-// What all classes have, and what they assume without two of the keys.
+// Keys that all classes have. The parameters are the values assumed when two of them are missing.
 Keys common_keys(double missing_epsilon = 1e-6, double missing_base = 1e4) {
-  return {mapped("vocab_size", &ModelConfig::vocab_size),
-          mapped("hidden_size", &ModelConfig::width),
-          mapped("num_hidden_layers", &ModelConfig::layers),
-          mapped("num_attention_heads", &ModelConfig::heads),
-          fixed("hidden_act", std::string("silu")),
-          mapped("max_position_embeddings", &ModelConfig::sequence_length),
-          mapped("rms_norm_eps", &ModelConfig::norm_epsilon, always(missing_epsilon)),
-          mapped("rope_theta", &ModelConfig::rope_base, always(missing_base)),
-          fixed("rope_scaling", nullptr),
-          written("attention_dropout", 0.0),
-          fixed("mlp_bias", false),
-          mapped("tie_word_embeddings", &ModelConfig::tied_embedding, always(false)),
-          ignored("max_window_layers"),
-          layer_types_key()};
+  return {
+      mapped("vocab_size", &ModelConfig::vocab_size), mapped("hidden_size", &ModelConfig::width),
+      mapped("num_hidden_layers", &ModelConfig::layers),
+      mapped("num_attention_heads", &ModelConfig::heads), fixed("hidden_act", std::string("silu")),
+      mapped("max_position_embeddings", &ModelConfig::sequence_length),
+      mapped("rms_norm_eps", &ModelConfig::norm_epsilon, always(missing_epsilon)),
+      mapped("rope_theta", &ModelConfig::rope_base, always(missing_base)),
+      fixed("rope_scaling", nullptr), written("attention_dropout", 0.0), fixed("mlp_bias", false),
+      mapped("tie_word_embeddings", &ModelConfig::tied_embedding, always(false)),
+      // Written by programs that read the same files, and only ever false in them.
+      expected("rope_interleaved", false), expected("use_mrope", false),
+      ignored("is_llama_config")};
 }
 
-Keys dense_keys(int64_t missing_head_width = 0) {
+// missing_kv_heads: what the class assumes without the key; 0: as many as heads, as for null.
+Keys dense_keys(int64_t missing_kv_heads = 0, int64_t missing_head_width = 0) {
   Keys keys = common_keys();
-  append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width),
-                mapped("num_key_value_heads", &ModelConfig::kv_heads,
-                       [](const ModelConfig& config) -> HuggingFaceValue { return config.heads; }),
+  HuggingFaceKey kv_heads = mapped("num_key_value_heads", &ModelConfig::kv_heads);
+  kv_heads.null = [](const ModelConfig& config) -> HuggingFaceValue { return config.heads; };
+  kv_heads.missing = missing_kv_heads > 0 ? always(missing_kv_heads) : kv_heads.null;
+  append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width), std::move(kv_heads),
                 head_width_key(missing_head_width)});
   return keys;
 }
 
-Keys llama_keys() {
-  Keys keys = dense_keys();
-  keys.push_back(fixed("attention_bias", false));
+// Keys of classes whose layers all have full attention.
+Keys full_attention_keys(int64_t missing_kv_heads = 0) {
+  Keys keys = dense_keys(missing_kv_heads);
+  append(keys, {fixed("attention_bias", false), ignored("max_window_layers"), layer_types_key()});
   return keys;
 }
 
+Keys llama_keys() { return full_attention_keys(); }
+
 Keys mistral_keys() {
-  Keys keys = llama_keys();
+  Keys keys = full_attention_keys(/*missing_kv_heads=*/8);
   keys.push_back(window_key(int64_t{4096}));
   return keys;
 }
 
-// Qwen's windows are off by default.
-Keys without_window() { return {expected("use_sliding_window", false), ignored("sliding_window")}; }
-
 Keys qwen2_keys() {
-  Keys keys = dense_keys();
-  append(keys, without_window());
+  Keys keys = dense_keys(/*missing_kv_heads=*/32);
+  append(keys, qwen_window_keys());
   return keys;
 }
 
 Keys qwen3_keys() {
-  Keys keys = dense_keys(/*missing_head_width=*/128);
+  Keys keys = dense_keys(/*missing_kv_heads=*/32, /*missing_head_width=*/128);
   keys.push_back(fixed("attention_bias", false));
-  append(keys, without_window());
+  append(keys, qwen_window_keys());
   return keys;
 }
 
-HuggingFaceKey expert_width_key(std::string name) {
-  HuggingFaceKey key = mapped(std::move(name), &ExpertConfig::expert_width);
-  key.value = [](const ModelConfig& config) -> HuggingFaceValue { return config.expert_width(); };
+// other_name: see HuggingFaceKey::other_name
+HuggingFaceKey experts_key(std::string name, std::string other_name) {
+  HuggingFaceKey key = mapped(std::move(name), &ExpertConfig::experts);
+  key.other_name = std::move(other_name);
   return key;
 }
 
@@ -131,45 +111,31 @@ Keys mixtral_keys() {
   HuggingFaceKey ffn = mapped("intermediate_size", &ModelConfig::ffn_width);
   ffn.value = [](const ModelConfig& config) -> HuggingFaceValue { return config.expert_width(); };
   append(keys, {ffn, mapped("num_key_value_heads", &ModelConfig::kv_heads), head_width_key(),
-                fixed("attention_bias", false), mapped("num_local_experts", &ExpertConfig::experts),
+                fixed("attention_bias", false), ignored("max_window_layers"), layer_types_key(),
+                experts_key("num_local_experts", "num_experts"),
                 mapped("num_experts_per_tok", &ExpertConfig::experts_per_token),
-                mapped("router_aux_loss_coef", &ExpertConfig::balance_loss, always(0.001)),
-                written("router_jitter_noise", 0.0), written("output_router_logits", false),
-                window_key(nullptr), written("sliding_window", nullptr)});
+                written("router_jitter_noise", 0.0)});
+  append(keys, balance_keys());
+  HuggingFaceKey window = window_key(nullptr);
+  window.value = always(nullptr);
+  window.is_written = true;
+  window.is_compared = false;
+  keys.push_back(std::move(window));
   return keys;
-}
-
-HuggingFaceKey dense_blocks_key() {
-  return {.name = "mlp_only_layers",
-          .value = [](const ModelConfig& config) -> HuggingFaceValue {
-            std::vector<int64_t> dense;
-            for (int64_t layer = 0; layer < config.sparse.dense_layers; ++layer) {
-              dense.push_back(layer);
-            }
-            return dense;
-          },
-          .take =
-              [](const JsonView& found, HuggingFaceModel& model) {
-                model.config.sparse.dense_layers = std::ssize(found.elements());
-              },
-          .missing = always(std::vector<int64_t>())};
 }
 
 Keys qwen3_moe_keys() {
   Keys keys = common_keys();
-  HuggingFaceKey experts = mapped("num_experts", &ExpertConfig::experts);
-  experts.other_name = "num_local_experts";
   append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width),
                 mapped("num_key_value_heads", &ModelConfig::kv_heads), head_width_key(),
-                fixed("attention_bias", false), experts,
+                fixed("attention_bias", false), experts_key("num_experts", "num_local_experts"),
                 mapped("num_experts_per_tok", &ExpertConfig::experts_per_token),
                 expert_width_key("moe_intermediate_size"),
                 mapped("norm_topk_prob", &ExpertConfig::router_normalise, always(false)),
                 mapped("decoder_sparse_step", &ExpertConfig::expert_interval, always(int64_t{1})),
-                dense_blocks_key(),
-                mapped("router_aux_loss_coef", &ExpertConfig::balance_loss, always(0.001)),
-                written("output_router_logits", false), fixed("use_sliding_window", false),
-                ignored("sliding_window")});
+                dense_blocks_key()});
+  append(keys, balance_keys());
+  append(keys, qwen_window_keys());
   return keys;
 }
 
@@ -193,6 +159,8 @@ HuggingFaceKey pairs_key() {
     model.has_adjacent_pairs = found.boolean();
   };
   key.missing = always(true);
+  key.null = always(false);
+  key.is_kept = nullptr;
   return key;
 }
 
@@ -201,7 +169,9 @@ Keys deepseek_keys() {
   append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width),
                 mapped("num_key_value_heads", &ModelConfig::kv_heads),
                 fixed("attention_bias", false),
-                mapped("n_routed_experts", &ExpertConfig::experts),
+                ignored("max_window_layers"),
+                layer_types_key(),
+                experts_key("n_routed_experts", "num_local_experts"),
                 mapped("n_shared_experts", &ExpertConfig::shared_experts),
                 mapped("num_experts_per_tok", &ExpertConfig::experts_per_token),
                 expert_width_key("moe_intermediate_size"),
@@ -220,20 +190,27 @@ Keys deepseek_keys() {
                 expected("topk_method", std::string("noaux_tc")),
                 expected("moe_layer_freq", int64_t{1})});
   // The sum of others, layers that transformers does not compute, and what concerns training.
-  for (const char* name : {"head_dim", "qk_head_dim", "num_nextn_predict_layers", "ep_size",
-                           "aux_loss_alpha", "seq_aux", "output_router_logits"}) {
+  for (const char* name :
+       {"head_dim", "qk_head_dim", "num_nextn_predict_layers", "num_mtp_layers", "ep_size",
+        "aux_loss_alpha", "seq_aux", "output_router_logits", "router_aux_loss_coef"}) {
     keys.push_back(ignored(name));
   }
   return keys;
 }
 
-void begin_llama(ModelConfig& config) { config.family = "llama"; }
-void begin_qwen2(ModelConfig& config) { config.attention.attention_bias = true; }
-void begin_qwen3(ModelConfig& config) { config.attention.qk_norm = true; }
-void begin_mixtral(ModelConfig& config) { config.family = "mixtral"; }
-void begin_deepseek(ModelConfig& config) {
-  config.sparse.router_score = RouterScore::kSigmoid;
-  config.sparse.router_bias_rate = 1e-3;  // as DeepSeek-V3 was trained
+void begin_llama(HuggingFaceModel& model) { model.config.family = "llama"; }
+void begin_qwen2(HuggingFaceModel& model) { model.config.attention.attention_bias = true; }
+void begin_qwen3(HuggingFaceModel& model) { model.config.attention.qk_norm = true; }
+void begin_mixtral(HuggingFaceModel& model) { model.config.family = "mixtral"; }
+void begin_deepseek(HuggingFaceModel& model) {
+  ExpertConfig& sparse = model.config.sparse;
+  sparse.router_score = RouterScore::kSigmoid;
+  sparse.router_bias = true;
+  sparse.balance_loss = 0;
+  model.notes.emplace_back(
+      "transformers trains DeepSeek-V3 without a loss that balances its experts and never changes "
+      "its routers' biases, so model.balance_loss and model.router_bias_rate are 0; DeepSeek "
+      "trained with 1e-4 and 1e-3");
 }
 
 const HuggingFaceKind kMistralKind{.name = "Mistral",
@@ -253,12 +230,14 @@ const HuggingFaceKind kQwen2Kind{.name = "Qwen2",
                                  .type = "qwen2",
                                  .architecture = "Qwen2ForCausalLM",
                                  .keys = qwen2_keys,
-                                 .begin = begin_qwen2};
+                                 .begin = begin_qwen2,
+                                 .check = check_qwen_window};
 const HuggingFaceKind kQwen3Kind{.name = "Qwen3",
                                  .type = "qwen3",
                                  .architecture = "Qwen3ForCausalLM",
                                  .keys = qwen3_keys,
-                                 .begin = begin_qwen3};
+                                 .begin = begin_qwen3,
+                                 .check = check_qwen_window};
 const HuggingFaceKind kMixtralKind{.name = "Mixtral",
                                    .type = "mixtral",
                                    .architecture = "MixtralForCausalLM",
@@ -268,7 +247,8 @@ const HuggingFaceKind kQwen3MoeKind{.name = "Qwen3-MoE",
                                     .type = "qwen3_moe",
                                     .architecture = "Qwen3MoeForCausalLM",
                                     .keys = qwen3_moe_keys,
-                                    .begin = begin_qwen3};
+                                    .begin = begin_qwen3,
+                                    .check = check_qwen_moe_window};
 const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
                                     .type = "deepseek_v3",
                                     .architecture = "DeepseekV3ForCausalLM",
@@ -286,4 +266,4 @@ std::span<const HuggingFaceKind* const> mixtral_kinds() {
   return kKinds;
 }
 
-}  // namespace trireme::model::inline internal
+}  // namespace trireme::model

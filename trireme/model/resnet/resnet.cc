@@ -14,7 +14,7 @@
 namespace trireme::model {
 namespace {
 
-// What an image's way through the network costs, as layers are added.
+// The cost of one image, accumulated as layers are added.
 struct Cost {
   int64_t size = 0;  // height and width of the activations now
   double flops = 0;

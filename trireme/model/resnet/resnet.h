@@ -18,8 +18,8 @@ struct ResNetConfig {
   int depth = 18;               // 18, 34 or 50
   int64_t channels = 3;         // of an image
   int64_t classes = 1000;       // C
-  bool has_small_stem = false;  // a 3 x 3 convolution alone, for images below some 64 pixels
-  // Activations lie with their channels together, which convolutions are faster on.
+  bool has_small_stem = false;  // one 3 x 3 convolution, for images below about 64 pixels
+  // Store activations in channels-last format, which makes convolutions faster.
   bool channels_last = true;
 };
 

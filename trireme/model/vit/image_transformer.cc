@@ -8,7 +8,7 @@
 #include "trireme/model/layers/batch_maker.h"
 #include "trireme/model/vit/vit.h"
 #include "trireme/model/vit/vit_plan.h"
-#include "trireme/parallel/tensor/picked_rows.h"
+#include "trireme/parallel/tensor/branch_rows.h"
 
 namespace trireme::model {
 namespace {
@@ -80,6 +80,7 @@ std::unique_ptr<ImageTransformer> make_image_transformer(const VitConfig& config
   validate(config);
   const ModelPlan plan = make_vit_plan(config, axes.tensor.size());
   if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
+  const WithoutMemory guard(part.without_memory);
   auto model = std::make_unique<VitModel>(config, seed, dtype, axes, part);
   initialise(model->module(), plan, {.tensor = axes.tensor.rank()}, seed, vit_initialiser);
   return model;

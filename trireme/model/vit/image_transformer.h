@@ -38,7 +38,7 @@ class ImageTransformer {
  public:
   virtual ~ImageTransformer() = default;
   virtual const VitConfig& config() const = 0;
-  // Holds the parameters, named as in docs/models.md.
+  // Holds the parameters, named as in docs/reference/models.md.
   virtual torch::nn::Module& module() = 0;
   // The parts that run as a whole, in the order of forward: embeddings, blocks, norm, classifier.
   virtual std::vector<parallel::Unit> units() const = 0;

@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 // libtorch's kernel also computes the masked half of a causal block within its tiles. Halving
@@ -53,12 +53,6 @@ void append_causal(std::vector<AttentionBlock>& blocks, const mesh::Range& seque
 
 }  // namespace
 
-int64_t AttentionBlock::num_scores() const {
-  const int64_t per_sequence =
-      is_causal ? queries.size * (queries.size + 1) / 2 : queries.size * keys.size;
-  return sequences.size * per_sequence;
-}
-
 struct AttentionMask::Segment {
   mesh::Range local;  // of the rank's tokens
   int64_t position;   // of its first token
@@ -70,6 +64,7 @@ AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch, const At
   const at::Tensor& documents_BT = reach.documents_BT;
   const int64_t T = split.length();
   if (!documents_BT.defined()) {
+    // Without documents all sequences have one mask and are computed together.
     groups_.push_back({{0, batch}, {{{0, T}, 0}}});
     return;
   }
@@ -79,6 +74,7 @@ AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch, const At
                 documents_BT.sizes(), "; expected [", batch, ", ", T,
                 "], a number for each token of the whole sequences");
   const at::Tensor documents = documents_BT.cpu().contiguous();
+  // With documents each sequence has its own cuts.
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t* document = documents.const_data_ptr<int64_t>() + b * T;
     Group& group = groups_.emplace_back(Group{{b, 1}, {}});
@@ -130,6 +126,7 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
     if (query_rank == key_rank || !is_causal_) {
       // Among a rank's own tokens only their order counts, not their distance. Without causality
       // not even their order does.
+      // Fewer and larger blocks: each call of a kernel costs something.
       join(queries);
       join(all_keys);
     }
@@ -137,6 +134,7 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
     for (const Segment& segment : all_keys) keys[segment.document].push_back(segment);
     for (const Segment& query : queries) {
       for (const Segment& key : keys[query.document]) {
+        // Keys come in order of their positions, so none after this one can be read either.
         if (is_causal_ && key.position > query.position) break;
         // Queries and keys have the same cuts, so they are equal or disjoint.
         if (is_causal_ && key.position == query.position) {
@@ -150,4 +148,4 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
   return result;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -9,10 +9,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/mesh/layout.h"
-#include "trireme/parallel/context/attention_reach.h"
 #include "trireme/parallel/context/sequence_split.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // A rectangle of scores in which every query reads every key. With is_causal, queries and keys are
 // the same tokens, and a query reads the keys up to itself. Queries and keys are numbered among the
@@ -23,8 +22,6 @@ struct AttentionBlock {
   mesh::Range keys;       // of the s tokens of the keys' rank
   bool is_causal = false;
 
-  // The number of scores that are not masked, over all its sequences.
-  int64_t num_scores() const;
   bool operator==(const AttentionBlock&) const = default;
 };
 
@@ -59,4 +56,4 @@ class AttentionMask {
   std::vector<Group> groups_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -6,10 +6,44 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::parallel::inline internal {
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+
+void check_attention_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            int64_t heads, int64_t kv_heads, const SequenceSplit& split, int rank,
+                            int num_ranks) {
+  TRIREME_CHECK(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
+                    q.size(1) == k.size(1),
+                "attention of q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
+                "; expected [B, t, N * H] and twice [B, t, K * H]");
+  TRIREME_CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(),
+                "attention of ", q.scalar_type(), " queries, ", k.scalar_type(), " keys and ",
+                v.scalar_type(), " values; expected one dtype");
+  TRIREME_CHECK(kv_heads > 0 && heads > 0 && heads % kv_heads == 0, heads, " query heads read ",
+                kv_heads, " kv heads; expected a multiple");
+  TRIREME_CHECK(q.size(2) % heads == 0 && q.size(2) / heads * kv_heads == k.size(2), "queries of ",
+                heads, " heads are ", q.size(2), " wide, keys of ", kv_heads, " heads ", k.size(2),
+                "; expected N * H and K * H");
+  TRIREME_CHECK_OP(split.num_ranks(), ==, num_ranks, "ranks of the split and of the group");
+  TRIREME_CHECK_OP(q.size(1), ==, split.num_tokens(rank), "tokens of rank ", rank,
+                   " and what the split gives it");
+}
+
+at::Tensor view_heads(const at::Tensor& x_BtD, int64_t heads) {
+  // unflatten() needs the last dimension in one run; the kernels read heads where they lie.
+  const at::Tensor x = x_BtD.stride(-1) == 1 ? x_BtD : x_BtD.contiguous();
+  return x.unflatten(2, {heads, x.size(2) / heads});
+}
+
+at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads) {
+  return view_heads(x_BtD, heads).transpose(1, 2);
+}
+
 namespace {
 
 bool has_flash_kernel(const at::Tensor& q) {
+  // Other dtypes and devices take the composed form, which needs a [t, s] matrix per head.
   const at::ScalarType dtype = q.scalar_type();
   return q.is_cpu() && (dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16 ||
                         dtype == at::kHalf);
@@ -47,6 +81,7 @@ at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mes
 }
 
 at::ScalarType accumulation_dtype(at::ScalarType dtype) {
+  // fp64 stays fp64: tests compare layouts at 1e-10.
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
@@ -78,6 +113,7 @@ PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& 
   const at::Tensor v = v_BKsH.to(dtype).unsqueeze(2);
   const at::Tensor s = scores(q, k, is_causal);
   const at::Tensor lse = s.logsumexp(-1);
+  // exp(s - lse) is the softmax, with no second pass for its sum.
   const at::Tensor out = at::matmul((s - lse.unsqueeze(-1)).exp_(), v);
   return {out.flatten(1, 2).to(q_BNtH.scalar_type()), lse.flatten(1, 2)};
 }
@@ -97,6 +133,7 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
   const at::Tensor v = v_BKsH.to(dtype).unsqueeze(2);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
 
+  // Recomputed from lse and not kept: keeping it is what this attention avoids.
   const at::Tensor p = scores(q, k, is_causal).sub_(lse.unsqueeze(-1)).exp_();
   const at::Tensor rows = (grad_out * out).sum(-1, /*keepdim=*/true);
   const at::Tensor grad_s =
@@ -109,9 +146,13 @@ template <typename Clear>
 bool Frontier::move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear) {
   const auto first = ends_.begin() + sequences.offset;
   const auto last = first + sequences.size;
+  // Ranges of a sequence are written in rising order, so one number per sequence says what has been
+  // written.
   const bool is_new = std::all_of(first, last, [&](int64_t end) { return end <= tokens.offset; });
   const int64_t written = tokens.offset + tokens.size;
   const int64_t cleared = is_new ? tokens.offset : written;
+  // What was skipped has to be cleared once, or later parts would be added to memory that nobody
+  // wrote.
   for (auto end = first; end != last; ++end) {
     if (*end < cleared)
       clear(mesh::Range{end - ends_.begin(), 1}, mesh::Range{*end, cleared - *end});
@@ -155,6 +196,7 @@ at::Tensor OnlineSoftmax::lse_BNt() {
 }
 
 void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& part) {
+  // The first part often covers all. Taking it over saves a pass over the memory.
   if (!out_BNtH_.defined() && part.out_BNtH.sizes() == at::IntArrayRef(shape_)) {
     out_BNtH_ = laid_out_by_token(part.out_BNtH.to(options_.dtype()));
     lse_BNt_ = part.lse_BNt;
@@ -169,6 +211,7 @@ void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& par
     lse.copy_(part.lse_BNt);
     return;
   }
+  // logaddexp joins two parts without overflow, however large their scores.
   const at::Tensor sum = at::logaddexp(lse, part.lse_BNt);
   out.mul_(lse.sub(sum).exp_().unsqueeze(-1));
   out.addcmul_(part.out_BNtH.to(out.scalar_type()), part.lse_BNt.sub(sum).exp_().unsqueeze(-1));
@@ -209,4 +252,4 @@ at::Tensor BlockSum::sum_BNtH() {
   return sum_BNtH_;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -1,7 +1,5 @@
-// Attention of some queries over some keys on this rank, and the merge of such parts into the
-// softmax over all keys. Never communicates.
-// Source: merge: Milakov & Gimelshein 2018, arXiv:1805.02867, section 3; backward from the
-//         log-sum-exp: Dao 2023 (FlashAttention-2), arXiv:2307.08691, section 3.1
+// Attention on one rank: the shapes of its operands, and parts of it that merge into the whole.
+// Never communicates.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +8,27 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/parallel/context/attention_blocks.h"
+#include "trireme/parallel/context/sequence_split.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// Checks the shapes of attention's operands and separates their heads.
+
+// Throws: ConfigError unless q is [B, t, N * H], k and v are [B, t, K * H] of the same dtype, N is
+//         a multiple of K, and `split` is over `num_ranks` and gives `rank` t tokens
+void check_attention_shapes(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
+                            const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
+                            const SequenceSplit& split, int rank, int num_ranks);
+
+// Shapes: [B, t, N * H] -> [B, t, N, H], a view if the last dimension is dense
+at::Tensor view_heads(const at::Tensor& x_BtD, int64_t heads);
+// Shapes: [B, t, N * H] -> [B, N, t, H], likewise
+at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads);
+
+// Attention of some queries over some keys on this rank, and the merge of such parts into the
+// softmax over all keys. Never communicates.
+// Source: merge: Milakov & Gimelshein 2018, arXiv:1805.02867, section 3; backward from the
+//         log-sum-exp: Dao 2023 (FlashAttention-2), arXiv:2307.08691, section 3.1
 
 // Shapes: x [B, N, t, ...] -> a view of some tokens of some sequences
 at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens);
@@ -108,4 +125,4 @@ class BlockSum {
   Frontier added_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

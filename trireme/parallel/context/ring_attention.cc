@@ -1,5 +1,7 @@
 #include "trireme/parallel/context/ring_attention.h"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -8,15 +10,99 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/parallel/context/attention_blocks.h"
-#include "trireme/parallel/context/attention_shapes.h"
 #include "trireme/parallel/context/local_attention.h"
 
 namespace trireme::parallel {
+
+// Two buffers take turns: one is filled while the other is read by the next rank. A piece that
+// arrives is borrowed and not copied, so it lies in its sender's memory, and the sender must not
+// write there before the loan is given back. That is why room() waits for the send of the buffer it
+// hands out, and why piece_ is dropped before anything is waited for.
+
+RingPass::RingPass(comm::Communicator* group, std::vector<int64_t> sizes, at::TensorOptions dtype,
+                   int tag, RingOptions options)
+    : group_(group), sizes_(std::move(sizes)), dtype_(dtype), tag_(tag), options_(options) {}
+
+RingPass::~RingPass() {
+  piece_.reset();
+  std::vector<comm::WorkPtr> works = std::move(sends_);
+  // Only after an exception: a ring that was finished has none left.
+  if (next_ != nullptr) works.push_back(std::move(next_));
+  for (const comm::WorkPtr& work : works) {
+    if (work->poll()) continue;
+    work->abort();
+    try {
+      work->wait();  // its memory is freed next
+    } catch (const std::exception&) {
+      // The exception being unwound already reports an error.
+    }
+  }
+}
+
+at::Tensor RingPass::room() {
+  Room& room = rooms_[num_rooms_++ % 2];
+  // Its last reader may still be at work.
+  if (room.sent != nullptr) wait(*room.sent);
+  room.sent = nullptr;
+  if (!room.buffer.defined()) {
+    const int64_t largest = *std::ranges::max_element(sizes_);
+    // The loan is only without a copy if the memory is symmetric.
+    room.buffer =
+        options_.symmetric && dtype_.device().is_cpu()
+            ? group_->symmetric_empty({largest}, c10::typeMetaToScalarType(dtype_.dtype()))
+            : at::empty({largest}, dtype_);
+  }
+  has_room_ = true;
+  return piece_ = room.buffer.narrow(0, 0, sizes_[owner()]);
+}
+
+void RingPass::start() {
+  const int p = size();
+  const comm::Options options{.tag = tag_, .background = true};
+  // A rank without a part sends nothing, and the next one, which knows all sizes, expects nothing.
+  if (piece_.numel() > 0) {
+    sends_.push_back(group_->send(piece_, (rank() + 1) % p, options));
+    // room() has moved on, so this is the buffer that was filled last.
+    if (has_room_) rooms_[(num_rooms_ + 1) % 2].sent = sends_.back();
+  }
+  const int64_t size = sizes_[owner(num_hops_ + 1)];
+  if (size > 0) next_ = group_->borrow({size}, dtype_, (rank() + p - 1) % p, options);
+  // Without overlap, for measurements: what is hidden otherwise shows as waiting.
+  if (!options_.overlap && next_ != nullptr) next_->wait();
+}
+
+void RingPass::finish() {
+  ++num_hops_;
+  has_room_ = false;
+  piece_.reset();
+  if (next_ == nullptr) {
+    piece_ = at::empty({0}, dtype_);
+    return;
+  }
+  wait(*next_);
+  piece_ = next_->data();
+  next_ = nullptr;
+}
+
+void RingPass::end() {
+  // The last piece is a loan as well, and its sender waits for it.
+  piece_.reset();
+  for (const comm::WorkPtr& work : sends_) wait(*work);
+  sends_.clear();
+}
+
+void RingPass::wait(comm::Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work.wait();
+  if (options_.waiting) *options_.waiting += std::chrono::steady_clock::now() - start;
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Both rings are under way at once in backward, over one group.
 constexpr int kKeysTag = 1;
 constexpr int kGradientsTag = 2;
 
@@ -89,6 +175,7 @@ class PairRing {
   std::vector<int64_t> sizes() const {
     std::vector<int64_t> result;
     for (int rank = 0; rank < split_.num_ranks(); ++rank)
+      // A rank without tokens has an empty piece, which RingPass does not send.
       result.push_back(per_token() * split_.num_tokens(keys_rank(rank)));
     return result;
   }
@@ -108,13 +195,17 @@ void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor&
   Pair keys{split_heads(k_BtG, call.kv_heads), split_heads(v_BtG, call.kv_heads)};
   for (int step = 0; step < ring.size(); ++step) {
     const bool has_next = step + 1 < ring.size();
+    // The own keys are not in memory that others may read, so the first piece is copied there,
+    // once.
     if (has_next && step == 0) {
       const Pair out = ring.room();
       out.k_BKsH.copy_(keys.k_BKsH);
       out.v_BKsH.copy_(keys.v_BKsH);
     }
+    // Before the work: keys travel while this rank computes.
     if (has_next) ring.start();
     work(step, keys);
+    // Before finish(), which gives the piece's memory back.
     keys = {};
     if (!has_next) break;
     ring.finish();
@@ -129,6 +220,7 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
                             const at::Tensor& v_BtG, const c10::intrusive_ptr<Call>& call) {
     const at::Tensor q = split_heads(q_BtD, call->heads);
     OnlineSoftmax softmax(q);
+    // The order of the pieces differs from rank to rank, but for one rank it is always the same.
     for_each_piece(*call, k_BtG, v_BtG, [&](int step, const Pair& keys) {
       for (const AttentionBlock& block : call->blocks(step)) {
         softmax.add(block,
@@ -157,6 +249,8 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     PairRing ring(*call, k_BtG, accumulation_dtype(q.scalar_type()), /*lead=*/1, kGradientsTag);
     Pair home;  // the part from this rank's own queries
     for_each_piece(*call, k_BtG, saved[2], [&](int step, const Pair& keys) {
+      // The sums of step 1 are written straight into the ring's memory: it is the first piece that
+      // travels.
       const Pair first = step == 1 ? ring.room() : Pair{};
       BlockSum grad_k(keys.k_BKsH, first.k_BKsH);
       BlockSum grad_v(keys.v_BKsH, first.v_BKsH);
@@ -173,11 +267,13 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
         grad_v.add(sequences, keys_of, part.v_BKsH);
       }
       const Pair sums{grad_k.sum_BNtH(), grad_v.sum_BNtH()};
+      // The part from its own queries does not travel at all.
       if (step == 0) {
         home = sums;
         return;
       }
       if (step > 1) {
+        // It has travelled while this step was computed.
         ring.finish();
         const Pair travelling = ring.piece();
         Pair sum = ring.room();

@@ -10,6 +10,8 @@
 namespace trireme::parallel {
 namespace {
 
+// With a causal mask the last tokens read most keys. A pair of one early and one late chunk gives
+// each rank the same work.
 std::vector<int> chunks_of(int rank, int num_ranks, SequenceOrder order) {
   if (order == SequenceOrder::kContiguous) return {rank};
   return {rank, 2 * num_ranks - 1 - rank};
@@ -26,6 +28,7 @@ SequenceSplit::SequenceSplit(int64_t length, int num_ranks, SequenceOrder order)
     for (const int chunk : chunks_of(rank, num_ranks, order)) {
       const mesh::Range range = mesh::split_range(length, num_chunks, chunk);
       if (range.size == 0) continue;
+      // Neighbouring chunks become one range: a kernel call less.
       if (!ranges.empty() && ranges.back().offset + ranges.back().size == range.offset) {
         ranges.back().size += range.size;
       } else {
@@ -52,6 +55,7 @@ at::Tensor SequenceSplit::local(const at::Tensor& whole, int64_t dim, int rank) 
   for (const mesh::Range& range : ranges_[rank])
     parts.push_back(whole.narrow(dim, range.offset, range.size));
   if (parts.empty()) return whole.narrow(dim, 0, 0);
+  // A copy only where there are several ranges.
   return parts.size() == 1 ? parts[0] : at::cat(parts, dim);
 }
 

@@ -1,7 +1,5 @@
-// Decides which tokens of a sequence each rank of the context axis holds. Pure arithmetic; never
-// communicates.
-// Source: zig-zag, which gives every rank the same work in causal attention: Brandon et al. 2023,
-//         arXiv:2311.09431, section 3
+// How the context axis shares out a sequence: the form of its attention, and which tokens each rank
+// holds.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +7,31 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/choice.h"
 #include "trireme/mesh/layout.h"
 
 namespace trireme::parallel {
 
+// The two forms of attention over the context axis.
+enum class ContextForm {
+  kRing,      // ring_attention(): any number of ranks; traffic depends only on the kv heads
+  kAllToAll,  // all_to_all_attention() (Ulysses): at most one rank per query head; two messages
+};
+inline constexpr Choice<ContextForm> kContextForms[] = {{"ring", ContextForm::kRing},
+                                                        {"all-to-all", ContextForm::kAllToAll}};
+
+// The tokens of its sequence that a token attends to.
+struct AttentionReach {
+  bool causal = true;  // itself and earlier tokens; false: later tokens too
+  // Restricts these to tokens with the same number. [B, T] int64, for the whole sequences, the same
+  // on every rank. Undefined: the sequence is one document.
+  at::Tensor documents_BT{};
+};
+
+// Decides which tokens of a sequence each rank of the context axis holds. Pure arithmetic; never
+// communicates.
+// Source: zig-zag, which gives every rank the same work in causal attention: Brandon et al. 2023,
+//         arXiv:2311.09431, section 3
 enum class SequenceOrder {
   kContiguous,  // p chunks, rank r holds chunk r
   kZigZag,      // 2p chunks, rank r holds chunks r and 2p - 1 - r

@@ -8,7 +8,7 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 struct BufferPool::State {
   static int64_t bytes_of(const at::Tensor& buffer) {
@@ -19,6 +19,7 @@ struct BufferPool::State {
   at::Tensor reuse(int64_t elements, const at::TensorOptions& options) {
     auto best = idle.end();
     for (auto each = idle.begin(); each != idle.end(); ++each) {
+      // Twice at most: a small need must not hold a large buffer.
       const int64_t size = each->numel();
       if (size < elements || size > 2 * elements || each->device() != options.device() ||
           each->dtype() != options.dtype() || (best != idle.end() && best->numel() <= size)) {
@@ -37,6 +38,7 @@ struct BufferPool::State {
   // without the lock.
   std::vector<at::Tensor> drop_idle() {
     std::vector<at::Tensor> dropped;
+    // Half of the peak may be idle.
     while (!idle.empty() && out_bytes + idle_bytes > peak_bytes + peak_bytes / 2) {
       idle_bytes -= bytes_of(idle.front());
       dropped.push_back(std::move(idle.front()));
@@ -54,6 +56,7 @@ struct BufferPool::State {
 };
 
 BufferPool::BufferPool(Allocate allocate) : state_(std::make_shared<State>()) {
+  // Shared with the tensors' deleters, which may run after the pool is gone.
   state_->allocate = std::move(allocate);
 }
 
@@ -72,6 +75,7 @@ at::Tensor BufferPool::take(int64_t elements, const at::TensorOptions& options) 
   }
   dropped.clear();  // before new memory is allocated
   if (!buffer.defined()) buffer = state_->allocate(elements, options);
+  // The deleter runs wherever the last reference goes, also in the group's progress thread.
   const auto give_back = [state = state_, buffer, num_bytes](void*) {
     const std::lock_guard lock(state->mutex);
     state->out_bytes -= num_bytes;
@@ -95,4 +99,4 @@ int64_t BufferPool::peak_bytes() const {
   return state_->peak_bytes;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

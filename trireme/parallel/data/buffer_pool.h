@@ -10,7 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // Thread safety: any thread may call any method, and tensors may be freed on any thread.
 class BufferPool {
@@ -32,4 +32,4 @@ class BufferPool {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -17,12 +18,21 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/gradient_reducer.h"
-#include "trireme/parallel/data/partition.h"
 #include "trireme/parallel/data/same_module.h"
 #include "trireme/parallel/data/sharded_weights.h"
 #include "trireme/parallel/data/unit_runner.h"
 
 namespace trireme::parallel {
+
+// The engine ties autograd to the reducer and, with ZeRO-3, to the runner of units. A
+// post-accumulate hook per parameter says when its gradient is there; everything else follows from
+// begin_step() and the count of microbatches. Parameters must be the same on all ranks before the
+// first step, so the constructor compares and broadcasts them before buckets are made of them.
+// Weights are gathered over a split of the shard group: gathers and gradient sums then each keep
+// their own order, though they overlap in time. With a schedule that splits backward (zero-bubble),
+// gradients of the input part are held in waiting_ and given to the reducer in the weight part,
+// because a microbatch counts only when both are done.
+
 namespace {
 
 void check_options(const DdpOptions& options, bool has_replicas) {
@@ -31,9 +41,14 @@ void check_options(const DdpOptions& options, bool has_replicas) {
   TRIREME_CHECK(options.max_gathered_units >= 1, "max_gathered_units is ",
                 options.max_gathered_units, "; expected at least 1");
   TRIREME_CHECK(
+      // The tree's order is the promise of `reproducible`.
       !options.hook || !options.reproducible,
       "a gradient hook sums in an order of its own, which `reproducible` forbids; leave one "
       "of them out");
+  TRIREME_CHECK(
+      !options.add_in_fp32 || (options.rank_first && !options.reproducible),
+      "add_in_fp32 is for rank_first without `reproducible`, whose tree has one dtype; use "
+      "reduce_in_fp32");
   TRIREME_CHECK(!options.hook || options.zero == 0 || !has_replicas,
                 "a gradient hook sums over one group, but the shard group has replicas; shard over "
                 "all ranks, or leave the hook out");
@@ -49,9 +64,10 @@ class DistributedDataParallel::Engine {
 
   const std::vector<Shard>& shards() const { return shards_; }
   int64_t begin_step(int64_t local_count, int64_t num_microbatches);
+  void begin_forward(int64_t microbatch);
   at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
   void backward(const at::Tensor& loss_sum, double scale);
-  void run_backward(const std::function<void()>& autograd);
+  void run_backward(const std::function<void()>& autograd, int64_t microbatch);
   void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
   void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
   void end_step();
@@ -60,7 +76,7 @@ class DistributedDataParallel::Engine {
   std::chrono::nanoseconds communication_time() const;
   int64_t gradient_bytes() const { return reducer_->bytes_sent(); }
   double microbatch_squares() const { return reducer_->microbatch_squares(); }
-  DataParallelMemory memory() const;
+  DataParallelMemory memory(int64_t num_microbatches) const;
 
  private:
   struct Hook;
@@ -70,8 +86,9 @@ class DistributedDataParallel::Engine {
   void make_weights(comm::Communicator& shard);
   void make_reducer();
   void make_shards();
+  void fill_shards(const std::set<size_t>& unfilled);
   void on_gradient(size_t parameter);
-  void run_autograd(const std::function<void()>& autograd);
+  void run_autograd(const std::function<void()>& autograd, int64_t microbatch);
   void end_microbatch();
   int64_t sum_over_ranks(int64_t value);
 
@@ -104,6 +121,7 @@ struct DistributedDataParallel::Engine::Hook : torch::autograd::PostAccumulateGr
 
 const DistributedDataParallel::Engine* DistributedDataParallel::Engine::owner_of(
     const at::Tensor& parameter) {
+  // Asking for hooks of a tensor without autograd state would make that state.
   if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) return nullptr;
   const auto* hook =
       dynamic_cast<const Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
@@ -117,6 +135,7 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
   if (options_.zero > 0) {
     groups_ = {&shard, replica};
   } else {
+    // Without ZeRO the one group only replicates.
     TRIREME_CHECK(replica == nullptr, "replicas of a shard group need zero = 1, 2 or 3");
     groups_ = {nullptr, &shard};
   }
@@ -127,6 +146,8 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
   }
   plan_ = plan_buckets(module, {.selects = options_.selects,
                                 .units = options_.units,
+                                // A bucket of ZeRO-3 is released as a whole, so it must not span
+                                // units.
                                 .apart = options_.zero >= 3,
                                 .bucket_bytes = options_.bucket_bytes,
                                 .partition = {.num_ranks = groups_.shard_size(),
@@ -135,17 +156,27 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
     TRIREME_CHECK(owner_of(plan_.parameters[i]) == nullptr, "parameter \"", plan_.names[i],
                   "\" is in another DistributedDataParallel; destroy that first");
   }
+  std::set<size_t> unfilled;
+  for (size_t i = 0; i < plan_.parameters.size(); ++i) {
+    if (!has_memory(plan_.parameters[i])) unfilled.insert(i);
+  }
+  TRIREME_CHECK(unfilled.empty() || (options_.zero > 0 && options_.initialise),
+                "parameters have no memory; that needs zero = 1, 2 or 3 and a function that fills "
+                "their parts");
   if (options_.zero > 0) make_weights(shard);
   make_reducer();
   make_shards();
+  if (!unfilled.empty()) fill_shards(unfilled);
   for (size_t i = 0; i < plan_.parameters.size(); ++i) {
     if (!plan_.parameters[i].requires_grad()) continue;
+    // Not a tensor hook: a parameter that is used twice has one gradient with both.
     torch::autograd::impl::set_post_acc_grad_hooks(plan_.parameters[i],
                                                    std::make_unique<Hook>(*this, i));
   }
 }
 
 DistributedDataParallel::Engine::~Engine() {
+  // Hooks hold a reference to this engine.
   // Including parameters that have been frozen since.
   for (const at::Tensor& parameter : plan_.parameters) {
     if (owner_of(parameter) == this)
@@ -190,6 +221,8 @@ void DistributedDataParallel::Engine::make_reducer() {
                    ReducerOptions{.overlap = options_.overlap,
                                   .symmetric = options_.symmetric,
                                   .keep_part_alone = options_.zero >= 2,
+                                  .rank_first = options_.rank_first,
+                                  .add_in_fp32 = options_.add_in_fp32,
                                   .tree = options_.reproducible,
                                   .reduce_in_fp32 = options_.reduce_in_fp32,
                                   .hook = options_.hook.get(),
@@ -211,6 +244,7 @@ void DistributedDataParallel::Engine::make_shards() {
       mesh::Layout layout = layout_of(bucket, i, parameter.sizes(), plan_.cuts[b]);
       if (options_.outer_layout) {
         const auto [outer, rank] = options_.outer_layout(plan_.names[index]);
+        // A tensor-parallel layout lies outside of the shards: the checkpoint needs both.
         layout = layout.inside(outer, rank);
       }
       const auto view = [&](const at::Tensor& part) {
@@ -226,6 +260,7 @@ void DistributedDataParallel::Engine::make_shards() {
       if (gradient.defined()) {
         shard.gradient = view(gradient);
         if (!weights_) module_gradients_[index] = shard.gradient.view(parameter.sizes());
+        // The optimizer reads .grad, which must have the weights' dtype.
         if (shard.gradient.scalar_type() == shard.weights.scalar_type())
           shard.weights.mutable_grad() = shard.gradient;
       }
@@ -234,6 +269,18 @@ void DistributedDataParallel::Engine::make_shards() {
   }
   // In the module's order.
   for (size_t i = shards.size(); i-- > 0;) shards_.push_back(std::move(*shards[i]));
+}
+
+// Gives parameters that were built without memory their first values.
+void DistributedDataParallel::Engine::fill_shards(const std::set<size_t>& unfilled) {
+  const c10::NoGradGuard no_grad;
+  std::vector<Shard> shards;  // shards_ has the opposite order
+  for (const size_t p : unfilled) shards.push_back(shards_[shards_.size() - 1 - p]);
+  options_.initialise(shards);
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    if (groups_.replica != nullptr) groups_.replica->broadcast(weights_->part(b), 0)->wait();
+    if (plan_.units[b] == kNoUnit) weights_->gather(b, /*background=*/false)->wait();
+  }
 }
 
 int64_t DistributedDataParallel::Engine::sum_over_ranks(int64_t value) {
@@ -253,6 +300,7 @@ int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count, int64_t
                 reducer_->microbatches_left(),
                 " microbatches of the last step still to come; call backward() for each");
   communication_time_ = {};
+  // A gradient that was left would be added to the first one of this step.
   for (at::Tensor& parameter : plan_.parameters) parameter.mutable_grad().reset();
   release_parameters();
   global_count_ = sum_over_ranks(local_count);
@@ -262,8 +310,13 @@ int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count, int64_t
   if (runner_) runner_->begin_step();
   reducer_->begin(num_microbatches);
   backwards_left_ = num_microbatches;
+  // A weight part that never came would show only as a wrong gradient.
   TRIREME_ASSERT(waiting_.empty(), "gradients of an earlier step are left");
   return global_count_;
+}
+
+void DistributedDataParallel::Engine::begin_forward(int64_t microbatch) {
+  if (runner_) runner_->begin_forward(microbatch);
 }
 
 at::Tensor DistributedDataParallel::Engine::run(size_t unit, const at::Tensor& x,
@@ -272,23 +325,28 @@ at::Tensor DistributedDataParallel::Engine::run(size_t unit, const at::Tensor& x
 }
 
 void DistributedDataParallel::Engine::backward(const at::Tensor& loss_sum, double scale) {
-  run_backward([&] {
-    // The division is part of the first factor of the chain rule and needs no pass over the
-    // gradients.
-    const at::Tensor seed = at::full_like(loss_sum, scale / static_cast<double>(global_count_));
-    if (loss_sum.requires_grad()) loss_sum.backward(seed);
-  });
+  run_backward(
+      [&] {
+        // The division is part of the first factor of the chain rule and needs no pass over the
+        // gradients.
+        const at::Tensor seed = at::full_like(loss_sum, scale / static_cast<double>(global_count_));
+        // A rank without targets has no graph, but its buckets are summed all the same.
+        if (loss_sum.requires_grad()) loss_sum.backward(seed);
+      },
+      kAnyMicrobatch);
 }
 
-void DistributedDataParallel::Engine::run_backward(const std::function<void()>& autograd) {
-  run_autograd(autograd);
+void DistributedDataParallel::Engine::run_backward(const std::function<void()>& autograd,
+                                                   int64_t microbatch) {
+  reducer_->begin_microbatch();
+  run_autograd(autograd, microbatch);
   end_microbatch();
 }
 
 void DistributedDataParallel::Engine::run_input_backward(int64_t microbatch,
                                                          const std::function<void()>& autograd) {
   waits_ = &waiting_[microbatch];
-  run_autograd(autograd);
+  run_autograd(autograd, microbatch);
   waits_ = nullptr;
 }
 
@@ -297,7 +355,9 @@ void DistributedDataParallel::Engine::run_weight_backward(int64_t microbatch,
   const auto found = waiting_.find(microbatch);
   TRIREME_CHECK(found != waiting_.end(), "the weight part of microbatch ", microbatch,
                 " without its input part; call run_input_backward() before");
+  reducer_->begin_microbatch();
   for (auto& [parameter, gradient] : found->second) {
+    // The hook's way: the reducer reads .grad and takes it away.
     plan_.parameters[parameter].mutable_grad() = std::move(gradient);
     reducer_->on_gradient(parameter);
   }
@@ -306,19 +366,21 @@ void DistributedDataParallel::Engine::run_weight_backward(int64_t microbatch,
   end_microbatch();
 }
 
-void DistributedDataParallel::Engine::run_autograd(const std::function<void()>& autograd) {
+void DistributedDataParallel::Engine::run_autograd(const std::function<void()>& autograd,
+                                                   int64_t microbatch) {
   TRIREME_CHECK(backwards_left_ > 0,
                 "backward() called without begin_step(), or more often than its "
                 "num_microbatches");
-  if (runner_) runner_->begin_backward();
+  if (runner_) runner_->begin_backward(microbatch);
   autograd();
-  if (runner_) runner_->end_backward(/*is_last=*/backwards_left_ == 1);
+  if (runner_) runner_->end_backward(microbatch, /*is_last=*/backwards_left_ == 1);
   --backwards_left_;
 }
 
 void DistributedDataParallel::Engine::end_microbatch() {
   reducer_->end_microbatch();
   if (reducer_->microbatches_left() > 0) return;
+  // The module's .grad shows the sum, as after a backward without DDP.
   for (size_t i = 0; i < plan_.parameters.size(); ++i) {
     if (module_gradients_[i].defined() &&
         module_gradients_[i].scalar_type() == plan_.parameters[i].scalar_type())
@@ -338,6 +400,7 @@ void DistributedDataParallel::Engine::end_step() {
   if (!weights_) return;
   const auto start = std::chrono::steady_clock::now();
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    // Units of ZeRO-3 are gathered when they are used.
     if (plan_.units[b] == kNoUnit) weights_->gather(b, /*background=*/false)->wait();
   }
   communication_time_ += std::chrono::steady_clock::now() - start;
@@ -357,9 +420,9 @@ std::chrono::nanoseconds DistributedDataParallel::Engine::communication_time() c
   return time;
 }
 
-DataParallelMemory DistributedDataParallel::Engine::memory() const {
+DataParallelMemory DistributedDataParallel::Engine::memory(int64_t num_microbatches) const {
   DataParallelMemory memory{.gradients = reducer_->resident_bytes(),
-                            .whole_gradients = reducer_->whole_bytes(),
+                            .accumulating = reducer_->accumulating_bytes(num_microbatches),
                             .peak_in_transit = reducer_->peak_transient_bytes()};
   if (weights_) {
     memory.parameters = weights_->resident_bytes();
@@ -387,6 +450,10 @@ int64_t DistributedDataParallel::begin_step(int64_t local_count, int64_t num_mic
   return engine_->begin_step(local_count, num_microbatches);
 }
 
+void DistributedDataParallel::begin_forward(int64_t microbatch) {
+  engine_->begin_forward(microbatch);
+}
+
 at::Tensor DistributedDataParallel::run(size_t unit, const at::Tensor& x,
                                         const UnitForward& forward) {
   return engine_->run(unit, x, forward);
@@ -396,8 +463,9 @@ void DistributedDataParallel::backward(const at::Tensor& loss_sum, double scale)
   engine_->backward(loss_sum, scale);
 }
 
-void DistributedDataParallel::run_backward(const std::function<void()>& autograd) {
-  engine_->run_backward(autograd);
+void DistributedDataParallel::run_backward(const std::function<void()>& autograd,
+                                           int64_t microbatch) {
+  engine_->run_backward(autograd, microbatch);
 }
 
 void DistributedDataParallel::run_input_backward(int64_t microbatch,
@@ -424,6 +492,8 @@ int64_t DistributedDataParallel::gradient_bytes() const { return engine_->gradie
 
 double DistributedDataParallel::microbatch_squares() const { return engine_->microbatch_squares(); }
 
-DataParallelMemory DistributedDataParallel::memory() const { return engine_->memory(); }
+DataParallelMemory DistributedDataParallel::memory(int64_t num_microbatches) const {
+  return engine_->memory(num_microbatches);
+}
 
 }  // namespace trireme::parallel

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,9 +54,21 @@ struct DdpOptions {
   // Buckets live in the group's symmetric memory, where they are reduced fastest. Set to false on a
   // host with too little shared memory.
   bool symmetric = true;
+  // The order in which gradients are added. false: a rank adds up its microbatches, then the ranks'
+  // sums are added, once per step; every stage holds whole gradients from the first microbatch to
+  // the last. true: each microbatch is summed over the ranks in rank order, behind its backward,
+  // and each rank adds up its part of these sums in the order of microbatches. ZeRO-2 and 3 then
+  // hold a few buckets beside that part, whatever the number of microbatches; each microbatch costs
+  // the traffic of a step. All stages have the same bits in one order.
+  bool rank_first = false;
+  // rank_first without `reproducible`: add up bf16 and fp16 microbatches in fp32, and keep
+  // gradients in fp32. What is sent keeps its dtype.
+  bool add_in_fp32 = false;
   // Sum gradients over microbatches and ranks in one fixed binary tree. The bits are then the same
-  // for every number of ranks that share the same microbatches in the same order; both numbers must
-  // be powers of two. Costs one more buffer of gradients per doubling of the microbatches.
+  // for every number of ranks that share the same microbatches; both numbers must be powers of two.
+  // Its leaves are numbered rank by rank: leaf r * m + j is microbatch j of m on rank r. With
+  // rank_first microbatch by microbatch: leaf j * p + r. Costs one more buffer of gradients (with
+  // rank_first: of this rank's part) per doubling of the microbatches.
   bool reproducible = false;
   // Sum bf16 and fp16 gradients in fp32, and keep them in fp32: 4 bytes per parameter instead of 2.
   bool reduce_in_fp32 = false;
@@ -65,6 +78,10 @@ struct DdpOptions {
   // bucket whole, in the computing thread. Every ZeRO stage has the bits of DDP with the same hook.
   // Excludes `reproducible` and replicas of a shard group.
   std::shared_ptr<GradientHook> hook{};
+  // Fills the weights of shards. For ZeRO and parameters without memory (sharded_weights.h), which
+  // no rank ever has whole: each rank fills what it owns, and replicas of a shard group take the
+  // first one's values. The other parameters take rank 0's values.
+  std::function<void(std::span<const Shard> shards)> initialise{};
   // Maps a parameter name to its layout over the other axes and this rank's index in it. Empty: no
   // other axis splits parameters.
   std::function<std::pair<mesh::Layout, int>(const std::string& name)> outer_layout{};
@@ -85,14 +102,14 @@ struct DataGroups {
 struct DataParallelMemory {
   int64_t parameters = 0;       // kept from step to step
   int64_t gradients = 0;        // kept from step to step
-  int64_t whole_gradients = 0;  // of all ranks; if several microbatches, until the last one
+  int64_t accumulating = 0;     // gradients until a step's last microbatch; 0: no more than these
   int64_t peak_gathered = 0;    // ZeRO-3: gathered parameters, the most at one time
   int64_t peak_in_transit = 0;  // ZeRO-2 and 3: gradients on their way, the most at one time
 
   DataParallelMemory& operator+=(const DataParallelMemory& other) {
     parameters += other.parameters;
     gradients += other.gradients;
-    whole_gradients += other.whole_gradients;
+    accumulating += other.accumulating;
     peak_gathered += other.peak_gathered;
     peak_in_transit += other.peak_in_transit;
     return *this;
@@ -105,8 +122,10 @@ struct DataParallelMemory {
 // clipping and step work on shards().
 class DistributedDataParallel {
  public:
-  // Copies rank 0's parameters and buffers to every rank.
-  // Comm:       one broadcast per parameter or buffer
+  // Copies rank 0's parameters and buffers to every rank, or with DdpOptions::initialise each
+  // rank's parts to those that need them.
+  // Comm:       one broadcast per parameter or buffer; without memory, instead, with ZeRO-1 and 2
+  //             an all-gather per bucket, and with replicas a broadcast of this rank's part of it
   // Collective: every rank of the group, with the same module structure
   // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype, when options
   //             are out of range or exclude each other, when two units have a parameter in common,
@@ -133,6 +152,10 @@ class DistributedDataParallel {
   // Throws:     ConfigError when the global count is 0
   int64_t begin_step(int64_t local_count, int64_t num_microbatches = 1);
 
+  // The run() calls that follow belong to this microbatch, numbered as in run_backward(). Needed
+  // with ZeRO-3 only where several forwards come before a backward, as in a pipeline.
+  void begin_forward(int64_t microbatch);
+
   // Runs unit number `unit` of the options. With ZeRO-3 its parameters are gathered for forward(x)
   // and for its backward; otherwise this is just forward(x).
   // Comm:       ZeRO-3: (p-1)/p * n bytes of the unit's parameters in forward, the same in backward
@@ -140,18 +163,20 @@ class DistributedDataParallel {
   at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
 
   // Backward of one microbatch's summed loss (a scalar), times `scale` (loss scaling, which
-  // enlarges the gradients). In the step's last microbatch each bucket is reduced as soon as its
-  // gradients are complete, and the call returns when all are reduced. A parameter that the loss
-  // did not use has gradient zero.
-  // Comm:       last microbatch, n bytes of all gradients: zero = 0 2(p-1)/p * n, else (p-1)/p * n;
-  //             with r replicas also 2(r-1)/r * n/p; with a hook, as the hook says
+  // enlarges the gradients). In the step's last microbatch (rank_first: in each) a bucket is
+  // reduced as soon as its gradients are complete; the last call returns when all are reduced. A
+  // parameter that the loss did not use has gradient zero.
+  // Comm:       last microbatch (rank_first: each), n bytes of all gradients: zero = 0
+  //             2(p-1)/p * n, else (p-1)/p * n; with r replicas also 2(r-1)/r * n/p; with a hook,
+  //             as the hook says
   // Collective: every rank; with ZeRO-3 each rank's loss depends on the outputs of the same units
   // Throws:     ConfigError when a parameter gets two gradients, or one after its unit's backward
   void backward(const at::Tensor& loss_sum, double scale = 1);
 
   // Like backward(), but `autograd` runs the backward and seeds it with scale / global count. For a
-  // pipeline, whose stages have no loss.
-  void run_backward(const std::function<void()>& autograd);
+  // pipeline, whose stages have no loss. microbatch: as in begin_forward(), if that was called.
+  static constexpr int64_t kAnyMicrobatch = -1;
+  void run_backward(const std::function<void()>& autograd, int64_t microbatch = kAnyMicrobatch);
   // A backward in two parts; parts of other microbatches may come in between. `autograd` computes
   // the gradients of activations and of parameters whose layers do not defer theirs. Later
   // `weights` computes the deferred ones. The two parts count as one microbatch. Both kinds come in
@@ -182,7 +207,8 @@ class DistributedDataParallel {
   // the global count, times `scale`) in each microbatch since the last begin_step(), summed over
   // these microbatches. The gradient noise scale is measured from it.
   double microbatch_squares() const;
-  DataParallelMemory memory() const;
+  // Of a step of so many microbatches.
+  DataParallelMemory memory(int64_t num_microbatches = 1) const;
 
  private:
   class Engine;

@@ -1,3 +1,31 @@
+// Sums of gradients over the ranks in place of the reducer's all-reduce: the hook, and the kinds of
+// compression that are hooks in compression/.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/choice.h"
+#include "trireme/comm/communicator.h"
+
+namespace trireme::parallel {
+
+// The kinds of gradient compression. Each is a hook in compression/.
+enum class Compression { kNone, kBf16, kFp16, kInt8, kPowerSgd, kTopK };
+inline constexpr Choice<Compression> kCompressions[] = {
+    {"none", Compression::kNone},         {"bf16", Compression::kBf16},
+    {"fp16", Compression::kFp16},         {"int8", Compression::kInt8},
+    {"powersgd", Compression::kPowerSgd}, {"topk", Compression::kTopK}};
+
+// Whether a rank keeps what a step did not send and adds it to the next gradient.
+constexpr bool keeps_residual(Compression compression) {
+  return compression == Compression::kPowerSgd || compression == Compression::kTopK;
+}
+
 // A hook that sums gradients over the ranks in place of the reducer's all-reduce: gradient
 // compression, or the user's own rule. A hook sees a bucket's whole gradients at every ZeRO stage,
 // and each rank then keeps its part of the sum. Every stage therefore has the bits of DDP with the
@@ -8,19 +36,6 @@
 //     int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) override {...}
 //   };
 //   DistributedDataParallel ddp(*model, group, {.hook = std::make_shared<SignHook>()});
-#pragma once
-
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
-
-#include "trireme/comm/communicator.h"
-
-namespace trireme::parallel {
-
 // Describes a trained parameter's gradient before there is one.
 struct GradientSpec {
   std::string name;  // the parameter's
@@ -28,10 +43,10 @@ struct GradientSpec {
   at::TensorOptions options;  // dtype and device of the gradient in its bucket
 };
 
-// One bucket that is complete on this rank: summed over its microbatches and divided by the global
-// count.
+// One bucket that is complete on this rank: summed over its microbatches, or of one microbatch if
+// ranks come first (DdpOptions::rank_first), and divided by the global count.
 struct GradientBucket {
-  size_t index = 0;  // in order of the calls, from 0; the same in every step and on every rank
+  size_t index = 0;  // of the bucket, from 0; the same in every step and on every rank
   at::Tensor flat;   // [n] the gradients, each at a multiple of 64 bytes; gaps are undefined
   std::span<const at::Tensor> gradients;  // views of `flat`, shaped like the parameters
   std::span<const std::string> names;     // one per gradient

@@ -1,4 +1,5 @@
-// Buckets in the step's last microbatch, in backward order:
+// Buckets in a microbatch that is summed over the ranks, in backward order. That is the step's last
+// one, or with rank_first each:
 //
 //        0       1       2       3       4       5       6
 //    +-------+-------+-------+-------+-------+-------+-------+
@@ -21,17 +22,19 @@
 //   rank 1   autograd   1 full        0 full        2 full
 //            network                  [ sum 0 ][==== sum 1 ===][= sum 2 =]
 //
-// A rank starts a sum by itself. The sum ends after the last rank has started it.
+// Each rank starts a sum independently. The sum ends after the last rank has started it.
 //
-// The work of launch() and finish(), by kind:
-//
-//                 launch()                             finish()
+// By kind:        launch()                             finish()
 //   DDP           all-reduce `whole` over replica      wait
-//   ZeRO-1        reduce-scatter `whole` to `part`     wait; all-reduce `part` over replica
+//   ZeRO-1        reduce-scatter `whole` to `sum`      wait; all-reduce `sum` over replica
 //   ZeRO-2, 3     as ZeRO-1                            as ZeRO-1; give `whole` back to the pool
 //   tree          add up the microbatches' tree;       tree_all_reduce over replica; as ZeRO-2
 //                 tree_reduce_scatter over shard
-//   hook          the hook sums `whole`                copy `part` out where `whole` goes
+//   hook          the hook sums `whole`                copy `sum` out where `whole` goes
+//   rank_first    as without it; the tree has one      as ZeRO-2; add `sum` to `part`, or to the
+//                 microbatch                           tree of microbatches
+//
+// Where `sum` is the first and `part` has its dtype, both are one tensor.
 //
 // DDP's and ZeRO's launch() run in the background with options.overlap. Everything else waits for
 // the peers in the calling thread, in both functions.
@@ -41,20 +44,25 @@
 // come for a launched bucket: on_gradient() refuses a second one, and one after complete().
 //
 // Memory of `whole`. DDP and ZeRO-1 keep it. Otherwise the first gradient takes it from the pool
-// (acquire()), the microbatches add to it, and finish() gives it back. With the tree each
-// microbatch has a `whole` of its own. At most kInFlight buckets are on their way in these cases:
-// before the next launch() the oldest is finished.
+// (acquire()), the microbatches add to it, and finish() gives it back. With the tree or rank_first
+// each microbatch has a `whole` of its own. At most kInFlight buckets are on their way in these
+// cases: before the next launch() the oldest is finished.
 //
 // That wait is in the middle of backward, where ranks may also wait for each other's gathers of
 // weights (ZeRO-3). They cannot wait in a circle if all launch each bucket at the same point
 // between their gathers. The arrival of a bucket's last gradient is no such point: it depends on
 // what each rank's loss used. complete_when_told provides one.
 //
+// With rank_first the last buckets of a microbatch may still be on their way while the next one's
+// forward runs. begin_microbatch() finishes them: a point that is the same on every rank, and comes
+// before the next gradient of the same bucket.
+//
 // Failure. launch() and finish() throw when a peer dies, is late or aborts. The exception passes
 // through autograd or end_microbatch() to the caller.
 #include "trireme/parallel/data/gradient_reducer.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -62,12 +70,12 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How many buckets may be on their way at once where `whole` does not stay.
+// Maximum number of buckets in flight when `whole` is not kept.
 constexpr size_t kInFlight = 3;
 
 at::TensorOptions gradient_options(const Bucket& bucket, bool fp32) {
@@ -90,13 +98,14 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
       options_(options),
       pool_([group = memory_group(groups), symmetric = options.symmetric](
                 int64_t elements, const at::TensorOptions& tensor) {
+        // Only the host's memory can be symmetric.
         if (group == nullptr || !symmetric || !tensor.device().is_cpu())
           return at::empty({elements}, tensor);
         return group->symmetric_empty({elements}, c10::typeMetaToScalarType(tensor.dtype()));
       }),
       slots_(parameters.size()) {
   // The tree's sum ends in one of several buffers, but part() must be the same memory in each step.
-  options_.keep_part_alone |= options_.tree;
+  options_.keep_part_alone |= options_.tree || options_.rank_first;
   const auto rank = static_cast<size_t>(groups_.shard_rank());
   for (size_t b = 0; b < buckets.size(); ++b) {
     State state;
@@ -105,7 +114,8 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
     const int64_t begin = state.cuts[rank];
     const int64_t elements = state.cuts[rank + 1] - begin;
     if (options_.keep_part_alone) {
-      state.part = at::zeros({elements}, gradient_options(*state.bucket, options_.reduce_in_fp32));
+      const bool in_fp32 = options_.reduce_in_fp32 || options_.add_in_fp32;
+      state.part = at::zeros({elements}, gradient_options(*state.bucket, in_fp32));
     } else {
       acquire(state);
       state.whole.zero_();
@@ -141,24 +151,33 @@ void GradientReducer::acquire(State& state) {
 }
 
 void GradientReducer::begin(int64_t num_microbatches) {
-  microbatches_left_ = num_microbatches;
+  num_microbatches_ = microbatches_left_ = num_microbatches;
   communication_time_ = {};
   bytes_sent_ = 0;
   squares_.reset();
   if (options_.hook != nullptr) options_.hook->begin_step();
-  next_launch_ = next_finish_ = 0;
+  TRIREME_ASSERT(next_finish_ == next_launch_, "sums of an earlier step are under way");
   for (State& state : states_) {
-    state.missing = state.bucket->parameters.size();
-    state.is_closed = false;
+    state.num_sums = 0;
     state.filled.assign(state.filled.size(), false);
     TRIREME_ASSERT(state.earlier.empty(), "terms of an earlier step are left");
   }
   for (Slot& slot : slots_) slot.microbatch = -1;
 }
 
+void GradientReducer::begin_microbatch() {
+  finish_launched();
+  next_launch_ = next_finish_ = 0;
+  for (State& state : states_) {
+    state.missing = state.bucket->parameters.size();
+    state.is_closed = false;
+  }
+}
+
 void GradientReducer::on_gradient(size_t parameter) {
   Slot& slot = slots_[parameter];
   State& state = states_[slot.bucket];
+  // Else the gradient would be added to a bucket whose sum is under way.
   TRIREME_CHECK(!state.is_closed, describe(parameter),
                 " got a gradient after the backward of its unit; what run() computes may use the "
                 "unit's parameters, and nothing else may");
@@ -169,18 +188,21 @@ void GradientReducer::on_gradient(size_t parameter) {
   if (!state.whole.defined()) acquire(state);
   {
     const c10::NoGradGuard no_grad;
+    // The span's tensors are handles; what they refer to is not const.
     at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[parameter]).mutable_grad();
     if (options_.measure_squares) add_squares(gradient);
     if (state.filled[slot.index]) {
       state.views[slot.index].add_(gradient);
     } else {
+      // Copied and not zeroed before: a pass over the memory less.
       state.views[slot.index].copy_(gradient);
       state.filled[slot.index] = true;
     }
+    // Frees the gradient now, and the next microbatch begins anew.
     gradient.reset();
   }
   --state.missing;
-  if (microbatches_left_ == 1) launch_complete_buckets(false);
+  if (sums_now()) launch_complete_buckets(false);
 }
 
 std::string GradientReducer::describe(size_t parameter) const {
@@ -191,7 +213,7 @@ std::string GradientReducer::describe(size_t parameter) const {
 }
 
 void GradientReducer::complete(size_t bucket) {
-  if (microbatches_left_ != 1) return;
+  if (!sums_now()) return;
   states_[bucket].is_closed = true;
   launch_complete_buckets(false);
 }
@@ -207,10 +229,10 @@ double GradientReducer::microbatch_squares() const {
   return squares_.defined() ? squares_.item<double>() : 0.0;
 }
 
-// Ends a microbatch that is not the last. The tree takes its gradients whole, zeros included.
+// Ends a microbatch that is not summed over ranks yet. The tree takes its gradients whole, zeros
+// included.
 void GradientReducer::complete_microbatch(State& state) {
   const c10::NoGradGuard no_grad;
-  state.missing = state.bucket->parameters.size();
   if (!options_.tree) return;
   if (!state.whole.defined()) acquire(state);
   for (size_t i = 0; i < state.views.size(); ++i) {
@@ -221,13 +243,17 @@ void GradientReducer::complete_microbatch(State& state) {
 }
 
 void GradientReducer::end_microbatch() {
-  if (microbatches_left_ == 1) {
+  if (sums_now()) {
     launch_complete_buckets(true);
-    while (next_finish_ < states_.size()) finish(states_[next_finish_++]);
+    if (microbatches_left_ == 1) finish_launched();
   } else {
     for (State& state : states_) complete_microbatch(state);
   }
   --microbatches_left_;
+}
+
+void GradientReducer::finish_launched() {
+  while (next_finish_ < next_launch_) finish(states_[next_finish_++]);
 }
 
 void GradientReducer::launch_complete_buckets(bool all) {
@@ -245,6 +271,7 @@ void GradientReducer::launch_complete_buckets(bool all) {
 
 void GradientReducer::launch(State& state) {
   const c10::NoGradGuard no_grad;
+  // No rank used its parameters, and all must still take part in the sum.
   if (!state.whole.defined()) acquire(state);  // no gradient has come
   for (size_t i = 0; i < state.views.size(); ++i) {
     if (!state.filled[i]) state.views[i].zero_();
@@ -254,25 +281,42 @@ void GradientReducer::launch(State& state) {
     if (options_.hook != nullptr) {
       call_hook(state);
     } else if (options_.tree) {
-      state.earlier.push(std::exchange(state.whole, {}));
-      state.whole = state.earlier.take();
-      if (groups_.shard != nullptr) {
-        state.part.copy_(tree_reduce_scatter(*groups_.shard, state.whole, state.cuts));
-      }
+      launch_tree(state);
     } else if (groups_.shard != nullptr) {
+      state.sum = room_for_sum(state);
       state.work =
-          groups_.shard->reduce_scatter(state.part, view_parts(state.whole, state.cuts), call);
-    } else if (groups_.replica != nullptr) {
-      state.work = groups_.replica->all_reduce(state.whole, call);
+          groups_.shard->reduce_scatter(state.sum, view_parts(state.whole, state.cuts), call);
+    } else {
+      state.sum = state.whole;
+      if (groups_.replica != nullptr) state.work = groups_.replica->all_reduce(state.sum, call);
     }
   });
   if (options_.hook == nullptr) bytes_sent_ += bytes_of_sum(state);
+}
+
+void GradientReducer::launch_tree(State& state) {
+  if (!options_.rank_first) {
+    state.earlier.push(std::exchange(state.whole, {}));
+    state.whole = state.earlier.take();
+  }
+  state.sum = groups_.shard == nullptr
+                  ? state.whole
+                  : tree_reduce_scatter(*groups_.shard, state.whole, state.cuts);
+}
+
+// Where the ranks' sum of this rank's part goes: into `part` if nothing is there yet.
+at::Tensor GradientReducer::room_for_sum(State& state) {
+  const at::ScalarType dtype = state.whole.scalar_type();
+  if (state.num_sums == 0 && state.part.scalar_type() == dtype) return state.part;
+  return pool_.take(state.part.numel(), state.whole.options());
 }
 
 void GradientReducer::call_hook(State& state) {
   const GradientBucket bucket{
       .index = next_launch_, .flat = state.whole, .gradients = state.views, .names = state.names};
   bytes_sent_ += options_.hook->all_reduce(bucket, *memory_group(groups_));
+  const auto rank = static_cast<size_t>(groups_.shard_rank());
+  state.sum = state.whole.narrow(0, state.cuts[rank], state.part.numel());
 }
 
 // By the formulas of comm/communicator.h. Where cuts are uneven: the mean over the ranks.
@@ -290,26 +334,37 @@ int64_t GradientReducer::bytes_of_sum(const State& state) const {
 void GradientReducer::finish(State& state) {
   const c10::NoGradGuard no_grad;
   timed([&] {
+    // exchange: a wait that throws must not be repeated.
     if (state.work != nullptr) std::exchange(state.work, nullptr)->wait();
     // launch() has summed over all ranks when there is a hook, or no shard group and no tree.
     const bool is_reduced =
         options_.hook != nullptr || (groups_.shard == nullptr && !options_.tree);
     if (groups_.replica == nullptr || is_reduced) return;
-    const at::Tensor& sum = groups_.shard == nullptr ? state.whole : state.part;
+    // Only this rank's part: the shard group has summed it already.
     if (options_.tree) {
-      tree_all_reduce(*groups_.replica, sum);
+      tree_all_reduce(*groups_.replica, state.sum);
     } else {
-      groups_.replica->all_reduce(sum)->wait();
+      groups_.replica->all_reduce(state.sum)->wait();
     }
   });
   if (options_.keep_part_alone) {
-    if (groups_.shard == nullptr) state.part.copy_(state.whole);
-    if (options_.hook != nullptr) {
-      const auto rank = static_cast<size_t>(groups_.shard_rank());
-      state.part.copy_(state.whole.narrow(0, state.cuts[rank], state.part.numel()));
-    }
     state.whole.reset();
     state.views.clear();
+    take_sum(state);
+  }
+  state.sum.reset();
+}
+
+// Adds the ranks' sum to those of the microbatches before.
+void GradientReducer::take_sum(State& state) {
+  const bool is_first = state.num_sums++ == 0;
+  if (options_.tree && options_.rank_first) {
+    state.earlier.push(std::exchange(state.sum, {}));
+    if (state.num_sums == num_microbatches_) state.part.copy_(state.earlier.take());
+  } else if (!is_first) {
+    state.part.add_(state.sum);
+  } else if (!state.sum.is_same(state.part)) {
+    state.part.copy_(state.sum);
   }
 }
 
@@ -329,13 +384,16 @@ int64_t GradientReducer::resident_bytes() const {
   return num_bytes;
 }
 
-int64_t GradientReducer::whole_bytes() const {
+int64_t GradientReducer::accumulating_bytes(int64_t num_microbatches) const {
+  if (num_microbatches == 1 || (options_.rank_first && !options_.tree)) return 0;
+  const int64_t levels = std::bit_width(static_cast<uint64_t>(num_microbatches));
+  if (options_.rank_first) return (levels + 1) * resident_bytes();
   int64_t num_bytes = 0;
   for (const State& state : states_) {
     const at::TensorOptions options = gradient_options(*state.bucket, options_.reduce_in_fp32);
     num_bytes += state.bucket->num_elements * static_cast<int64_t>(options.dtype().itemsize());
   }
-  return num_bytes;
+  return options_.tree ? levels * num_bytes : num_bytes;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -1,9 +1,11 @@
-// Sums gradients over ranks: the gradient half of DDP and ZeRO. Buckets fill while backward runs.
-// In a step's last microbatch each bucket is summed over the ranks once it and all before it are
-// complete, behind the rest of backward. Knows nothing of modules, weights or units.
+// Sums gradients over microbatches and ranks: the gradient half of DDP and ZeRO. Buckets fill while
+// backward runs. In a step's last microbatch, or in each one if ranks come first, each bucket is
+// summed over the ranks once it and all before it are complete, behind the rest of backward. Knows
+// nothing of modules, weights or units.
 //
 //   reducer.begin(num_microbatches);
 //   for each microbatch:
+//     reducer.begin_microbatch();
 //     backward;                        // on_gradient(p) after each parameter's gradient
 //     reducer.end_microbatch();        // the last one returns with all sums
 //   reducer.part(b);                   // this rank's part of each bucket's sum
@@ -18,12 +20,12 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/parallel/data/bucket.h"
+#include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/buffer_pool.h"
 #include "trireme/parallel/data/gradient_hook.h"
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The ranks that a gradient is summed over. A null group is one that holds only this rank.
 struct GradientGroups {
@@ -35,12 +37,19 @@ struct GradientGroups {
 };
 
 struct ReducerOptions {
-  bool overlap = true;    // sum on the group's progress thread, behind backward
+  bool overlap = true;    // sum on the group's progress thread, during the backward pass
   bool symmetric = true;  // buckets lie in the group's symmetric memory
   // Keep only this rank's part of the gradients from step to step. A whole bucket has memory from
   // its first gradient until it is summed (ZeRO-2).
   bool keep_part_alone = false;
-  // Sum over microbatches and ranks in one fixed binary tree. Implies keep_part_alone.
+  // false: a rank adds up its microbatches, and the last one is followed by one sum over the ranks.
+  // true: each microbatch is summed over the ranks, and each rank adds up its part of these sums.
+  // No rank then has a whole gradient for longer than a few buckets need. Implies keep_part_alone.
+  bool rank_first = false;
+  // rank_first, without `tree`: add microbatches in fp32, whatever dtype is sent.
+  bool add_in_fp32 = false;
+  // Sum over microbatches and ranks in one fixed binary tree in the bucket's dtype. Its leaves are
+  // numbered rank by rank, or with rank_first microbatch by microbatch. Implies keep_part_alone.
   bool tree = false;
   // Sum gradients of lower precision in fp32.
   bool reduce_in_fp32 = false;
@@ -61,7 +70,7 @@ struct ReducerOptions {
 class GradientReducer {
  public:
   // buckets: the trained ones, in backward order, the same on all ranks. cuts[b]: the cuts of
-  // buckets[b] over groups.shard (partition.h).
+  // buckets[b] over groups.shard (bucket_plan.h).
   GradientReducer(std::span<const at::Tensor> parameters, std::span<const Bucket* const> buckets,
                   std::vector<std::vector<int64_t>> cuts, GradientGroups groups,
                   ReducerOptions options);
@@ -69,18 +78,23 @@ class GradientReducer {
   // Starts a step and forgets the gradients of the last one.
   void begin(int64_t num_microbatches);
   // Adds the parameter's .grad, which autograd has completed for this microbatch, to its bucket and
-  // resets it. In the last microbatch starts the sums of buckets that became complete.
+  // resets it. Starts the sums of buckets that became complete.
   // Throws: ConfigError when the parameter had a gradient in this microbatch already, or when
   //         complete() was called for its bucket
   void on_gradient(size_t parameter);
+  // Starts a microbatch's backward. With rank_first it finishes the sums of the one before, which
+  // have had the forward in between.
+  // Collective: every rank of both groups
+  void begin_microbatch();
   // With complete_when_told: no more gradients come for the bucket in this microbatch. Does nothing
-  // before the last microbatch.
+  // where the microbatch is not summed over ranks.
   // Collective: every rank, for the same buckets in the same order
   void complete(size_t bucket);
-  // Ends a microbatch's backward. The last one sums the buckets that are left and returns when all
-  // sums are there. A parameter that got no gradient counts as zero.
-  // Comm:       last microbatch, n bytes of all buckets, s ranks in `shard`, r in `replica`:
-  //             without shard 2(r-1)/r * n; else (s-1)/s * n, and with replica also 2(r-1)/r * n/s
+  // Ends a microbatch's backward. Starts the sums of the buckets that are left; the last one
+  // returns when all sums are there. A parameter that got no gradient counts as zero.
+  // Comm:       last microbatch (rank_first: each), n bytes of all buckets, s ranks in `shard`, r
+  //             in `replica`: without shard 2(r-1)/r * n; else (s-1)/s * n, and with replica also
+  //             2(r-1)/r * n/s
   // Collective: every rank of both groups
   void end_microbatch();
 
@@ -97,8 +111,8 @@ class GradientReducer {
   double microbatch_squares() const;
   // Bytes of the gradients that stay from step to step.
   int64_t resident_bytes() const;
-  // Bytes of all buckets, whole.
-  int64_t whole_bytes() const;
+  // Bytes of the gradients that are held between the microbatches of a step, if these are more.
+  int64_t accumulating_bytes(int64_t num_microbatches) const;
   // The most bytes that whole buckets took at one time; 0 where they stay.
   int64_t peak_transient_bytes() const { return options_.keep_part_alone ? pool_.peak_bytes() : 0; }
 
@@ -106,14 +120,16 @@ class GradientReducer {
   struct State {
     const Bucket* bucket = nullptr;
     std::vector<int64_t> cuts;
-    at::Tensor whole;                // [num_elements] sum so far; tree: this microbatch's
+    at::Tensor whole;                // [num_elements] sum so far, or this microbatch's
     std::vector<at::Tensor> views;   // of `whole`, one per parameter
     std::vector<bool> filled;        // per view: it holds a gradient, not an older value
     std::vector<std::string> names;  // hook: one per view
     at::Tensor part;                 // [cuts[rank + 1] - cuts[rank]]; in `whole` if that stays
+    at::Tensor sum;                  // shaped like `part`: of the sum under way; may be `part`
+    int64_t num_sums = 0;            // over ranks that `part` has taken in this step
     TreeSum<at::Tensor> earlier;     // tree: sums of the microbatches before
     size_t missing = 0;              // gradients still to come in this microbatch
-    bool is_closed = false;          // complete() was called in the last microbatch
+    bool is_closed = false;          // complete() was called in this microbatch
     comm::WorkPtr work;              // of the sum under way; null: none, or it was synchronous
   };
   // A parameter's place.
@@ -127,12 +143,18 @@ class GradientReducer {
   std::string describe(size_t parameter) const;
   void acquire(State& state);
   void add_squares(const at::Tensor& gradient);
+  // Whether this microbatch is summed over the ranks.
+  bool sums_now() const { return options_.rank_first || microbatches_left_ == 1; }
   void complete_microbatch(State& state);
   void launch_complete_buckets(bool all);
   void launch(State& state);
+  void launch_tree(State& state);
   void call_hook(State& state);
+  at::Tensor room_for_sum(State& state);
   int64_t bytes_of_sum(const State& state) const;
+  void finish_launched();
   void finish(State& state);
+  void take_sum(State& state);
   template <typename Function>
   void timed(Function&& communicate);
 
@@ -144,10 +166,11 @@ class GradientReducer {
   std::vector<Slot> slots_;  // one per parameter; unused for frozen ones
   size_t next_launch_ = 0;   // the first bucket whose sum has not started
   size_t next_finish_ = 0;   // the first bucket whose sum is not known to be there
+  int64_t num_microbatches_ = 0;
   int64_t microbatches_left_ = 0;
   std::chrono::nanoseconds communication_time_{0};
   int64_t bytes_sent_ = 0;
   at::Tensor squares_;  // scalar, fp64; undefined: none yet
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -10,8 +10,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/comm/objects.h"
+#include "trireme/parallel/data/sharded_weights.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 void check_same_module(const torch::nn::Module& module, comm::Communicator& group,
                        const Selects& selects) {
@@ -28,6 +29,7 @@ void check_same_module(const torch::nn::Module& module, comm::Communicator& grou
         concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(), "; ");
   }
   // Every rank sees all digests, so that all ranks throw together.
+  // Digests and not the descriptions, which grow with the model.
   const std::vector<std::string> digests =
       comm::all_gather_strings(group, checksum(std::as_bytes(std::span(description))));
   for (int rank = 1; rank < group.size(); ++rank) {
@@ -43,9 +45,10 @@ void broadcast_module(torch::nn::Module& module, comm::Communicator& group,
   const c10::NoGradGuard no_grad;
   for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
     for (const auto& item : list) {
-      if (!selects || selects(item.key())) group.broadcast(item.value().detach(), 0)->wait();
+      if (selects && !selects(item.key())) continue;
+      if (has_memory(item.value())) group.broadcast(item.value().detach(), 0)->wait();
     }
   }
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

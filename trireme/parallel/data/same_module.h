@@ -10,7 +10,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The names of the parameters and buffers that matter; empty: all.
 using Selects = std::function<bool(const std::string& name)>;
@@ -27,4 +27,4 @@ void check_same_module(const torch::nn::Module& module, comm::Communicator& grou
 void broadcast_module(torch::nn::Module& module, comm::Communicator& group,
                       const Selects& selects = {});
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -1,5 +1,6 @@
 #include "trireme/parallel/data/sharded_weights.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -7,18 +8,25 @@
 
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::parallel::inline internal {
-namespace {
+namespace trireme::parallel {
 
-// A tensor [elements] whose storage has the right size, but no memory yet.
-at::Tensor without_memory(int64_t elements, const at::TensorOptions& options) {
-  const auto num_bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
+// A released parameter keeps its tensor, its shape and its place in the module, and loses only the
+// memory under it. The storage's data pointer is exchanged instead of the tensor, because autograd,
+// optimizers and user code hold references to the tensor. Memory comes from a pool, so that
+// gathering a unit does not allocate in every step.
+
+at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& options) {
+  const auto num_bytes =
+      static_cast<size_t>(c10::multiply_integers(shape)) * options.dtype().itemsize();
   const c10::Storage storage(c10::Storage::use_byte_size_t(), num_bytes,
                              at::DataPtr(nullptr, options.device()));
-  return at::empty({0}, options).set_(storage, 0, {elements});
+  at::Tensor tensor = at::empty({0}, options);
+  return tensor.set_(storage, 0, shape, c10::contiguous_strides(shape));
 }
 
-}  // namespace
+bool has_memory(const at::Tensor& tensor) {
+  return tensor.numel() == 0 || tensor.storage().data() != nullptr;
+}
 
 ShardedWeights::ShardedWeights(std::span<const at::Tensor> parameters,
                                std::vector<BucketWeights> buckets, comm::Communicator& group,
@@ -35,22 +43,27 @@ ShardedWeights::ShardedWeights(std::span<const at::Tensor> parameters,
     const int64_t elements = cuts[rank + 1] - cuts[rank];
     Flat flat;
     if (released) {
-      flat.whole = without_memory(bucket->num_elements, bucket->options);
-      flat.part = allocate(elements, bucket->options);
-      flat.memory = pool_.take(bucket->num_elements, bucket->options);
-      point_to_memory(flat);
+      // Views of it are made once and stay valid, whatever memory it gets.
+      flat.whole = without_memory({bucket->num_elements}, bucket->options);
+      flat.part = allocate(elements, bucket->options).zero_();
     } else {
-      flat.whole = allocate(bucket->num_elements, bucket->options);
+      flat.whole = allocate(bucket->num_elements, bucket->options).zero_();
       flat.part = flat.whole.narrow(0, cuts[rank], elements);
     }
-    flat.whole.zero_();
+    const bool has_values = std::ranges::any_of(
+        bucket->parameters, [&](size_t p) { return has_memory(parameters[p]); });
+    if (released && has_values) {
+      flat.memory = pool_.take(bucket->num_elements, bucket->options).zero_();
+      point_to_memory(flat);
+    }
     const std::vector<at::Tensor> views = view_parameters(*bucket, flat.whole, parameters);
     for (size_t i = 0; i < views.size(); ++i) {
       const at::Tensor& parameter = parameters[bucket->parameters[i]];
-      views[i].copy_(parameter);
+      if (has_memory(parameter)) views[i].copy_(parameter);
+      // set_data keeps the parameter's identity.
       const_cast<at::Tensor&>(parameter).set_data(views[i]);
     }
-    if (released) flat.part.copy_(flat.whole.narrow(0, cuts[rank], elements));
+    if (released && has_values) flat.part.copy_(flat.whole.narrow(0, cuts[rank], elements));
     flats_.push_back(std::move(flat));
     release(flats_.size() - 1);
   }
@@ -60,6 +73,7 @@ ShardedWeights::~ShardedWeights() {
   // The pool's memory must not be freed while the parameters point to it.
   for (Flat& flat : flats_) {
     if (!flat.memory.defined()) continue;
+    // The memory then lives as long as a parameter that somebody still holds.
     flat.whole.storage().set_data_ptr_noswap(at::DataPtr(
         flat.memory.data_ptr(), new at::Tensor(flat.memory),
         [](void* memory) { delete static_cast<at::Tensor*>(memory); }, flat.memory.device()));
@@ -67,12 +81,14 @@ ShardedWeights::~ShardedWeights() {
 }
 
 at::Tensor ShardedWeights::allocate(int64_t elements, const at::TensorOptions& options) {
+  // A rank's part is what others read in a gather: in symmetric memory they read it in place.
   if (!symmetric_ || !options.device().is_cpu()) return at::empty({elements}, options);
   return group_.symmetric_empty({elements}, c10::typeMetaToScalarType(options.dtype()));
 }
 
 void ShardedWeights::point_to_memory(Flat& flat) const {
   void* data = flat.memory.defined() ? flat.memory.data_ptr() : nullptr;
+  // noswap: the old pointer is freed by nobody, since the pool owns it.
   flat.whole.storage().set_data_ptr_noswap(at::DataPtr(data, flat.whole.device()));
 }
 
@@ -102,4 +118,4 @@ int64_t ShardedWeights::resident_bytes() const {
   return num_bytes;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -1,5 +1,5 @@
-// The weights half of ZeRO: a module's parameters, moved into flat buckets of which every rank owns
-// a part. Buckets either stay whole on every rank (ZeRO-1 and 2) or have memory only while gathered
+// The weights half of ZeRO: a module's parameters in flat buckets. Every rank owns a part of each
+// bucket. Buckets either stay whole on every rank (ZeRO-1 and 2) or have memory only while gathered
 // (ZeRO-3). Knows nothing of modules, steps or gradients.
 #pragma once
 
@@ -10,10 +10,15 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/parallel/data/bucket.h"
+#include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/buffer_pool.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// A tensor that has a shape and a place, but no memory yet. Whoever reads it crashes.
+at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& options);
+// Whether the tensor's elements have memory; so does a tensor without elements.
+bool has_memory(const at::Tensor& tensor);
 
 // Thread safety: one thread drives it. The group must outlive it. When it is destroyed, the
 // parameters keep their current memory.
@@ -25,7 +30,8 @@ class ShardedWeights {
     bool released_when_idle = false;
   };
 
-  // Moves the parameters' values into the buckets. The tensor objects stay the same.
+  // Moves the parameters' values into the buckets. The tensor objects stay the same. Parameters
+  // without memory get zeros in the ranks' parts, for somebody else to fill.
   // symmetric: the parts lie in the group's symmetric memory.
   ShardedWeights(std::span<const at::Tensor> parameters, std::vector<BucketWeights> buckets,
                  comm::Communicator& group, bool symmetric);
@@ -65,4 +71,4 @@ class ShardedWeights {
   std::vector<Flat> flats_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

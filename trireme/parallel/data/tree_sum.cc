@@ -4,7 +4,7 @@
 
 #include "trireme/mesh/layout.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 std::vector<at::Tensor> view_parts(const at::Tensor& flat, std::span<const int64_t> cuts) {
   std::vector<at::Tensor> parts;
@@ -21,6 +21,7 @@ at::Tensor tree_reduce_scatter(comm::Communicator& group, const at::Tensor& flat
   for (int r = 0; r < group.size(); ++r) {
     terms.push_back(at::empty({cuts[rank + 1] - cuts[rank]}, flat.options()));
   }
+  // An all-to-all and not a reduce-scatter: the tree needs each rank's term by itself.
   group.all_to_all(terms, view_parts(flat, cuts))->wait();
   TreeSum<at::Tensor> sum;
   for (at::Tensor& term : terms) sum.push(std::move(term));
@@ -40,4 +41,4 @@ std::vector<int64_t> even_cuts(int64_t length, int parts) {
   return cuts;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

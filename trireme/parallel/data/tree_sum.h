@@ -12,7 +12,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // Adds terms that come one by one: neighbours first, then pairs of pairs. Holds log2 of their
 // number. T: a number, or a tensor, which is changed in place and must own its memory.
@@ -27,7 +27,7 @@ class TreeSum {
     }
     sums_.push_back({std::move(term), num_terms});
   }
-  // Returns the sum of all terms, of which there must be at least one. Empty afterwards.
+  // Returns the sum of all terms and empties the tree. There must be at least one term.
   T take() {
     T sum = std::move(sums_.back().value);
     sums_.pop_back();
@@ -69,4 +69,4 @@ std::vector<int64_t> even_cuts(int64_t length, int parts);
 // Views of `flat`, cut at `cuts`.
 std::vector<at::Tensor> view_parts(const at::Tensor& flat, std::span<const int64_t> cuts);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

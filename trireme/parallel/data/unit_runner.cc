@@ -33,8 +33,10 @@
 // It writes memory that nobody reads before use() has waited for it. release() waits too: memory
 // does not go while a gather writes into it.
 //
-// backward_over_ tells the reducer (complete()) that a unit gets no more gradients. It is told at
-// begin_backward() for units that were not used, and at the end of a unit's last open use.
+// backward_over_ tells the reducer (complete()) that a unit gets no more gradients in a microbatch.
+// It is told at begin_backward() for units that the microbatch has not used, and at the end of a
+// unit's last open use in it. A pipeline runs several forwards before a backward, so open uses are
+// counted by microbatch.
 //
 // Failure. A wait throws when a peer dies, is late or aborts. The exception passes through run() or
 // autograd to the caller.
@@ -46,7 +48,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 using Clock = std::chrono::steady_clock;
 
@@ -64,7 +66,7 @@ at::Tensor UnitRunner::run(size_t unit, const at::Tensor& x, const UnitForward& 
   use(unit);
   const at::Tensor y = forward(x);
   if (at::GradMode::is_enabled() && y.requires_grad()) {
-    ++state.open_uses;
+    ++state.open_uses[forward_];
     // y's hook runs before all of the unit's backward, x's after all of it: autograd runs the
     // youngest ready node first, and the node that made x is older than the unit's. A leaf's node
     // runs as soon as its gradient is there, so a leaf has no hook and end_backward() ends the use.
@@ -75,7 +77,8 @@ at::Tensor UnitRunner::run(size_t unit, const at::Tensor& x, const UnitForward& 
       });
     }
     if (x.requires_grad() && !x.is_leaf()) {
-      x.register_hook([this, unit](const at::Tensor&) { end_use(unit); });
+      x.register_hook(
+          [this, unit, microbatch = forward_](const at::Tensor&) { end_use(unit, microbatch); });
     }
   }
   // The last unit of forward stays: it is the first of backward.
@@ -84,6 +87,7 @@ at::Tensor UnitRunner::run(size_t unit, const at::Tensor& x, const UnitForward& 
 }
 
 void UnitRunner::begin_step() {
+  // What one step did is the best guess for the next.
   predicted_ = std::exchange(uses_, {});
   in_step_ = true;
   communication_time_ = {};
@@ -104,6 +108,7 @@ void UnitRunner::use(size_t unit) {
   for (const comm::WorkPtr& work : std::exchange(state.works, {})) work->wait();
   // The condition has one value on all ranks: it follows from the uses.
   if (in_step_ && uses_.size() < predicted_.size() && num_gathered_ < options_.max_gathered) {
+    // Ahead only while there is room: memory is what ZeRO-3 saves.
     gather(states_[predicted_[uses_.size()]], options_.overlap);
   }
   communication_time_ += Clock::now() - start;
@@ -121,30 +126,37 @@ void UnitRunner::gather(State& state, bool background) {
 
 void UnitRunner::release(State& state) {
   if (!state.gathered || keeps_all_) return;
+  // A gather that was made ahead in vain may still write.
   for (const comm::WorkPtr& work : std::exchange(state.works, {})) work->wait();
   for (const size_t bucket : state.unit.buckets) weights_.release(bucket);
   state.gathered = false;
   --num_gathered_;
 }
 
-void UnitRunner::end_use(size_t unit) {
+void UnitRunner::end_use(size_t unit, int64_t microbatch) {
   State& state = states_[unit];
   // Backwards of several uses of one unit may interleave: the last one to end releases.
   if (state.in_backward > 0 && --state.in_backward == 0 && !is_next(unit)) release(state);
-  if (state.open_uses > 0 && --state.open_uses == 0) backward_over_(unit);
+  const auto uses = state.open_uses.find(microbatch);
+  if (uses == state.open_uses.end() || --uses->second > 0) return;
+  state.open_uses.erase(uses);
+  backward_over_(unit);
 }
 
-void UnitRunner::begin_backward() {
+void UnitRunner::begin_backward(int64_t microbatch) {
   for (size_t unit = 0; unit < states_.size(); ++unit) {
-    if (states_[unit].open_uses == 0) backward_over_(unit);  // not used: nothing will end it
+    const std::map<int64_t, int64_t>& uses = states_[unit].open_uses;
+    const bool is_used = microbatch == kAnyMicrobatch ? !uses.empty() : uses.contains(microbatch);
+    if (!is_used) backward_over_(unit);  // nothing will end it
   }
 }
 
-void UnitRunner::end_backward(bool is_last) {
+void UnitRunner::end_backward(int64_t microbatch, bool is_last) {
   if (is_last) in_step_ = false;
   for (size_t unit = 0; unit < states_.size(); ++unit) {
     states_[unit].in_backward = 0;
-    if (is_last) states_[unit].open_uses = 0;
+    if (microbatch != kAnyMicrobatch) states_[unit].open_uses.erase(microbatch);
+    if (is_last) states_[unit].open_uses.clear();
     if (!is_next(unit)) release(states_[unit]);
   }
 }
@@ -162,4 +174,4 @@ void UnitRunner::release_all() {
   for (State& state : states_) release(state);
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -1,3 +1,4 @@
+// Length: one class for tables of four homes, whose differences are named beside each other.
 #include "trireme/parallel/embedding/embedding_table.h"
 
 #include <algorithm>
@@ -10,20 +11,28 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/parallel/embedding/disk/disk_rows.h"
-#include "trireme/parallel/embedding/disk/stored_images.h"
 #include "trireme/parallel/embedding/open/open_slots.h"
-#include "trireme/parallel/embedding/open/open_values.h"
 #include "trireme/parallel/embedding/open/saved_ids.h"
 #include "trireme/parallel/embedding/remote_table.h"
-#include "trireme/parallel/embedding/rows/initial_rows.h"
 #include "trireme/parallel/embedding/rows/row_memory.h"
 #include "trireme/parallel/embedding/rows/touched_rows.h"
 
 namespace trireme::parallel {
+
+// A table has one of four homes: all rows in memory, rows on a disk with some in memory, an open
+// vocabulary with rows that come and go (on a disk or not), or parameter servers. All of them end
+// in slots of weights_, which look-ups and the optimizer index, so the rest of the code knows no
+// home. fetch() makes rows have slots, and release() ends what the slots mean. Between the two,
+// pointers into weights_ are valid unless it grows: only an open table and a remote one grow, and
+// both resize through the optimizer, so that states move along. A rule that looks back (adam) has
+// to bring all rows up to date before a state is read, because unused rows change too; such a table
+// cannot tell which rows a step has touched.
+
 namespace {
 
+// Grows as rows come.
 constexpr int64_t kFirstSlots = 16;  // of open vocabularies and remote rows
 constexpr double kOpenInitialScale = 0.01;
 
@@ -51,11 +60,12 @@ bool is_by_columns(const TableConfig& config) {
   return config.placement.kind == mesh::Placement::Kind::kSharded && config.placement.dim == 1;
 }
 
-// How many rows fit into the table's memory.
+// Number of rows that fit into the table's memory.
 int64_t slots_of(const TableConfig& config, const mesh::Box& box, at::ScalarType dtype,
                  const RowOptimizerConfig& optimizer) {
   TRIREME_CHECK(dtype == at::kFloat || dtype == at::kDouble,
                 "embedding tables are fp32 or fp64; found ", dtype);
+  // A part without elements has nothing to keep on a disk.
   if (config.memory_bytes == 0 || box.size[0] * box.size[1] == 0) return box.size[0];
   const RowOptimizer one(optimizer, at::empty({1, box.size[1]}, dtype));
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - 1;  // of RowCache
@@ -89,6 +99,7 @@ std::function<void(int64_t row, std::byte* image)> without_weights(const RowOpti
 
 // num_parts: of an open table's, that are on this rank
 DiskRowsOptions open_disk(const TableConfig& config, int64_t num_parts, int64_t num_slots) {
+  // The count of keys is exact over all parts and about even for each.
   // Keys are spread evenly over the parts.
   const double share = static_cast<double>(num_parts) / static_cast<double>(kOpenRows);
   const double num_rows = std::ceil(share * static_cast<double>(config.open_max_rows));
@@ -125,15 +136,18 @@ struct EmbeddingTable::Open {
   }
 
   static Evicts evicts_of(const TableConfig& config) {
+    // The rarest needs counts of uses, the oldest only an order.
     if (config.open_max_rows == 0) return Evicts::kNone;
     return config.open_when_full == FullTable::kEvictRarest ? Evicts::kRarest : Evicts::kOldest;
   }
   void begin_row(int64_t key, int64_t slot) {
+    // Twice as many: growing costs one copy per row in the sum.
     if (slot >= weights.size(0)) optimizer.resize(std::max(slot + 1, 2 * weights.size(0)));
     AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "begin_row", [&] {
       values.write(key, std::span(reinterpret_cast<scalar_t*>(image.data()),
                                   static_cast<size_t>(weights.size(1))));
     });
+    // The optimizer's row as well: its states begin anew.
     optimizer.load_row(slot, image.data());
   }
 
@@ -148,6 +162,7 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
                                c10::ScalarType dtype, uint64_t seed,
                                const RowOptimizerConfig& optimizer)
     : config_(config), layout_(layout_of(config, axis)), rank_(rank) {
+  // The rule divides by all columns' squares, which one rank does not have.
   needs_mean_squares_ = optimizer.rule == RowRule::kRowWiseAdaGrad && is_by_columns(config);
   const mesh::Box box = layout_.local_box(rank);
   const int64_t num_slots = slots_of(config, box, dtype, optimizer);
@@ -158,6 +173,7 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
              : config.is_open ? empty_rows({kFirstSlots, config.width}, dtype)
                               : initial.make(box, dtype);
   optimizer_ = std::make_unique<RowOptimizer>(optimizer, weights_);
+  // adam changes rows without touching them, so changes cannot be told.
   if (!config.is_open && !optimizer_->catches_up()) {
     touched_ = std::make_shared<TouchedRows>(box.size[0]);
   }
@@ -185,6 +201,7 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, c10::ScalarType dtype,
       weights_(empty_rows({kFirstSlots, config.width}, dtype)),
       optimizer_(std::make_unique<RowOptimizer>(optimizer, weights_)),
       remote_(std::make_unique<RemoteTable>(std::move(rows), number, config)) {
+  // A server holds the row and not its history.
   TRIREME_CHECK(!optimizer_->catches_up(), "embedding table \"", shown(config.name),
                 "\" is on parameter servers, which update only the rows that are pushed; the rule "
                 "adam updates all: choose lazy-adam");
@@ -255,6 +272,7 @@ void EmbeddingTable::catch_up_all() {
   if (!disk_) return optimizer_->catch_up_all();
   if (!optimizer_->catches_up()) return;
   std::vector<int64_t> numbers;  // of rows on the disk
+  // All rows that exist, also those on the disk.
   if (open_) {
     numbers = open_->slots.rows().rows(optimizer_->num_steps()).numbers;
   } else {
@@ -307,6 +325,7 @@ OpenTensors EmbeddingTable::open_tensors() {
   tensors.waiting[2].values = at::tensor(waiting.numbers, at::kLong);
   if (open_->slots.rows().counts_uses()) tensors.rows.back().values = at::tensor(rows.uses);
   const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows.numbers));
+  // In memory rows are gathered by slots; on a disk they are read by numbers when they are saved.
   const at::Tensor slots = disk_ ? at::Tensor() : at::tensor(*numbers, at::kLong);
   for (size_t i = 0; i <= optimizer_->states().size(); ++i) {
     OpenTensor& tensor = tensors.rows[kFirstValues + i];
@@ -319,6 +338,7 @@ OpenTensors EmbeddingTable::open_tensors() {
   return tensors;
 }
 
+// Before the values are there: a load writes into these.
 OpenTensors EmbeddingTable::open_tensors_to_load(int64_t num_rows, int64_t num_waiting) {
   OpenTensors tensors = open_tensor_kinds();
   for (auto& [list, count] :
@@ -349,6 +369,7 @@ void EmbeddingTable::load_open_tensors(const OpenTensors& tensors) {
   if (disk_ && !is_in_place) disk_->clear(count);
   if (!disk_) {
     if (count > weights_.size(0)) optimizer_->resize(count);
+    // Values that a checkpoint lacks stay the initial ones.
     // For the states that the checkpoint does not have.
     for (int64_t slot = 0; slot < count; ++slot) optimizer_->load_row(slot, open_->image.data());
   }
@@ -372,6 +393,7 @@ std::vector<TableTensor> EmbeddingTable::state() {
       {.name = name, .local = weights_, .layout = layout_, .rank = rank_, .touched = touched_}};
   for (const RowState& state : optimizer_->states()) {
     const mesh::Placement per_row =
+        // One number per row is the same on all ranks that split columns.
         is_by_columns(config_) ? mesh::Placement::replicated() : config_.placement;
     const mesh::Layout layout =
         state.values.dim() == 2 ? layout_ : mesh::Layout({config_.rows}, layout_.axes(), {per_row});
@@ -391,6 +413,7 @@ std::vector<TableTensor> EmbeddingTable::state() {
 
 void EmbeddingTable::set_num_steps(int64_t num_steps) {
   optimizer_->set_num_steps(num_steps);
+  // After a load nobody knows which rows have changed since an earlier mark.
   if (touched_) touched_->forget();
 }
 

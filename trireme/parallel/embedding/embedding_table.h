@@ -20,13 +20,10 @@ namespace trireme::parallel {
 
 class RemoteRows;
 
-inline namespace internal {
 class DiskRows;
 class OpenRows;
 class RemoteTable;
 class TouchedRows;
-}  // namespace internal
-
 // A tensor of a table as a checkpoint keeps it.
 struct TableTensor {
   std::string name;  // "<table>.weight", or "<state>.<table>.weight"
@@ -84,17 +81,17 @@ class EmbeddingTable {
   // [slots, width]. A row's slot is its number in this rank's box, unless rows are on a disk or
   // remote, or the vocabulary is open.
   const at::Tensor& weights() const { return weights_; }
-  // Of the slots.
+  // The optimizer of the slots.
   RowOptimizer& optimizer() { return *optimizer_; }
-  // Whether updates need the mean squares of whole rows, of which ranks have parts: with
+  // Whether updates need the mean squares of whole rows that are split over ranks: with
   // kRowWiseAdaGrad and a split by columns. Then each rank keeps the state of every row, even one
   // without columns.
   bool needs_mean_squares() const { return needs_mean_squares_; }
 
-  // The slots of `rows`, which are ascending, distinct numbers in this rank's box, or keys of an
-  // open vocabulary, of which those without a row get a slot with their first values. They stay
-  // there until release(). memory: where the slots are put if they are not the rows themselves
-  // Remote rows are in their slots only after RemoteRows::wait_pulled().
+  // The slots of `rows`: ascending, distinct numbers in this rank's box, or keys of an open
+  // vocabulary. Keys without a row get a slot with their first values. Rows stay in their slots
+  // until release(). memory: where the slots are put if they are not the rows themselves Remote
+  // rows are in their slots only after RemoteRows::wait_pulled().
   // Throws: ConfigError when too many rows are wanted at once; Error when the disk fails. The table
   //         is of no use afterwards.
   std::span<const int64_t> fetch(std::span<const int64_t> rows, std::vector<int64_t>& memory);
@@ -106,10 +103,10 @@ class EmbeddingTable {
   void mark_changed(std::span<const int64_t> rows, std::span<const int64_t> slots);
   // Whether prefetch() does something.
   bool reads_ahead() const { return disk_ != nullptr || remote_ != nullptr; }
-  // Says that fetch() comes later for these rows.
+  // Announces a later fetch() of these rows.
   void prefetch(std::span<const int64_t> rows);
 
-  // Of rows and states in memory.
+  // Bytes of rows and states in memory.
   int64_t memory_bytes() const { return weights_.size(0) * optimizer_->image_bytes(); }
   // The share of fetch() so far that found its row in memory; 1 without a disk.
   double hit_rate() const;
@@ -122,22 +119,22 @@ class EmbeddingTable {
   // This rank's rows of an open vocabulary, and the ids that wait for one, by rising key. Copies,
   // but for rows on a disk.
   OpenTensors open_tensors();
-  // The same of no row and no id, for names, widths and dtypes.
+  // The same tensors without any row or id, for their names, widths and dtypes.
   OpenTensors open_tensor_kinds() const;
-  // To fill with so many rows and ids. Rows on a disk are dropped now, but not their ids, so
-  // load_open_tensors() must follow before the table is used.
+  // Tensors to fill with this many rows and ids. Rows on a disk are dropped now, but not their ids,
+  // so load_open_tensors() must follow before the table is used.
   OpenTensors open_tensors_to_load(int64_t num_rows, int64_t num_waiting);
   // tensors: like open_tensors() of any rank, with keys of this rank's part; states that are
   // undefined begin anew, and undefined uses are one of each row. set_num_steps() must follow.
   void load_open_tensors(const OpenTensors& tensors);
   // Drops the rows that have expired after the last step.
   void expire_rows();
-  // Which keys have rows; null unless the vocabulary is open.
+  // The keys that have rows; null unless the vocabulary is open.
   OpenRows* open_rows();
 
  private:
   struct Open;
-  // Of a row: the weights, or the optimizer's state number `tensor - 1`.
+  // Part of a row: the weights, or the optimizer's state number `tensor - 1`.
   std::shared_ptr<StoredRows> stored(size_t tensor,
                                      std::shared_ptr<const std::vector<int64_t>> numbers = {});
   const at::Tensor& values_of(size_t tensor) const;

@@ -1,3 +1,4 @@
+// Length: look-ups, steps and checkpoints of the same tables, with their reasons.
 #include "trireme/parallel/embedding/embedding_tables.h"
 
 #include <algorithm>
@@ -8,14 +9,21 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/parallel/embedding/gradient_sinks.h"
 #include "trireme/parallel/embedding/open/open_rows.h"
-#include "trireme/parallel/embedding/open/row_limits.h"
 #include "trireme/parallel/embedding/open/saved_ids.h"
 #include "trireme/parallel/embedding/table_look_up.h"
 
 namespace trireme::parallel {
+
+// A look-up is two calls: start() sends ids, finish() brings rows and pools them. Between the two a
+// model can compute, and rows of a later look-up can be read ahead from a disk. Autograd sees one
+// function per look-up, with an anchor as its input: rows are no tensors of the graph, since a
+// dense gradient of a table would be as large as the table. Its backward sums gradients by row.
+// Then rows are updated at once, or kept until step() when clipping or accumulation need them.
+// State is shared with the functions in autograd's graph, which may live longer than this object's
+// moves.
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -34,12 +42,13 @@ struct EmbeddingTables::State {
   void begin_step() {
     for (EmbeddingTable& table : group->tables) table.optimizer().begin_step(learning_rate);
   }
-  // Of open vocabularies: lets rows go.
+  // Drops rows of open vocabularies.
   void end_step();
   void backward(TableLookUp& look_up, std::span<const at::Tensor> gradients_of_outputs);
   void push(double factor);  // to the owner of remote rows
   // Once for each look-up that has begun and is not finished.
   void prefetch(const TableLookUp* finished = nullptr) {
+    // Weak: a look-up that was dropped must not be read for.
     for (const std::weak_ptr<TableLookUp>& each : std::exchange(begun, {})) {
       const std::shared_ptr<TableLookUp> look_up = each.lock();
       if (look_up != nullptr && look_up.get() != finished) look_up->prefetch();
@@ -67,6 +76,7 @@ class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
     const auto holder =
         c10::static_intrusive_pointer_cast<LookUpHolder>(ctx->saved_data["look_up"].toCapsule());
     at::Tensor of_weights;
+    // Before the rows' gradients: backward() may update the rows that these need.
     if (holder->look_up->has_weight_gradient()) {
       of_weights = holder->look_up->weight_gradient(grads);
     }
@@ -79,6 +89,7 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
                                        comm::Communicator* group, const EmbeddingOptions& options) {
   check_tables(tables);
   check_optimizer(options.optimizer);
+  // A server takes what is pushed to it, once per step.
   TRIREME_CHECK(!options.remote || (group == nullptr && options.update == UpdateTime::kOnStep),
                 "embedding tables over remote rows with a group of ranks or with updates in "
                 "backward; pass no group, and UpdateTime::kOnStep");
@@ -101,6 +112,7 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
       result->tables.emplace_back(table, axis, group == nullptr ? 0 : group->rank(), options.dtype,
                                   options.seed, options.optimizer);
     }
+    // Every column-split table would add its own exchange; they share one.
     result->parts.emplace_back(result->tables.back().layout(), table.is_open);
     result->parts.back().has_row_states = result->tables.back().needs_mean_squares();
     const bool is_apart = table.pooling == Pooling::kNone;
@@ -147,6 +159,7 @@ void EmbeddingTables::State::backward(TableLookUp& look_up,
   look_up.count(counts);
   std::vector<RowGradients> stored = sink.stored();
   for (size_t t = 0; t < gradients.size(); ++t) {
+    // Each id once: a later sum over steps adds rows of both.
     stored[t] = sum_of(gradients[t], stored[t], group->configs[t].is_open);
   }
   gradients = std::move(stored);
@@ -186,6 +199,7 @@ Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
   const TableLookUp& look_up = *started.look_up_;
   const at::Tensor& weights = look_up.has_weight_gradient() ? look_up.weights() : state_->anchor;
   variable_list outputs = LookUpFunction::apply(state_->anchor, weights, holder);
+  // After the graph is made: finish() has used the slots.
   state_->prefetch(started.look_up_.get());
   return {outputs[0], {outputs.begin() + 1, outputs.end()}};
 }
@@ -202,6 +216,7 @@ OpenRowCounts EmbeddingTables::open_counts() const {
   OpenRowCounts sum;
   const TableGroup& group = *state_->group;
   for (size_t t = 0; t < group.tables.size(); ++t) {
+    // Replicas have the same rows, which count once.
     if (!group.configs[t].is_open || (group.parts[t].is_replicated && group.rank() != 0)) continue;
     const OpenCounts& own = state_->group->tables[t].open_rows()->counts();
     sum.rows += own.rows;
@@ -214,6 +229,7 @@ OpenRowCounts EmbeddingTables::open_counts() const {
 
 void EmbeddingTables::set_learning_rate(double learning_rate) {
   RowOptimizerConfig config = state_->options.optimizer;
+  // Checked by the same rules as at the start.
   config.learning_rate = learning_rate;
   check_optimizer(config);
   state_->learning_rate = learning_rate;
@@ -241,6 +257,7 @@ void EmbeddingTables::State::push(double factor) {
       const RowGradients& own = gradients[t];
       scaled.push_back({own.rows, factor == 1 ? own.sums : own.sums * factor});
     } else {  // without a look-up
+      // All tables push in each step, or the servers would wait for one.
       scaled.push_back({at::empty({0}, at::kLong),
                         at::empty({0, group->configs[t].width}, at::TensorOptions(group->dtype))});
     }
@@ -265,7 +282,7 @@ std::vector<TableTensor> EmbeddingTables::state() {
 
 namespace {
 
-// How many of the rows between cuts this rank has.
+// Number of rows of this rank between the cuts.
 int64_t own_rows(const TableGroup& group, size_t table, const std::vector<int64_t>& cuts) {
   const size_t rank = group.rank();
   return group.parts[table].is_replicated ? cuts.back() : cuts[rank + 1] - cuts[rank];
@@ -292,6 +309,7 @@ at::Tensor find_saved(const std::vector<TableTensor>& tensors, const std::string
   }
   if (!found->local.defined()) return {};
   std::vector<int64_t> expected = wanted.values.sizes().vec();
+  // The first one-dimensional tensor, the ids, says how many rows there are.
   if (count < 0 && found->local.dim() == 1) count = found->local.size(0);
   expected[0] = count;
   if (found->local.sizes() != expected ||
@@ -369,6 +387,7 @@ void EmbeddingTables::load_open_state(const std::vector<TableTensor>& tensors) {
       int64_t count = -1;
       for (OpenTensor& tensor : *wanted) tensor.values = find_saved(tensors, table, tensor, count);
       const at::Tensor& ids = wanted->at(0).values;
+      // Rows are placed by their ids, and a checkpoint of another layout cuts elsewhere.
       if (own_rows(group, t, cuts_of_saved(ids, table, group.parts[t].rows)) == count) continue;
       throw CheckpointError(concat("embedding table \"", shown(table),
                                    "\": the saved ids are not all of rank ", group.rank(),

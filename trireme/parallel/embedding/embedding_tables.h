@@ -30,9 +30,7 @@ namespace trireme::parallel {
 
 class RemoteRows;
 
-inline namespace internal {
 class TableLookUp;
-}
 
 // Small and freely copied.
 class StartedLookUp {
@@ -42,7 +40,8 @@ class StartedLookUp {
   std::shared_ptr<TableLookUp> look_up_;
 };
 
-// When rows are updated. kOnStep leaves room between backward and update, such as to clip.
+// The moment at which rows are updated. kOnStep allows work between backward pass and update, such
+// as clipping.
 enum class UpdateTime { kInBackward, kOnStep };
 
 struct EmbeddingOptions {
@@ -55,14 +54,15 @@ struct EmbeddingOptions {
   // shared memory.
   bool symmetric = true;
   // Who has the rows, instead of this process. Then there is no group, placements do not count, and
-  // updates are kOnStep. Each process sums the gradients of its own samples. See remote_rows.h.
+  // updates are kOnStep. Each process sums the gradients of its own samples. See
+  // rows/stored_rows.h.
   std::shared_ptr<RemoteRows> remote{};
 };
 
 struct Embeddings {
   // The pooled tables' vectors side by side, in the order of the tables: [B, W].
   at::Tensor pooled_BW;
-  // Of each table with Pooling::kNone: a vector for each id, [n_t, width].
+  // For each table with Pooling::kNone, one vector per id, [n_t, width].
   std::vector<at::Tensor> apart;
 };
 
@@ -72,7 +72,7 @@ struct RowGradients {
   at::Tensor sums;  // [n, width of the part]
 };
 
-// What look-ups with gradients have taken on this rank, from start() to the update of their rows.
+// The work of look-ups with gradients on this rank, from start() to the update of their rows.
 struct TableCounts {
   int64_t num_steps = 0;        // backwards
   int64_t rows_read = 0;        // of this rank's parts, for the look-ups of all ranks
@@ -147,7 +147,7 @@ class EmbeddingTables {
   // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
   // Pushes them if rows are remote.
   // Comm:       with open_max_rows 8 bytes for each such table to each other rank, and 16 or 24
-  //             for each row that must go (open/row_limits.h). With kRowWiseAdaGrad and tables
+  //             for each row that must go (open/open_rows.h). With kRowWiseAdaGrad and tables
   //             split by columns k itemsize bytes to each other rank for each of their rows in
   //             gradients(), where this rank's columns lie in k subtrees (sums/square_tree.h).
   // Collective: every rank
@@ -172,7 +172,7 @@ class EmbeddingTables {
   // Empty tensors for this rank's part of a saved open_state(), whatever ranks saved it. A load
   // fills them, then load_open_state() takes them, then set_num_steps() must follow. Rows that are
   // on a disk now are gone.
-  // read: gives the whole saved tensor of a name, of which only lists of ids are asked
+  // read: returns the whole saved tensor of a name; called only for lists of ids
   // Throws: CheckpointError when a list of ids is not in the order of keys; ConfigError when they
   //         are more than open_max_rows, with kRefuse
   std::vector<TableTensor> open_state_to_load(
@@ -183,7 +183,7 @@ class EmbeddingTables {
   //         row and waits for one, and for uses below 1
   void load_open_state(const std::vector<TableTensor>& tensors);
 
-  // Of this rank's rows and states in memory.
+  // Bytes of this rank's rows and states in memory.
   int64_t memory_bytes() const;
   // The share of rows that were in memory when a look-up or an update needed them; 1 for a table
   // without a memory limit.

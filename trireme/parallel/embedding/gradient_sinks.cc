@@ -8,11 +8,10 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
-#include "trireme/parallel/embedding/id_groups.h"
-#include "trireme/parallel/embedding/sums/square_exchange.h"
+#include "trireme/parallel/embedding/id_exchange.h"
 #include "trireme/parallel/embedding/sums/square_tree.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 namespace {
 
@@ -62,6 +61,7 @@ std::vector<at::Tensor> mean_squares(const TableGroup& group, std::span<const at
 void update_table(EmbeddingTable& table, const at::Tensor& rows, const at::Tensor& sums,
                   const at::Tensor& means) {
   std::vector<int64_t> memory;
+  // Slots of the look-up are no longer valid: rows may have been evicted since.
   table.release();
   const std::span changed(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
   const std::span<const int64_t> slots = table.fetch_used(changed, memory);
@@ -82,6 +82,7 @@ void update_table(EmbeddingTable& table, const at::Tensor& rows, const at::Tenso
 }  // namespace
 
 void UpdateRows::begin(size_t table, std::span<const int64_t> rows) {
+  // The rule needs sums of all columns, which come only after the last rank.
   if (group_.tables[table].needs_mean_squares()) return waiting_.begin(table, rows);
   group_.tables[table].release();
   slots_ = group_.tables[table].fetch_used(rows, memory_);
@@ -104,14 +105,17 @@ void update_rows(TableGroup& group, std::span<const RowGradients> gradients, dou
     sums[t] = factor == 1 ? gradients[t].sums : gradients[t].sums * factor;
   };
   for (size_t t = 0; t < sums.size(); ++t) {
+    // Those that are exchanged need their factor before.
     if (group.tables[t].needs_mean_squares()) scale(t);
   }
   const std::vector<at::Tensor> means = mean_squares(group, sums, counts);
   for (size_t t = 0; t < sums.size(); ++t) {
+    // A table without a look-up in this step.
     if (!gradients[t].rows.defined()) continue;
     if (!sums[t].defined()) scale(t);
     update_table(group.tables[t], gradients[t].rows - group.parts[t].first_row(group.rank()),
                  sums[t], means[t]);
+    // One table at a time: its sums are freed before the next.
     sums[t].reset();
   }
 }
@@ -124,10 +128,12 @@ std::vector<at::Tensor> row_squares(const TableGroup& group,
     const TableParts& parts = group.parts[t];
     const at::Tensor& sums = gradients[t].sums;
     if (parts.is_by_columns) {
+      // The lowest rank that has columns counts for all.
       const auto owner =
           std::ranges::find_if(parts.columns, [](mesh::Range r) { return r.size > 0; });
       split.push_back({sums, parts.columns, static_cast<int>(owner - parts.columns.begin())});
     } else if (!parts.is_replicated || group.rank() == 0) {
+      // Replicas hold the same sums, which count once.
       const int64_t whole[] = {0};
       result[t] = squares_of(sums, {0, sums.size(1)}, whole, at::kDouble)[0];
     }
@@ -182,4 +188,4 @@ RowGradients sum_of(const RowGradients& a, const RowGradients& b, bool is_open) 
   return {rows.index_select(0, places), result};
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

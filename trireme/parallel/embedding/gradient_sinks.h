@@ -1,4 +1,4 @@
-// What becomes of the summed gradients of rows: they update the rows at once, or are kept.
+// Destinations of the summed gradients of rows: they update the rows at once, or are kept.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/parallel/embedding/table_look_up.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 class StoreSums : public GradientSink {
  public:
@@ -24,7 +24,7 @@ class StoreSums : public GradientSink {
   std::vector<RowGradients> stored_;
 };
 
-// Rows of which ranks have columns wait for finish() where a rule needs their mean squares.
+// Rows split by columns wait for finish() if the update rule needs their mean squares.
 class UpdateRows : public GradientSink {
  public:
   explicit UpdateRows(TableGroup& group) : group_(group), waiting_(group) {}
@@ -41,7 +41,7 @@ class UpdateRows : public GradientSink {
 };
 
 // Updates rows from their summed gradients times `factor`.
-// gradients: of each table; tables without `rows` are left alone. counts: gets the bytes
+// gradients: of each table; tables without `rows` do not change. counts: gets the bytes
 // Comm:       see gather_squares(), to each rank, if a table's updates need it; otherwise nothing
 // Collective: every rank
 void update_rows(TableGroup& group, std::span<const RowGradients> gradients, double factor,
@@ -54,4 +54,4 @@ std::vector<at::Tensor> row_squares(const TableGroup& group,
 // The rows of both; where both have a row, a + b.
 RowGradients sum_of(const RowGradients& a, const RowGradients& b, bool is_open);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -11,7 +12,15 @@
 #include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/sums/sample_tree.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// Each rank sends every owner the ids that it needs, each once however often a batch has it. Sorted
+// ids make that cheap: a rank's rows are a range, so what an owner gets is a slice. With the ids
+// goes, for each, the set of subtrees of the global batch in which it occurs. The owner then knows
+// how many partial sums will come back in backward, without another exchange, and adds them by the
+// shape of one tree over all samples. The sum of a row thus does not depend on how the samples are
+// spread over ranks.
+
 namespace {
 
 // Bytes of a set of subtrees on the wire; none where there is nothing to tell.
@@ -45,18 +54,20 @@ void write_sets(std::span<const uint64_t> sets, int64_t bytes, std::byte* out) {
 }
 void read_sets(const std::byte* in, int64_t bytes, std::span<uint64_t> sets) {
   for (uint64_t& set : sets) {
+    // One sum per id when there is one subtree, so nothing needs to be told.
     set = bytes == 0 ? 1 : 0;
     for (int64_t b = 0; b < bytes; ++b) set |= static_cast<uint64_t>(*in++) << (8 * b);
   }
 }
 
-// Which of some rising ids lie in `rows`.
+// The ids within `rows`, out of ascending ids.
 mesh::Range groups_in(const std::vector<int64_t>& ids, mesh::Range rows, bool is_open) {
   const auto first_from = [&](int64_t row) {
     return (is_open ? std::ranges::lower_bound(ids, row, {}, place_of_open_key)
                     : std::ranges::lower_bound(ids, row)) -
            ids.begin();
   };
+  // Both cut the space of keys at the same places.
   static_assert(kOpenRows == int64_t{1} << kOpenPlaceBits);
   const int64_t first = first_from(rows.offset);
   return {first, first_from(rows.offset + rows.size) - first};
@@ -114,6 +125,7 @@ void IdExchange::group_own(std::span<const TableConfig> tables, std::span<const 
     }
     own_.push_back(std::move(own));
     is_replicated_.push_back(parts[t].is_replicated);
+    // Half the bytes for every table of fewer than two billion rows.
     id_bytes_.push_back(tables[t].rows <= int64_t{1} << 31 ? 4 : 8);
   }
 }
@@ -123,6 +135,7 @@ int64_t IdExchange::bytes_of_id(size_t sender, size_t table) const {
 }
 
 bool IdExchange::travels(size_t table, size_t rank) const {
+  // Replicas are looked up at home; only their gradients travel.
   return rank != static_cast<size_t>(rank_) && (needs_gradient_ || !is_replicated_[table]);
 }
 
@@ -135,6 +148,7 @@ void IdExchange::exchange_counts(const JaggedIds& ids) {
     for (size_t t = 0; t < own_.size(); ++t) *out++ = travels(t, r) ? own_[t].asked[r].size : 0;
     *out++ = ids.num_samples;
   }
+  // In the foreground: the sizes of everything that follows depend on it.
   group_->all_to_all(received.unbind(0), sent.unbind(0))->wait();
   const auto* in = received.const_data_ptr<int64_t>();
   int64_t sample = 0;
@@ -148,6 +162,7 @@ void IdExchange::exchange_counts(const JaggedIds& ids) {
 }
 
 void IdExchange::mark_subtrees(int64_t num_samples) {
+  // No bits to set.
   if (subtrees_[static_cast<size_t>(rank_)].size() < 2) {
     for (OwnIds& own : own_) own.subtrees.assign(own.groups.ids.size(), 1);
     return;
@@ -203,6 +218,7 @@ void IdExchange::send() {
       out += count * bytes;
     }
   }
+  // Behind the caller's computing, which is what start() and finish() are apart for.
   work_ = group_->all_to_all(arriving_, sent_, {.background = true});
 }
 
@@ -229,4 +245,91 @@ void IdExchange::finish() {
   arriving_.clear();
 }
 
-}  // namespace trireme::parallel::inline internal
+namespace {
+
+// An id and its place in one number, which sorts by both. Needs ids below 2^32.
+// 31 bits for the place and 33 for the id, of which 32 are used.
+constexpr int kPlaceBits = 31;
+// A table of 2,048 counters fits a first-level cache.
+constexpr int kMostDigitBits = 11;
+// Below that, clearing the counters costs more than sorting.
+constexpr size_t kFewerThanRadix = 256;
+
+// Sorts by id only. Places ascend already, and each pass keeps the order of equal digits.
+void sort_by_radix(std::vector<uint64_t>& keys, int id_bits) {
+  const int num_passes = std::max(1, (id_bits + kMostDigitBits - 1) / kMostDigitBits);
+  const int digit_bits = (id_bits + num_passes - 1) / num_passes;
+  const uint64_t mask = (uint64_t{1} << digit_bits) - 1;
+  std::vector<uint64_t> other(keys.size());
+  for (int pass = 0; pass < num_passes; ++pass) {
+    const int shift = kPlaceBits + pass * digit_bits;
+    // Counts, then begins: the pass is stable, and places stay in order.
+    uint32_t next[(1 << kMostDigitBits) + 1] = {};
+    for (const uint64_t key : keys) ++next[((key >> shift) & mask) + 1];
+    for (size_t digit = 1; digit <= mask; ++digit) next[digit] += next[digit - 1];
+    for (const uint64_t key : keys) other[next[(key >> shift) & mask]++] = key;
+    keys.swap(other);
+  }
+}
+
+// place_at(i), id_at(i): of entry i in sorted order.
+template <typename PlaceAt, typename IdAt>
+IdGroups groups_of_sorted(size_t count, const PlaceAt& place_at, const IdAt& id_at) {
+  IdGroups groups;
+  groups.places.resize(count);
+  groups.ids.reserve(count);
+  groups.first.reserve(count + 1);
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t id = id_at(i);
+    if (groups.ids.empty() || groups.ids.back() != id) {
+      groups.ids.push_back(id);
+      groups.first.push_back(static_cast<int64_t>(i));
+    }
+    groups.places[i] = place_at(i);
+  }
+  groups.first.push_back(static_cast<int64_t>(count));
+  return groups;
+}
+
+}  // namespace
+
+std::vector<int32_t> IdGroups::group_of_place() const {
+  std::vector<int32_t> groups(places.size());
+  for (int32_t i = 0; i < static_cast<int32_t>(size()); ++i) {
+    for (int64_t k = first[static_cast<size_t>(i)]; k < first[static_cast<size_t>(i) + 1]; ++k) {
+      groups[static_cast<size_t>(places[static_cast<size_t>(k)])] = i;
+    }
+  }
+  return groups;
+}
+
+IdGroups group_ids(std::span<const int64_t> values, int64_t limit) {
+  TRIREME_CHECK(values.size() < (size_t{1} << kPlaceBits), "a table has ", values.size(),
+                " ids in one batch; at most 2^31 - 1 are possible");
+  const int id_bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(limit - 1, 0)));
+  // Keys of open vocabularies have all 64 bits.
+  if (id_bits > 32) {
+    std::vector<int32_t> places(values.size());
+    for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int32_t>(i);
+    const auto id_of = [&](int32_t place) { return values[static_cast<size_t>(place)]; };
+    std::ranges::stable_sort(places, {}, id_of);
+    return groups_of_sorted(
+        places.size(), [&](size_t i) { return places[i]; },
+        [&](size_t i) { return id_of(places[i]); });
+  }
+  std::vector<uint64_t> keys(values.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = (static_cast<uint64_t>(values[i]) << kPlaceBits) | i;
+  }
+  if (keys.size() < kFewerThanRadix) {
+    std::ranges::sort(keys);
+  } else {
+    sort_by_radix(keys, id_bits);
+  }
+  constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
+  return groups_of_sorted(
+      keys.size(), [&](size_t i) { return static_cast<int32_t>(keys[i] & kPlaceMask); },
+      [&](size_t i) { return static_cast<int64_t>(keys[i] >> kPlaceBits); });
+}
+
+}  // namespace trireme::parallel

@@ -10,12 +10,26 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/layout.h"
-#include "trireme/parallel/embedding/id_groups.h"
 #include "trireme/parallel/embedding/jagged_ids.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
-// Which part of a table each rank holds.
+// The distinct ids of a list, and where each occurs in it.
+struct IdGroups {
+  std::vector<int64_t> ids;  // [n] distinct, ascending
+  std::vector<int64_t>
+      first;  // [n + 1] id i occurs at places[first[i]] to places[first[i + 1] - 1]
+  std::vector<int32_t> places;  // [m] by id, in one ascending
+
+  int64_t size() const { return std::ssize(ids); }
+  // [m]: for each place of the list, the number of its id.
+  std::vector<int32_t> group_of_place() const;
+};
+
+// values: [m] in [0, limit), or any numbers if the limit is above 2^32; fewer than 2^31 of them
+IdGroups group_ids(std::span<const int64_t> values, int64_t limit);
+
+// The part of a table that each rank holds.
 struct TableParts {
   bool is_replicated = false;
   bool is_by_columns = false;
@@ -30,9 +44,9 @@ struct TableParts {
   bool has_part(size_t rank) const { return rows[rank].size > 0 && columns[rank].size > 0; }
   // Whether a rank takes part in look-ups and updates of its rows.
   bool gets_ids(size_t rank) const { return has_part(rank) || has_row_states; }
-  // What a rank takes off the number of a row of its part.
+  // The offset that a rank subtracts from a row number of its part.
   int64_t first_row(size_t rank) const { return is_open ? 0 : rows[rank].offset; }
-  // Numbers of rows on a rank are below it.
+  // Upper bound (exclusive) of row numbers on a rank.
   int64_t row_limit(size_t rank) const {
     return is_open ? std::numeric_limits<int64_t>::max() : rows[rank].size;
   }
@@ -77,7 +91,7 @@ class IdExchange {
   const ArrivedIds& arrived(size_t rank, size_t table) const { return arrived_[rank][table]; }
   // The beginnings of the subtrees that a rank's samples lie in; see sample_tree.h.
   const std::vector<int64_t>& subtrees(size_t rank) const { return subtrees_[rank]; }
-  // What `sender` sends for an id of a table, and for the numbers of its ids of all tables.
+  // Bytes that `sender` sends per id of a table, and for the counts of its ids of all tables.
   int64_t bytes_of_id(size_t sender, size_t table) const;
   static int64_t count_bytes(size_t num_tables) {
     return static_cast<int64_t>((num_tables + 1) * sizeof(int64_t));
@@ -109,4 +123,4 @@ class IdExchange {
   comm::WorkPtr work_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

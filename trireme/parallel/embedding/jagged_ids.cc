@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
 namespace trireme::parallel {
 namespace {
@@ -19,6 +19,7 @@ void check_vector(const at::Tensor& tensor, const char* name) {
 }
 
 void check_offsets(const JaggedIds& ids, int64_t num_tables) {
+  // Half the memory for arrays that are as long as the batch.
   // Places and samples of a rank are counted in 32 bits.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   TRIREME_CHECK(ids.num_samples <= kMost && ids.values.size(0) <= kMost, "embedding ids have ",
@@ -38,10 +39,12 @@ void check_offsets(const JaggedIds& ids, int64_t num_tables) {
 
 void check_range(const TableIds& ids, const TableConfig& table) {
   // One comparison for both ends; the compiler vectorises the loop.
+  // A negative id is a large one without its sign.
   const auto rows = static_cast<uint64_t>(table.rows);
   bool is_inside = true;
   for (const int64_t id : ids.values) is_inside &= static_cast<uint64_t>(id) < rows;
   if (is_inside) return;
+  // Only for the message.
   const auto bad = std::ranges::find_if(
       ids.values, [&](int64_t id) { return static_cast<uint64_t>(id) >= rows; });
   const int64_t place = ids.offsets[0] + (bad - ids.values.begin());

@@ -7,13 +7,15 @@
 #include "trireme/base/machine/simd.h"
 #include "trireme/parallel/embedding/rows/row_memory.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 constexpr int64_t kSamplesPerTask = 256;
 
 template <typename scalar>
 TRIREME_INLINE void fetch_pooled(const Pooled<scalar>& p, int64_t place) {
+  // Rows lie anywhere in a large table, and the processor cannot guess them: they are fetched some
+  // places ahead.
   if (place + kRowsAhead >= std::ssize(p.group_of_place)) return;
   const auto group = static_cast<size_t>(p.group_of_place[static_cast<size_t>(place + kRowsAhead)]);
   fetch_row(p.rows[group], 0, p.width * static_cast<int64_t>(sizeof(scalar)));
@@ -26,12 +28,14 @@ TRIREME_INLINE void pool_body(const Pooled<scalar>& p, int64_t begin, int64_t en
     scalar* const out = p.out + b * p.stride;
     const int64_t first = p.offsets[static_cast<size_t>(b)] - base;
     const int64_t last = p.offsets[static_cast<size_t>(b) + 1] - base;
+    // An empty bag is a zero, also of a mean.
     if (first == last) std::fill_n(out, width, scalar{0});
     for (int64_t place = first; place < last; ++place) {
       fetch_pooled(p, place);
       const scalar* const row =
           p.rows[static_cast<size_t>(p.group_of_place[static_cast<size_t>(place)])];
       const scalar weight = p.weights == nullptr ? scalar{1} : p.weights[place];
+      // The first row is written and not added, which saves clearing the output.
       if (place == first) {
 #pragma GCC ivdep
         for (int64_t d = 0; d < width; ++d) out[d] = weight * row[d];
@@ -40,6 +44,7 @@ TRIREME_INLINE void pool_body(const Pooled<scalar>& p, int64_t begin, int64_t en
         for (int64_t d = 0; d < width; ++d) out[d] += weight * row[d];
       }
     }
+    // A division by one changes nothing and costs a pass.
     if (p.pooling != Pooling::kMean || last - first < 2) continue;
     const auto count = static_cast<scalar>(last - first);
 #pragma GCC ivdep
@@ -66,6 +71,7 @@ TRIREME_INLINE void weights_body(const WeightGradients<scalar>& w, int64_t begin
   }
 }
 
+// A copy for each instruction set; the bodies are inlined into it.
 #define TRIREME_POOLING(scalar)                                                             \
   TRIREME_MULTIVERSION void pool_run(const Pooled<scalar>& p, int64_t begin, int64_t end) { \
     pool_body(p, begin, end);                                                               \
@@ -104,4 +110,4 @@ void pool_rows(const Pooled<double>& pooled) { pool(pooled); }
 void write_weight_gradients(const WeightGradients<float>& weights) { write_weights(weights); }
 void write_weight_gradients(const WeightGradients<double>& weights) { write_weights(weights); }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -6,7 +6,7 @@
 
 #include "trireme/parallel/embedding/table_config.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 template <typename scalar>
 struct Pooled {
@@ -41,4 +41,4 @@ struct WeightGradients {
 void write_weight_gradients(const WeightGradients<float>& weights);
 void write_weight_gradients(const WeightGradients<double>& weights);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

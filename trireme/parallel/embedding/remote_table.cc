@@ -8,9 +8,9 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 // Share [offset, offset + size) of one of a table's tensors.
@@ -60,12 +60,14 @@ RemoteTable::RemoteTable(std::shared_ptr<RemoteRows> rows, size_t number, const 
 void RemoteTable::fetch(std::span<const int64_t> rows, const at::Tensor& weights,
                         RowOptimizer& optimizer, std::vector<int64_t>& slots) {
   const auto count = std::ssize(rows);
+  // Doubled, so that a step with many look-ups resizes seldom.
   if (num_slots_ + count > weights.size(0)) {
     rows_->wait_pulled();  // into the memory that moves
     optimizer.resize(std::max(num_slots_ + count, 2 * weights.size(0)));
   }
   slots.resize(rows.size());
   std::iota(slots.begin(), slots.end(), num_slots_);
+  // Only asked for. wait_pulled() waits for all tables at once.
   rows_->pull(number_, rows, weights.narrow(0, num_slots_, count));
   num_slots_ += count;
 }
@@ -93,4 +95,4 @@ std::vector<TableTensor> RemoteTable::state(const TableConfig& config, const at:
   return tensors;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

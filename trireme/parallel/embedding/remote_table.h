@@ -12,10 +12,10 @@
 
 #include "trireme/parallel/embedding/embedding_table.h"
 #include "trireme/parallel/embedding/row_optimizer.h"
-#include "trireme/parallel/embedding/rows/remote_rows.h"
+#include "trireme/parallel/embedding/rows/stored_rows.h"
 #include "trireme/parallel/embedding/table_config.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // Not thread safe.
 class RemoteTable {
@@ -23,7 +23,7 @@ class RemoteTable {
   // Throws: ConfigError for a table with a memory limit or an open vocabulary
   RemoteTable(std::shared_ptr<RemoteRows> rows, size_t number, const TableConfig& config);
 
-  // Begins to pull rows into the next free slots, of which there become as many as are needed.
+  // Begins to pull rows into the next free slots, and adds slots as needed.
   // weights: the optimizer's
   void fetch(std::span<const int64_t> rows, const at::Tensor& weights, RowOptimizer& optimizer,
              std::vector<int64_t>& slots);
@@ -40,4 +40,4 @@ class RemoteTable {
   int64_t num_slots_ = 0;  // in use
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

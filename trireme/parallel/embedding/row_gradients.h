@@ -1,4 +1,5 @@
-// Sums the gradients of rows in the order of sample_tree.h.
+// Sums the gradients of rows in the order of sample_tree.h: on one rank, and what all ranks send to
+// one.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,9 @@
 #include "trireme/parallel/embedding/sums/sample_tree.h"
 #include "trireme/parallel/embedding/table_config.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
-// What each of some rows is summed from.
+// The terms that each row's sum consists of.
 template <typename scalar>
 struct RowTerms {
   std::vector<Term<scalar>> terms{};  // by row, within one by sample
@@ -55,7 +56,34 @@ void sum_rows(const RowTerms<scalar>& terms, int64_t width, const TakeSums<scala
 template <typename scalar>
 void sum_subtrees(const RowTerms<scalar>& terms, mesh::Range asked, mesh::Range columns,
                   std::span<const int64_t> subtrees, scalar* out);
-// How many those are.
+// The number of these.
 int64_t count_sums(const OwnIds& own, mesh::Range asked);
 
-}  // namespace trireme::parallel::inline internal
+// Brings together what all ranks add to the gradients of this rank's rows of one table.
+
+// Ranks are added in their order, which is that of their samples.
+template <typename scalar>
+class TermMerger {
+ public:
+  // The terms of this rank's own ids [asked.offset, asked.offset + asked.size).
+  // first_row, first_column: of this rank's part
+  void add_own(const OwnIds& own, mesh::Range asked, int64_t first_row, int64_t first_column,
+               const RowTerms<scalar>& terms);
+  // sums: [ids.num_sums, width] by id and then by subtree; must outlive what merge() returns
+  // subtrees: the beginnings of the sender's
+  void add_arrived(const ArrivedIds& ids, std::span<const int64_t> subtrees, const scalar* sums,
+                   int64_t width);
+
+  struct Merged {
+    std::vector<int64_t> rows;  // of this rank's part, distinct, ascending
+    RowTerms<scalar> terms;     // of each of them
+  };
+  // num_rows: of this rank's part
+  Merged merge(int64_t num_rows) const;
+
+ private:
+  std::vector<int64_t> rows_;
+  RowTerms<scalar> terms_;  // by rank, then by row
+};
+
+}  // namespace trireme::parallel

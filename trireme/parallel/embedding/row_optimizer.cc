@@ -16,6 +16,16 @@
 #include "trireme/parallel/embedding/sums/square_tree.h"
 
 namespace trireme::parallel {
+
+// Five rules share one loop over rows, since what differs is a line of arithmetic. Rows of a batch
+// lie anywhere in the table, so their memory is fetched some rows ahead; without that a row costs a
+// cache miss per tensor. adam changes every row in every step, also those without a gradient. It is
+// made up for when a row is used next: the factors of all steps since then are kept, and the row
+// repeats each step with a zero gradient, which gives the bits of the dense rule. catch_up_all()
+// does that for all rows, and only then factors may be forgotten. The image of a row has all of its
+// tensors and the step up to which it is brought, so that a row on a disk can be left behind as
+// well.
+
 namespace {
 
 // A row that no step has used: its moments are zero, so a step without a gradient changes nothing.
@@ -127,6 +137,7 @@ RowOptimizer::RowOptimizer(const RowOptimizerConfig& config, at::Tensor weights)
   TRIREME_ASSERT(weights_.dim() == 2 && weights_.is_contiguous() && weights_.is_cpu(),
                  "rows of shape ", weights_.sizes());
   const auto rows_of = [&](double value) {
+    // States in large pages as well: they are read at random like the weights.
     return empty_rows(weights_.sizes(), weights_.scalar_type()).fill_(value);
   };
   switch (config_.rule) {
@@ -146,6 +157,7 @@ RowOptimizer::RowOptimizer(const RowOptimizerConfig& config, at::Tensor weights)
   last_steps_.assign(static_cast<size_t>(weights_.size(0)), kUnused);
 }
 
+// Rows that appear have kUnused: they begin with zero moments.
 void RowOptimizer::resize(int64_t num_rows) {
   const auto resize_rows = [&](const at::Tensor& values) {
     std::vector<int64_t> sizes = values.sizes().vec();
@@ -165,6 +177,7 @@ void RowOptimizer::begin_step(double learning_rate) {
     factors_.clear();
   }
   const auto step = static_cast<double>(num_steps() + 1);
+  // last_steps_ has 32 bits per row.
   TRIREME_ASSERT(num_steps() < std::numeric_limits<int32_t>::max(), "too many steps");
   factors_.push_back({learning_rate, learning_rate / (1 - std::pow(config_.beta1, step)),
                       std::sqrt(1 - std::pow(config_.beta2, step))});
@@ -179,6 +192,7 @@ void RowOptimizer::set_num_steps(int64_t num_steps) {
 template <typename scalar>
 void RowOptimizer::catch_up_row(int64_t row, int64_t step) {
   int32_t& last = last_steps_[static_cast<size_t>(row)];
+  // A load brings all rows to one step, and marking each would be a pass over the table.
   if (last == kLoaded) last = static_cast<int32_t>(loaded_step_);
   if (last == kUnused || last >= step) return;
   const int64_t n = weights_.size(1);
@@ -210,6 +224,7 @@ void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* grad
   const auto number_bytes = static_cast<int64_t>(sizeof(scalar)), row_bytes = n * number_bytes;
   const int64_t state_bytes = config_.rule == RowRule::kRowWiseAdaGrad ? number_bytes : row_bytes;
   for (size_t i = 0; i < rows.size(); ++i) {
+    // The last rows have none after them.
     if (i + kRowsAhead < rows.size()) {
       const int64_t ahead = rows[i + kRowsAhead];
       fetch_row(weights, ahead, row_bytes);
@@ -226,6 +241,7 @@ void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* grad
                      mean_squares == nullptr ? nullptr : mean_squares + i);
         break;
       case RowRule::kAdam:
+        // The rows before this step, and not with it: this step has a gradient.
         catch_up_row<scalar>(row, step - 1);
         last_steps_[static_cast<size_t>(row)] = static_cast<int32_t>(step);
         [[fallthrough]];
@@ -248,6 +264,7 @@ void RowOptimizer::catch_up(std::span<const int64_t> rows) {
   if (!catches_up()) return;
   const int64_t step = num_steps();
   AT_DISPATCH_FLOATING_TYPES(weights_.scalar_type(), "RowOptimizer::catch_up", [&] {
+    // Rows are independent, so threads need no order.
     at::parallel_for(0, std::ssize(rows), kRowsPerTask, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         catch_up_row<scalar_t>(rows[static_cast<size_t>(i)], step);
@@ -296,6 +313,7 @@ void RowOptimizer::load_row(int64_t row, const std::byte* image) {
 
 void RowOptimizer::begin_image(std::byte* image) const {
   const bool sums_squares =
+      // AdaGrad's sum begins with a value, moments with zero.
       config_.rule == RowRule::kAdaGrad || config_.rule == RowRule::kRowWiseAdaGrad;
   const double value = sums_squares ? config_.initial_accumulator : 0;
   AT_DISPATCH_FLOATING_TYPES(weights_.scalar_type(), "RowOptimizer::begin_image", [&] {

@@ -86,9 +86,9 @@ class RowOptimizer {
   void load_row(int64_t row, const std::byte* image);
   // Fills in what follows the weights in the image of a row that no step has used.
   void begin_image(std::byte* image) const;
-  // Says in the image that its row is up to the step of the last set_num_steps().
+  // Marks the image's row as up to date at the step of the last set_num_steps().
   void mark_loaded(std::byte* image) const;
-  // Where states()[i] begins in an image, and its bytes.
+  // Offset and bytes of states()[i] in an image.
   std::pair<int64_t, int64_t> place_in_image(size_t state) const;
 
   // Makes room for more rows, in weights and states alike, whose memory then moves. What they hold

@@ -12,6 +12,7 @@ namespace trireme::parallel {
 namespace {
 
 // Cuts `whole` into rows for each microbatch, and makes leaves of them if it has a gradient.
+// Cut from the graph: each microbatch has its own backward, and the tables get one for all.
 std::vector<at::Tensor> cut(const at::Tensor& whole, const std::vector<int64_t>& sizes) {
   std::vector<at::Tensor> parts;
   for (const at::Tensor& part : whole.detach().split_with_sizes(sizes)) {
@@ -24,6 +25,7 @@ at::Tensor gradient_of(const std::vector<at::Tensor>& parts) {
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& part : parts) {
     const at::Tensor& gradient = part.grad();
+    // A microbatch whose output nobody used.
     gradients.push_back(gradient.defined() ? gradient : at::zeros_like(part));
   }
   return gradients.size() == 1 ? gradients.front() : at::cat(gradients);
@@ -43,6 +45,7 @@ JaggedIds join_batches(const std::vector<JaggedIds>& microbatches, int64_t num_t
     joined.num_samples += ids.num_samples;
   }
   for (int64_t table = 0; table < num_tables; ++table) {
+    // By table first, which is the order of offsets.
     for (const JaggedIds& ids : microbatches) {
       const TableIds list = view_table(ids, table);
       const auto count = std::ssize(list.values);

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
 namespace trireme::parallel {
 
@@ -19,6 +19,7 @@ mesh::Placement rows_on(int first, int count, int64_t rows, int num_ranks) {
   std::vector<int64_t> cuts;
   for (int rank = 0; rank <= num_ranks; ++rank) {
     const int index = rank - first;
+    // A table on some ranks is a split with empty parts elsewhere.
     cuts.push_back(index < 0       ? 0
                    : index < count ? mesh::split_range(rows, count, index).offset
                                    : rows);

@@ -1,4 +1,4 @@
-// What an embedding table is, and which rank holds which part of it.
+// The configuration of an embedding table, and which rank holds which part of it.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace trireme::parallel {
 
-// How a sample's rows become its vector. kNone: they stay apart, one vector for each id.
+// Combines the rows of a sample into one vector. kNone: no combination, one vector per id.
 enum class Pooling { kSum, kMean, kNone };
 inline constexpr Choice<Pooling> kPoolings[] = {
     {"sum", Pooling::kSum}, {"mean", Pooling::kMean}, {"none", Pooling::kNone}};
 
-// What happens when an open vocabulary has more rows than it may have.
+// The policy for an open vocabulary with more rows than its limit.
 enum class FullTable {
-  kEvict,        // those whose last use is longest ago lose their rows
-  kEvictRarest,  // those with the fewest uses of late do
+  kEvict,        // the least recently used ids lose their rows
+  kEvictRarest,  // those with the fewest recent uses lose them
   kRefuse,       // the step fails
 };
 inline constexpr Choice<FullTable> kFullTables[] = {{"evict", FullTable::kEvict},

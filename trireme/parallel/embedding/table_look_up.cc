@@ -1,3 +1,4 @@
+// Length: both directions of one look-up, whose exchanges mirror each other.
 #include "trireme/parallel/embedding/table_look_up.h"
 
 #include <algorithm>
@@ -10,11 +11,21 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/pooling.h"
-#include "trireme/parallel/embedding/term_merger.h"
+#include "trireme/parallel/embedding/row_gradients.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// One look-up is four exchanges at most: ids go out in the constructor (IdExchange), rows come back
+// in finish(), and in backward the gradients go to the owners. Rows that several ids of this rank
+// need are asked for once. Sizes of everything are known on both sides from the ids, so no message
+// says how long it is. Slots are valid only from fetch_rows() to the end of finish(): another
+// look-up may evict rows. What backward needs of rows, for gradients of weights, is therefore
+// copied. Sums are made in a fixed tree over the samples of all ranks, and each rank sends one sum
+// per subtree and id, which the owner's tree takes as if it were a sample.
+
 namespace {
 
+// Copies of rows are short, so a task takes many.
 constexpr int64_t kRowsPerCopy = 512;
 
 // Copies rows of `weights`, one after the other, to `out`.
@@ -29,7 +40,7 @@ void copy_rows(const at::Tensor& weights, std::span<const int64_t> rows, scalar*
   });
 }
 
-// Where each table's block begins in what came from a rank, given the numbers in each.
+// The beginning of each table's block in the message from a rank, given the sizes of the blocks.
 template <typename scalar, typename SizeOf>
 std::vector<const scalar*> table_blocks(const std::vector<at::Tensor>& arrived, size_t num_tables,
                                         const SizeOf& size_of) {
@@ -53,6 +64,7 @@ std::vector<int64_t> rows_of(const OwnIds& own, mesh::Range asked, int64_t first
 
 // The ids of open tables as keys, and the weights in the rows' dtype, even if there are none.
 JaggedIds with_keys(JaggedIds ids, const std::vector<TableConfig>& tables, at::ScalarType dtype) {
+  // Ranks must agree on whether there are weights.
   if (!ids.weights.defined() && ids.values.numel() == 0) ids.weights = at::empty({0});
   if (ids.weights.defined()) ids.weights = ids.weights.to(dtype);
   if (std::ranges::none_of(tables, &TableConfig::is_open)) return ids;
@@ -84,6 +96,7 @@ std::vector<at::Tensor> TableLookUp::exchange(std::span<const int64_t> sent,
   std::vector<at::Tensor> inputs, outputs;
   const at::TensorOptions options(tables_->dtype);
   for (size_t r = 0; r < num_ranks(); ++r) {
+    // The inputs are what others read in place.
     inputs.push_back(tables_->symmetric ? tables_->group->symmetric_empty({sent[r]}, tables_->dtype)
                                         : at::empty({sent[r]}, options));
     outputs.push_back(at::empty({received[r]}, options));
@@ -104,6 +117,7 @@ std::vector<at::Tensor> TableLookUp::finish() {
 }
 
 std::vector<int64_t> TableLookUp::wanted_rows(size_t rank, size_t table) const {
+  // Replicas are read at home, so other ranks' ids bring none here.
   if (rank != self()) {
     return tables_->parts[table].is_replicated ? std::vector<int64_t>()
                                                : ids_exchange_.arrived(rank, table).rows;
@@ -124,16 +138,19 @@ void TableLookUp::fetch_rows() {
   slots_.resize(num_ranks() * num_tables());
   for (size_t t = 0; t < num_tables(); ++t) {
     EmbeddingTable& table = tables_->tables[t];
+    // What an earlier look-up held is free.
     table.release();
     for (size_t r = 0; r < num_ranks(); ++r) {
       FetchedRows& fetched = slots_[r * num_tables() + t];
       fetched.rows = wanted_rows(r, t);
       fetched.slots = table.fetch(fetched.rows, fetched.memory);
+      // Before the rows are read: a dense rule would have changed them.
       if (!table.optimizer().catches_up()) continue;
       table.optimizer().catch_up(fetched.slots);
       table.mark_changed(fetched.rows, fetched.slots);
     }
   }
+  // All tables have been asked; one wait for all.
   if (tables_->remote) tables_->remote->wait_pulled();
 }
 
@@ -145,6 +162,7 @@ std::vector<at::Tensor> TableLookUp::fetch_vectors(std::vector<const scalar*>& b
     return ids_exchange_.own(t).asked[r].size * width_on(r, t);
   };
   const auto rows_for = [&](size_t r, size_t t) -> std::span<const int64_t> {
+    // Its own rows are read where they are.
     if (r == self()) return {};
     return slots_for(r, t);
   };
@@ -213,6 +231,7 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
                              : arrived[r] + i * width;
     }
   };
+  // Only weights with a gradient need rows later.
   const bool keeps_rows = has_weight_gradient_ && config.is_weighted;
   if (!parts.is_by_columns) {
     for (size_t r = 0; r < num_ranks(); ++r) {
@@ -224,6 +243,7 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
     return;
   }
   for (size_t r = 0; r < num_ranks(); ++r) {
+    // A row's parts lie at several ranks and are pooled apart: columns do not depend on each other.
     if (!parts.has_part(r)) continue;
     find_rows(r);
     if (keeps_rows) keep_rows<scalar>(table, parts.columns[r], rows);
@@ -280,6 +300,7 @@ void TableLookUp::count(TableCounts& counts) const {
       if (r == self()) {
         counts.rows_read += asked;
         // One rank sums its samples without subtrees.
+        // Its rows are summed whole.
         counts.gradients_added += num_ranks() == 1 ? asked : count_sums(own, own.asked[r]);
         continue;
       }
@@ -327,6 +348,7 @@ RowTerms<scalar> TableLookUp::own_terms(size_t table, std::span<const at::Tensor
 template <typename scalar>
 void TableLookUp::send_back(std::span<const at::Tensor> gradients, GradientSink& sink) {
   std::vector<at::Tensor> kept;  // the terms point into them
+  // Gradients may be views with strides.
   for (const at::Tensor& gradient : gradients) kept.push_back(gradient.contiguous());
   if (num_ranks() == 1) {
     for (size_t t = 0; t < num_tables(); ++t) {
@@ -383,6 +405,8 @@ void TableLookUp::sum_table(size_t table, const RowTerms<scalar>& own,
   const OwnIds& ids = ids_exchange_.own(table);
   if (num_ranks() == 1) return sum_all(ids.groups.ids, own);
   TermMerger<scalar> merger;
+  // Own terms are samples, others' are sums of subtrees. Both have the number by which the tree
+  // orders them.
   for (size_t r = 0; r < num_ranks(); ++r) {
     if (r == self()) {
       merger.add_own(ids, ids.asked[r], parts.first_row(r), parts.columns[r].offset, own);
@@ -395,4 +419,4 @@ void TableLookUp::sum_table(size_t table, const RowTerms<scalar>& own,
   sum_all(merged.rows, merged.terms);
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

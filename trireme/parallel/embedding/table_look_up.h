@@ -14,9 +14,9 @@
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/parallel/embedding/id_exchange.h"
 #include "trireme/parallel/embedding/row_gradients.h"
-#include "trireme/parallel/embedding/rows/remote_rows.h"
+#include "trireme/parallel/embedding/rows/stored_rows.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The tables of a group of ranks. All have the same dtype.
 struct TableGroup {
@@ -28,7 +28,7 @@ struct TableGroup {
   bool symmetric = true;
   std::shared_ptr<RemoteRows> remote{};  // null: the rows are here
   int64_t num_columns = 0;               // W
-  // Where each table's vectors are: in which of finish()'s tensors, and from which column on.
+  // The place of each table's vectors: the index of finish()'s tensor, and the first column.
   std::vector<size_t> outputs;
   std::vector<int64_t> columns;
 
@@ -75,9 +75,9 @@ class TableLookUp {
   std::vector<at::Tensor> fetch_vectors(std::vector<const scalar*>& blocks);
   // Brings the rows into memory and up to date that this rank reads for any rank.
   void fetch_rows();
-  // What rank r wants of this rank's part, ascending.
+  // The rows of this rank's part that rank r wants, ascending.
   std::vector<int64_t> wanted_rows(size_t rank, size_t table) const;
-  // The slots of what rank r wants of this rank's part.
+  // The slots of these rows.
   std::span<const int64_t> slots_for(size_t rank, size_t table) const {
     return slots_[rank * num_tables() + table].slots;
   }
@@ -123,4 +123,4 @@ class TableLookUp {
   std::vector<at::Tensor> weighted_rows_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

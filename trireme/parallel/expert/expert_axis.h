@@ -20,10 +20,10 @@ struct ExpertAxis {
   comm::Communicator* between_hosts = nullptr;
   // Adds up how long this rank waits for others; null: not measured.
   std::shared_ptr<std::chrono::nanoseconds> waiting{};
-  // How many of its tokens a rank sends to experts at once. Their ranks then keep nothing of them,
+  // Number of tokens that a rank sends to experts at a time. Their ranks then keep nothing of them,
   // and backward sends them once more. 0: all at once, and what backward needs is kept.
   int64_t chunk_tokens = 0;
-  // How many of a block's busiest experts every rank copies in a training step.
+  // Number of a block's busiest experts that every rank copies in a training step.
   int64_t replicas = 0;
   // Rows in transit lie in the group's symmetric memory. Set to false on a host with too little
   // shared memory.

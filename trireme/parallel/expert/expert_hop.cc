@@ -7,7 +7,15 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// A hop moves tokens along one axis. A token that several experts of one rank want travels once;
+// only the list of places says to which rows it belongs. Rows of an expert must be in one order
+// whatever the ranks are, or sums would depend on the layout: they are ordered by origin first,
+// then by rank. Counts go ahead in a small collective, since the sizes of the large one depend on
+// them. Values that belong to rows travel behind the rows in the same message, padded to whole
+// rows, because a second collective would cost its latency again.
+
 namespace {
 
 int64_t total(const std::vector<int64_t>& counts) {
@@ -19,7 +27,7 @@ at::Tensor bytes_of(const at::Tensor& x) { return x.view({-1}).view(at::kByte); 
 // Values and places are equally large, so each table has its rows at the same places.
 int64_t value_size(const at::Tensor& table) { return table.scalar_type() == at::kDouble ? 8 : 4; }
 
-// How many rows of a table hold so many values.
+// Number of table rows that hold `num_values` values.
 int64_t rows_of_values(int64_t num_values, const at::Tensor& table) {
   const int64_t row_bytes = table.size(1) * table.element_size();
   return (num_values * value_size(table) + row_bytes - 1) / row_bytes;
@@ -36,7 +44,8 @@ ExpertHop::ExpertHop(HopAxis axis, const RowList& list) : axis_(std::move(axis))
   const auto p = static_cast<size_t>(axis_.group->size());
   const auto self = static_cast<size_t>(axis_.group->rank());
   list_tokens(list);
-  // To each owner: the rows for each of its experts, by origin, and the number of tokens.
+  // The message to each owner: the rows for each of its experts, by origin, and the number of
+  // tokens.
   const int64_t num_own = (axis_.first[self + 1] - axis_.first[self]) * rows.origins;
   std::vector<at::Tensor> mine, theirs;
   for (size_t r = 0; r < p; ++r) {
@@ -50,6 +59,7 @@ ExpertHop::ExpertHop(HopAxis axis, const RowList& list) : axis_(std::move(axis))
   axis_.group->all_to_all(theirs, mine)->wait();
   if (axis_.waiting) *axis_.waiting += std::chrono::steady_clock::now() - start;
   std::vector<std::vector<int64_t>> counts;
+  // The sizes are needed before anything can be sent.
   for (const at::Tensor& message : theirs) {
     const auto* const numbers = message.const_data_ptr<int64_t>();
     counts.emplace_back(numbers, numbers + num_own);
@@ -84,6 +94,7 @@ void ExpertHop::list_tokens(const RowList& list) {
     const int64_t first = std::ssize(tokens);
     for (const int64_t end = row + num_rows; row < end; ++row) {
       const auto token = static_cast<size_t>(token_of[row]);
+      // The first row of this token at this rank.
       if (sent_to[token] != r) {
         sent_to[token] = r;
         place[token] = std::ssize(tokens) - first;
@@ -147,6 +158,7 @@ void ExpertHop::start(const at::Tensor& source, const at::Tensor& index, const a
     at::index_select_out(rows, source, 0, index.narrow(0, row, num_rows));
     if (r == self) {
       own_values_ = values.defined() ? values.narrow(0, value, num_values) : values;
+      // Its own block needs no message.
       outputs[r] = outputs[r].narrow(0, 0, 0);
     } else if (num_values > 0) {
       const at::Tensor after = bytes_of(block.narrow(0, num_rows, block.size(0) - num_rows));
@@ -195,6 +207,7 @@ at::Tensor ExpertHop::token_rows(const at::Tensor& table, const at::Tensor& plac
   for (size_t r = 0; r < token_blocks_.received.size(); ++r) {
     const int64_t num_rows = token_blocks_.received_values[r];
     rows.push_back(places.narrow(0, row, num_rows).to(at::kLong) + first);
+    // The places of each rank count from its own first token.
     row += num_rows;
     const bool is_self = r == static_cast<size_t>(axis_.group->rank());
     first += token_blocks_.received[r] + (is_self ? 0 : rows_of_values(num_rows, table));
@@ -211,10 +224,14 @@ void ExpertHop::start_tokens(const at::Tensor& table, const at::Tensor& values, 
 }
 
 ExpertHop::Tokens ExpertHop::finish_tokens() {
+  // The table has other ranks' values between their tokens; rows are found by place, so they may
+  // stay.
   const at::Tensor table = finish();
   const at::Tensor values = received_values(table);
   own_values_.reset();
+  // Moved once, when the device of the rows is known.
   order_ = on_device_of(table, order_);
+  // In backward the list is known from forward, and real values travel in the places' stead.
   if (arrived_.tokens.defined()) return {table, values.index_select(0, order_)};
   arrived_.tokens = token_rows(table, values).index_select(0, order_);
   places_.reset();
@@ -228,4 +245,4 @@ void ExpertHop::start_rows(const at::Tensor& rows, bool background) {
 
 at::Tensor ExpertHop::finish_rows() { return finish(); }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -12,7 +12,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/expert/expert_order.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The ranks of one hop, and the experts that each of them takes rows for.
 struct HopAxis {
@@ -28,7 +28,7 @@ struct RowList {
   ExpertRows rows;
 };
 
-// What a rank sends to each rank of a hop and gets from it.
+// The sizes that a rank exchanges with each rank of a hop.
 struct HopBlocks {
   std::vector<int64_t> sent;             // [p] rows of D numbers
   std::vector<int64_t> received;         // [p]
@@ -93,4 +93,4 @@ class ExpertHop {
   comm::WorkPtr work_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -39,6 +39,7 @@ ExpertOrder order_by_expert(const at::Tensor& experts_SK, int64_t num_experts) {
   auto* const row_of = order.rows_SK.mutable_data_ptr<int64_t>();
   auto* const token_of = order.tokens_R.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < S * k; ++i) {
+    // In the order of tokens, so an expert reads a token before all later ones, on every layout.
     row_of[i] = expert_of[i] < 0 ? -1 : next[static_cast<size_t>(expert_of[i])]++;
     if (row_of[i] >= 0) token_of[row_of[i]] = i / k;
   }

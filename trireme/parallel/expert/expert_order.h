@@ -9,7 +9,7 @@
 
 namespace trireme::parallel {
 
-// How many rows each expert reads, and from which ranks.
+// The rows that each expert reads, by source rank.
 struct ExpertRows {
   std::vector<int64_t> counts;  // [experts * origins]: by expert, within one by origin
   int64_t origins = 1;          // from how many ranks

@@ -7,13 +7,13 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/expert/sum_in_order.h"
 
 namespace trireme::parallel {
 
 std::vector<int64_t> busiest_experts(std::span<const double> assignments, int64_t number) {
   std::vector<int64_t> experts(assignments.size());
   std::iota(experts.begin(), experts.end(), 0);
+  // Stable: of equally busy experts the lower one, on every rank alike.
   std::ranges::stable_sort(experts, std::greater(),
                            [&](int64_t e) { return assignments[static_cast<size_t>(e)]; });
   experts.resize(std::min(experts.size(), static_cast<size_t>(number)));
@@ -33,6 +33,7 @@ ExpertReplicas::ExpertReplicas(std::vector<int64_t> copied, int64_t num_experts,
   }
   first_.push_back(axis_.size() * n + num_experts);
   for (int64_t i = 0; i < n; ++i) {
+    // This rank sends rows of copied experts to itself.
     numbers.at(static_cast<size_t>(copied_[static_cast<size_t>(i)])) =
         first_[static_cast<size_t>(axis_.rank())] + i;
   }
@@ -65,12 +66,14 @@ at::Tensor ExpertReplicas::copies_of(const at::Tensor& stack) const {
   at::Tensor copies = at::empty({num_copied(), stack.size(1), stack.size(2)}, stack.options());
   const at::Tensor mine = stack.detach().index_select(
       0, at::tensor(copied_of(axis_.rank()), at::kLong).to(stack.device()));
+  // Every rank has all.
   if (axis_.size() == 1) return mine;
   axis_.group->all_gather(copies.split_with_sizes(blocks()), mine)->wait();
   return copies;
 }
 
 void ExpertReplicas::sum_gradients(const at::Tensor& of_copies, const at::Tensor& stack) const {
+  // In rank order below, so the sum does not depend on which rank was busy.
   const std::vector<int64_t> mine = copied_of(axis_.rank());
   const int64_t num_own = std::ssize(mine);
   at::Tensor parts =

@@ -10,10 +10,18 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
-#include "trireme/parallel/expert/sum_in_order.h"
+#include "trireme/base/numbers.h"
+#include "trireme/parallel/expert/expert_replicas.h"
 
 namespace trireme::parallel {
+
+// A row must get the same bits however many rows its expert has, since that number depends on the
+// layout. BLAS libraries break this: they choose their kernels by the sizes and the alignment of a
+// product, and kernels round in other ways. So each expert's product is padded to sizes for which
+// the kernel stays the same (product_sizes()), and operands that are not aligned are copied.
+// Gradients of weights sum over rows and have no such freedom: they are summed per origin and then
+// over the origins in order. On a device one grouped product does all experts.
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -34,6 +42,7 @@ struct GroupedCall : torch::CustomClassHolder {
     return own < 0 ? options.copies[i].select(0, expert) : stack.select(0, own);
   }
   // The rows of the copies, and those of the stacks.
+  // Copies come first in the order of rows.
   std::array<mesh::Range, 2> row_ranges() const {
     const auto end = counts.begin() + num_copies();
     const int64_t of_copies = std::reduce(counts.begin(), end);
@@ -41,7 +50,7 @@ struct GroupedCall : torch::CustomClassHolder {
   }
 };
 
-// Where the rows of each copy end, and those of each expert of the stacks, in their ranges.
+// Ends of the rows of each copy, and of each expert of the stacks, in their ranges.
 std::array<at::Tensor, 2> ends_on(const GroupedCall& call, at::Device device) {
   const auto ends_of = [&](auto count, auto last) {
     std::vector<int32_t> ends;
@@ -85,7 +94,7 @@ at::Tensor grouped_gradient(const GroupedCall& call, const at::Tensor& grad_RF,
   const at::Tensor& ends = call.ends[part];
   at::Tensor gradient = at::_grouped_mm(grad_RF.narrow(0, range.offset, range.size).t(),
                                         x_RD.narrow(0, range.offset, range.size), ends);
-  // What is written for an expert without rows depends on the kernel.
+  // For an expert without rows, the kernel may write anything, and the gradient is zero.
   const at::Tensor has_rows = at::diff(ends, 1, 0, at::zeros({1}, ends.options())).gt(0);
   return at::where(has_rows.view({-1, 1, 1}), gradient, 0);
 }
@@ -102,6 +111,7 @@ void for_each_expert(std::span<const int64_t> counts, const Use& use) {
 
 // `tensor` in the corner of zeros of that size, with its order of strides.
 at::Tensor pad(const at::Tensor& tensor, int64_t rows, int64_t columns) {
+  // A transposed operand must stay one: its kernel is another.
   const bool is_row_major = tensor.stride(1) == 1 || tensor.size(1) == 1;
   const at::Tensor padded = is_row_major ? at::zeros({rows, columns}, tensor.options())
                                          : at::zeros({columns, rows}, tensor.options()).t();
@@ -126,8 +136,10 @@ void multiply(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool add
     }
     return;
   }
+  // Only what does not fit is copied.
   const at::Tensor own_x = fits(x, rows, inner) ? x : pad(x, rows, inner);
   const at::Tensor own_w = fits(w, inner, columns) ? w : pad(w, inner, columns);
+  // What is added to has to be padded with it.
   at::Tensor product = adds ? pad(out, rows, columns).addmm_(own_x, own_w) : at::mm(own_x, own_w);
   out.copy_(product.narrow(0, 0, out.size(0)).narrow(1, 0, out.size(1)));
 }
@@ -170,6 +182,7 @@ at::Tensor weight_gradient(const at::Tensor& weight_EFD, const at::Tensor& grad_
 class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunction> {
  public:
   static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<GroupedCall>& call,
+                               // One function for all stacks: the gradient of x is then one sum.
                                at::TensorList tensors) {
     const at::Tensor& x_RD = tensors[0];
     variable_list outputs;
@@ -187,6 +200,7 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
     }
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
     ctx->save_for_backward(tensors.vec());
+    // A stack without a use costs no zeros.
     ctx->set_materialize_grads(false);
     return outputs;
   }
@@ -205,6 +219,7 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
       const at::Tensor& weight = saved[i + 1];
       const at::Tensor& grad = grads[i];
       result.emplace_back();
+      // Deferred gradients are computed in the weight part of a split backward.
       if (!grad.defined() || !ctx->needs_input_grad(i + 1)) continue;
       const auto compute = [like = weight.detach(), grad, x = x_RD.detach(), call] {
         return weight_gradient(like, grad, x, *call);

@@ -58,6 +58,7 @@ struct RowExchange::State {
     ExpertHop::Tokens arrived = hops[0].finish_tokens();
     if (!has_two()) return arrived;
     if (hops.size() == 1) hops.emplace_back(hop_axis(/*is_first=*/false), hops[0].arrived());
+    // Over the host's own memory there is nothing to hide behind.
     hops[1].start_tokens(arrived.table, arrived.values, /*background=*/false);
     return hops[1].finish_tokens();
   }
@@ -106,11 +107,13 @@ class StartFunction : public torch::autograd::Function<StartFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_SD, const HolderPtr& holder) {
     save(ctx, holder);
     State& state = *holder->state;
+    // Sent before: the router's answer was known earlier than the graph.
     if (!std::exchange(state.is_ahead, false)) state.start_tokens(x_SD, {}, state.background);
     return at::empty({0}, x_SD.options());
   }
   static variable_list backward(AutogradContext* ctx, variable_list /*grads*/) {
     State& state = state_of(ctx);
+    // The order of rows is undone: each token sums its experts' rows in the order of its choices.
     const at::Tensor rows = state.finish_rows(std::exchange(state.tokens, {}));
     return {sum_of_rows(rows, {}, state.order), at::Tensor()};
   }
@@ -127,6 +130,7 @@ class FinishFunction : public torch::autograd::Function<FinishFunction> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     State& state = state_of(ctx);
+    // Gradients of rows go back while the layers before compute theirs.
     state.tokens = state.start_rows(grads[0].contiguous(), state.background);
     return {at::empty({0}, grads[0].options()), at::Tensor()};
   }
@@ -148,6 +152,7 @@ class ToTokensFunction : public torch::autograd::Function<ToTokensFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor grad_SD = grads[0].contiguous();
     const at::Tensor weights_R = weights_of_rows(saved[1], state.order);
+    // In the background: the gradient of the weights is computed meanwhile.
     state.start_tokens(grad_SD, weights_R, /*in_background=*/true);
     const at::Tensor grad_weights = gradient_of_weights(grad_SD, saved[0], state.order);
     const ExpertHop::Tokens arrived = state.finish_tokens(weights_R);
@@ -160,6 +165,7 @@ class ToTokensFunction : public torch::autograd::Function<ToTokensFunction> {
 
 RowExchange::RowExchange(ExpertOrder order, ExpertAxis axis, std::vector<int64_t> first) {
   const auto num_experts = std::ssize(order.counts);
+  // Without replicas each rank computes its own experts.
   if (first.empty()) first = ExpertReplicas({}, num_experts, axis).first();
   TRIREME_ASSERT(std::ssize(first) == axis.size() + 1 && first.back() == num_experts,
                  "experts up to ", first.back(), " of ", num_experts, " on ", axis.size(),

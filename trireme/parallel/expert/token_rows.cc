@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 constexpr int64_t kTokensPerTask = 32;
@@ -31,6 +31,7 @@ TRIREME_INLINE void add_body(const scalar* row, sum_t weight, bool is_first, sum
 template <typename scalar, typename sum_t>
 TRIREME_INLINE void scale_body(const scalar* x, sum_t weight, scalar* row, int64_t n) {
 #pragma GCC ivdep
+  // Through fp32, so that narrow rows are rounded once.
   for (int64_t d = 0; d < n; ++d) row[d] = static_cast<scalar>(weight * static_cast<sum_t>(x[d]));
 }
 
@@ -80,6 +81,8 @@ at::Tensor sum_on_device(const at::Tensor& rows_RD, const at::Tensor& weights_SK
   at::Tensor terms_SKD = rows_of_tokens(rows_RD, order).to(sum_type(rows_RD.scalar_type()));
   if (weights_SK.defined()) terms_SKD = terms_SKD * weights_SK.unsqueeze(-1);
   at::Tensor sum_SD = terms_SKD.select(1, 0);
+  // Term by term in the order of choices, as on the host: a reduction over k would choose its own
+  // order.
   for (int64_t j = 1; j < terms_SKD.size(1); ++j) sum_SD = sum_SD + terms_SKD.select(1, j);
   return sum_SD.to(rows_RD.scalar_type());
 }
@@ -113,6 +116,7 @@ at::Tensor sum_of_rows(const at::Tensor& rows_RD, const at::Tensor& weights_SK,
                       sum.data(), D);
               is_first = false;
             }
+            // All of its experts were full.
             if (is_first) std::ranges::fill(sum, sum_t{0});
             for (int64_t d = 0; d < D; ++d)
               out[s * D + d] = static_cast<scalar_t>(sum[static_cast<size_t>(d)]);
@@ -176,4 +180,4 @@ at::Tensor weighted_rows(const at::Tensor& table, const at::Tensor& tokens_N,
   return rows_ND;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

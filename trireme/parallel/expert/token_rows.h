@@ -1,4 +1,4 @@
-// What becomes of a token's rows: their sum, and its gradients.
+// The sum of a token's rows, and its gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,7 +6,7 @@
 
 #include "trireme/parallel/expert/expert_order.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The dtype of weights and sums: at least fp32.
 at::ScalarType sum_type(at::ScalarType rows);
@@ -33,4 +33,4 @@ at::Tensor weights_of_rows(const at::Tensor& weights_SK, const ExpertOrder& orde
 at::Tensor weighted_rows(const at::Tensor& table, const at::Tensor& tokens_N,
                          const at::Tensor& weights_N);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

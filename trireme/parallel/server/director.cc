@@ -6,13 +6,20 @@
 #include <optional>
 #include <utility>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
 #include "trireme/parallel/server/link/hub.h"
 #include "trireme/parallel/server/run_identity.h"
 #include "trireme/parallel/server/view.h"
 
 namespace trireme::parallel {
+
+// One thread, the hub's, owns all state but counts_. A member is what a connection has said of
+// itself; a view is what all members act by, and it is published whole after each change. The
+// director never asks whether somebody lives. A closed connection is the loss of its owner, and
+// suspicion of a server by others closes its connection: a server that is alive behind a broken
+// link then stops by itself, so two servers never act for one shard. Nothing is decided before
+// enough members have come, so that the first view has all of them.
 
 class Director::Impl final : public HubEvents {
  public:
@@ -51,6 +58,7 @@ class Director::Impl final : public HubEvents {
     switch (frame.header.kind) {
       case FrameKind::kRegister: return enter(peer, member, frame);
       case FrameKind::kSuspect:
+        // Only members may suspect, and not the director of another run.
         if (member.role == Role::kServer || member.role == Role::kWorker) {
           lose_server(frame.header.piece);
         }
@@ -70,6 +78,7 @@ class Director::Impl final : public HubEvents {
     if (found == members_.end()) return;
     const Member member = found->second;
     members_.erase(found);
+    // One that never took part is no loss.
     if (!member.is_registered || is_over_) return;
     if (member.role == Role::kServer) return lose(member.id);
     if (!member.said_goodbye) ++lost_workers_;
@@ -79,6 +88,7 @@ class Director::Impl final : public HubEvents {
   }
 
   void on_tick() override {
+    // Only the first view may be late.
     if (views_.view().number > 0 || is_over_) return;
     if (std::chrono::steady_clock::now() < started_ + run_.timeout) return;
     end_run(concat("after ", in_seconds(run_.timeout), " s only ", waiting_servers_.size(), " of ",
@@ -106,6 +116,8 @@ class Director::Impl final : public HubEvents {
     const bool is_server = member.role == Role::kServer;
     const std::string address = text_of(frame.payload);
     const bool fits = is_server ? is_address(address) : member.id < kMaxWorkers;
+    // A server's address goes into every view: one that is no address would make each member refuse
+    // it.
     if (!fits) return drop(peer);
     is_server ? enter_server(member, address) : enter_worker(member);
     member.is_registered = true;
@@ -139,6 +151,7 @@ class Director::Impl final : public HubEvents {
     for (auto& [peer, other] : members_) {
       if (other.role == Role::kWorker && other.id == member.id) other.is_registered = false;
     }
+    // A number that grows tells its requests from those of the process before.
     const uint32_t incarnation = ++incarnations_[member.id];
     if (views_.view().number > 0) {
       views_.add_worker(member.id, incarnation);
@@ -176,6 +189,7 @@ class Director::Impl final : public HubEvents {
                  .is_whole = views_.is_whole()};
     }
     if (view.number == 0) return;
+    // The text is made once, and all frames share its memory.
     const at::Tensor text = bytes_of(to_text(view));
     for (auto& [peer, member] : members_) {
       if (!member.is_registered) continue;

@@ -14,9 +14,18 @@
 #include "trireme/parallel/server/run_identity.h"
 
 namespace trireme::parallel {
+
+// A server is a hub, and for each shard a Replica that decides; this class only knows who is who.
+// All of it runs in the hub's thread. Frames carry the view in which they were sent. A frame of a
+// view that is not here yet waits (early_), since acting on it by the old view would send it along
+// a dead chain. Frames of an older view need no check here: a replica compares peers and numbers. A
+// peer that misbehaves is refused, a failure of this server ends it: an update rule that throws has
+// left an event counted and not applied, and going on would make the copies differ.
+
 namespace {
 
 // Limit on frames that wait for a view. Views are late by a moment at most.
+// A peer that runs ahead for ever is broken.
 constexpr size_t kMaxEarlyFrames = 100'000;
 
 }  // namespace
@@ -28,6 +37,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
         make_(std::move(make)),
         options_(options),
         hub_(hub_options(run, Role::kServer), *this) {
+    // A log is the order of one copy.
     TRIREME_CHECK(options.replay.empty() || run.copies == 1, "a replay with ", run.copies,
                   " copies of each shard; set parallel.server_copies to 1");
     if (!options.replay.empty()) replay_.emplace(options.replay, identity_of(run));
@@ -45,6 +55,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   bool wait_for(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     const bool is_over = condition_.wait_for(lock, limit, [&] { return is_over_; });
+    // In its own type: a launcher restarts lost peers and not full disks.
     if (failure_) std::rethrow_exception(failure_);
     if (!problem_.empty()) throw CommError(problem_);
     return is_over;
@@ -59,6 +70,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
     return counts;
   }
 
+  // Whoever opens a connection introduces itself; this side knows whom it has called.
   void on_open(PeerId peer, Role role, uint32_t number) override {
     if (peer == director_) {
       Frame frame{{.kind = FrameKind::kRegister}, bytes_of(address_)};
@@ -76,6 +88,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   void on_frame(PeerId peer, Frame frame) override {
     if (peer == director_) return on_director(frame);
     if (frame.header.view > view_.number) {
+      // Bounds memory, see above.
       if (early_.size() >= kMaxEarlyFrames) return hub_.close(peer);
       early_.push_back({peer, std::move(frame)});
       return;
@@ -88,6 +101,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
       return finish(concat("server ", id_, ": lost the director at ", options_.director,
                            ", or was removed by it: ", reason));
     }
+    // The director decides whether the successor is lost.
     for (const auto& [id, link] : links_) {
       if (link.peer != peer) continue;
       Frame suspect;
@@ -97,12 +111,14 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
     }
     const auto found = peers_.find(peer);
     if (found == peers_.end()) return;
+    // A worker may have come again with a newer connection.
     const auto worker = workers_.find(found->second.number);
     if (worker != workers_.end() && worker->second == peer) workers_.erase(worker);
     peers_.erase(found);
   }
 
   void on_tick() override {
+    // In the tick and not for each event: a log is for replay, not for recovery.
     if (log_) log_->flush();
   }
 
@@ -150,6 +166,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
       if (!replicas_.contains(shard)) add_replica(shard);
       replicas_.at(shard).take_place(view_, id_);
     }
+    // Shards that this server does not have after all.
     made_.clear();
     attach_successors();
     for (Request& early : std::exchange(early_, {})) {
@@ -167,6 +184,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
     ReplayOrder* const replay = replay_ ? &*replay_ : nullptr;
     const auto [added, is_new] =
         replicas_.try_emplace(shard, std::move(state), int64_t{shard}, *this, replay);
+    // Only at the start all copies begin alike. Later ones get a snapshot.
     if (view_.number == 1) added->second.start(view_.workers);
   }
 
@@ -184,6 +202,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
 
   void dispatch(PeerId peer, Frame frame) {
     const auto found = replicas_.find(frame.header.shard);
+    // It will be sent again, in a view that is newer.
     if (found == replicas_.end()) return;  // of a view that is over
     Replica& replica = found->second;
     const auto known = peers_.find(peer);

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "trireme/parallel/server/server_options.h"
-#include "trireme/parallel/server/state/piece_update.h"
+#include "trireme/parallel/server/state/key_ranges.h"
 
 namespace trireme::parallel {
 

@@ -5,7 +5,56 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+ReplayOrder::ReplayOrder(const std::filesystem::path& path, const std::string& config)
+    : path_(path.string()), log_(read_server_log(path, config)) {}
+
+const LogRecord* ReplayOrder::next() const {
+  return at_ < log_.records.size() ? &log_.records[at_] : nullptr;
+}
+
+void ReplayOrder::add(LogKind kind, Request request) {
+  const FrameHeader& header = request.frame.header;
+  // The step of an advance is only a question of the worker. The log has the answer.
+  const int64_t step = kind == LogKind::kAdvance ? 0 : header.step;
+  arrived_[Key(kind, header.worker, header.piece, step)].push_back(std::move(request));
+}
+
+std::optional<Request> ReplayOrder::take() {
+  const LogRecord* const record = next();
+  if (record == nullptr) return std::nullopt;
+  const int64_t step = record->kind == LogKind::kAdvance ? 0 : record->step;
+  const auto found = arrived_.find(Key(record->kind, record->worker, record->piece, step));
+  if (found == arrived_.end()) return std::nullopt;
+  Request request = std::move(found->second.front());
+  found->second.pop_front();
+  // Requests of a key come in order, so the first is the one meant.
+  if (found->second.empty()) arrived_.erase(found);
+  ++at_;
+  return request;
+}
+
+std::optional<Request> ReplayOrder::take_surplus() {
+  if (next() != nullptr || arrived_.empty()) return std::nullopt;
+  Request request = std::move(arrived_.begin()->second.front());
+  arrived_.begin()->second.pop_front();
+  if (arrived_.begin()->second.empty()) arrived_.erase(arrived_.begin());
+  return request;
+}
+
+std::string ReplayOrder::place() const {
+  return concat(path_, ": event ", at_, " of ", log_.records.size());
+}
+
+// The rules of chain replication: only the head numbers events, every copy applies them in that
+// order, and only the tail acknowledges. What is acknowledged is therefore at every copy, and any
+// of them may become head or tail. window_ has the events that the tail may lack. After each change
+// of the chain a copy sends its successor what is missing from there, or all of its state when the
+// window does not reach back far enough. A new tail acknowledges its whole window again, because
+// nobody knows what the old one had still said; workers drop answers that they have had. The
+// histories that broke earlier versions are tests (replica_test.cc).
+
 namespace {
 
 LogKind log_kind(const FrameHeader& event) {
@@ -55,12 +104,14 @@ void Replica::take_place(const View& view, uint32_t id) {
         self == chain.begin() ? std::nullopt : std::optional<uint32_t>(*std::prev(self));
     const auto after =
         std::next(self) == chain.end() ? std::nullopt : std::optional<uint32_t>(*std::next(self));
+    // The neighbour is another process, or has to introduce itself anew.
     if (before != predecessor_) predecessor_peer_ = 0;
     if (after != successor_) successor_peer_ = 0;
     if (after != successor_) is_successor_ready_ = false;
     chain_ = chain;
     predecessor_ = before;
     successor_ = after;
+    // The previous tail may have died between applying and acknowledging.
     if (is_tail() && is_whole_) {  // also what the previous tail may have acknowledged
       for (const Frame& event : window_) acknowledge(event);
       done_up_to(state_->sequence());
@@ -76,6 +127,7 @@ void Replica::take_place(const View& view, uint32_t id) {
 }
 
 void Replica::remove_departed(const std::map<uint32_t, uint32_t>& workers) {
+  // The log of the replayed run says when a worker left.
   if (replay_ != nullptr && replay_->next() != nullptr) return;  // the log says when
   for (Frame& event : state_->departures(workers)) commit(std::move(event));
 }
@@ -92,6 +144,7 @@ void Replica::connect_successor(PeerId peer, uint32_t view, uint32_t own_id) {
 }
 
 void Replica::on_forwarded(PeerId peer, Frame frame) {
+  // Of a neighbour of an earlier view, or sent twice after a change.
   if (peer != predecessor_peer_ || frame.header.sequence <= state_->sequence()) return;
   TRIREME_ASSERT(frame.header.sequence == state_->sequence() + 1, "a chain has lost an event");
   commit(std::move(frame));
@@ -105,6 +158,7 @@ bool Replica::takes_part(const FrameHeader& event) const {
 }
 
 void Replica::on_event(PeerId peer, Frame frame) {
+  // Not refused: the worker's view is older or newer than this one.
   if (!is_head() || !is_whole_) return;  // the worker sends it again in the next view
   const ShardState::Verdict verdict = state_->judge(frame);
   if (verdict == ShardState::Verdict::kStranger || !takes_part(frame.header)) {
@@ -112,6 +166,7 @@ void Replica::on_event(PeerId peer, Frame frame) {
                   concat("worker ", frame.header.worker, " (incarnation ", frame.header.incarnation,
                          ") is no longer in the run; start it again"));
   }
+  // It was applied before; only the answer was lost.
   if (verdict == ShardState::Verdict::kDuplicate) return confirm(std::move(frame));
   if (replay_ != nullptr) {
     const LogKind kind = log_kind(frame.header);
@@ -134,8 +189,10 @@ void Replica::commit(Frame event) {
     done_up_to(event.header.sequence);
   } else {
     if (is_successor_ready_) port_.send(successor_peer_, event, 0);
+    // Kept until the tail has it.
     window_.push_back(std::move(event));
   }
+  // A push opens one piece; a member that comes or goes may open all.
   record.kind == LogKind::kPush ? answer_waiting(record.piece) : answer_all_waiting();
 }
 
@@ -159,6 +216,7 @@ void Replica::confirm(Frame event) {
   event.payload.reset();
   if (is_tail()) return acknowledge(event);
   event.header.kind = FrameKind::kConfirm;
+  // It has not said yet what it has, so order with the events is not known.
   if (!is_successor_ready_) return confirms_.push_back(std::move(event));
   port_.send(successor_peer_, std::move(event), 0);
 }
@@ -169,6 +227,7 @@ void Replica::flush_confirms() {
 
 void Replica::done_up_to(int64_t sequence) {
   done_ = std::max(done_, sequence);
+  // The tail has them: no successor will ask.
   while (!window_.empty() && window_.front().header.sequence <= done_) window_.pop_front();
   if (predecessor_peer_ == 0) return;
   Frame frame;
@@ -192,6 +251,7 @@ void Replica::on_attach(PeerId peer, const Frame& frame) {
 void Replica::on_have(PeerId peer, const Frame& frame) {
   if (peer != successor_peer_ || is_successor_ready_ || !is_whole_) return;
   const int64_t first = window_.empty() ? state_->sequence() + 1 : window_.front().header.sequence;
+  // The window does not reach back: all of it.
   if (frame.header.sequence < first - 1) {
     for (Frame& part : state_->snapshot()) port_.send(peer, std::move(part), 0);
     // The successor acknowledges only what comes as an event, and these events are part of the
@@ -215,6 +275,7 @@ void Replica::on_confirm(PeerId peer, Frame frame) {
 }
 
 void Replica::on_snapshot(PeerId peer, const Frame& frame) {
+  // A copy that is whole needs none.
   if (peer != predecessor_peer_ || is_whole_) return;
   if (!state_->load(frame)) return;
   is_whole_ = true;
@@ -222,6 +283,7 @@ void Replica::on_snapshot(PeerId peer, const Frame& frame) {
   filled.header = {.kind = FrameKind::kFilled, .shard = static_cast<uint32_t>(shard_)};
   port_.tell_director(std::move(filled));
   if (is_tail()) done_up_to(state_->sequence());
+  // Workers have asked while it was filled.
   answer_all_waiting();
   for (Request& pull : std::exchange(state_pulls_, {})) {
     on_pull_state(pull.peer, std::move(pull.frame));
@@ -235,4 +297,4 @@ void Replica::refuse(PeerId peer, Refusal kind, const std::string& reason) {
   port_.send(peer, std::move(frame), 0);
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -7,25 +7,63 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "trireme/parallel/server/link/hub.h"
 #include "trireme/parallel/server/log/server_log.h"
-#include "trireme/parallel/server/replay_order.h"
 #include "trireme/parallel/server/state/shard_state.h"
 #include "trireme/parallel/server/view.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
-// How a replica acts on its surroundings.
+// Holds back workers' requests until their turn in a log.
+
+struct Request {
+  PeerId peer = 0;
+  Frame frame;
+};
+
+class ReplayOrder {
+ public:
+  // Throws: as read_server_log()
+  ReplayOrder(const std::filesystem::path& path, const std::string& config);
+
+  // The next record of the log; null at its end.
+  const LogRecord* next() const;
+  void add(LogKind kind, Request request);
+  // Returns the request that next() describes and moves on to the next record; empty while the
+  // request has not come.
+  std::optional<Request> take();
+  // Moves on from a record without a request: a worker's departure.
+  void skip() { ++at_; }
+  // At the end of the log: a request that is not in it.
+  std::optional<Request> take_surplus();
+
+  // "server-log/from-0-server-0: event 17 of 2031", for errors.
+  std::string place() const;
+
+ private:
+  using Key = std::tuple<LogKind, uint32_t, uint32_t, int64_t>;  // worker, piece, step
+
+  std::string path_;
+  ReadLog log_;
+  size_t at_ = 0;
+  std::map<Key, std::deque<Request>> arrived_;
+};
+
+// A replica's interface to its surroundings.
 class ReplicaPort {
  public:
   virtual ~ReplicaPort() = default;
   virtual void send(PeerId peer, Frame frame, int64_t priority) = 0;
-  // To the worker's newest connection; dropped if there is none.
+  // Sends on the worker's newest connection; drops the message if there is none.
   virtual void send_to_worker(uint32_t worker, Frame frame) = 0;
   virtual void tell_director(Frame frame) = 0;
   virtual void log(const LogRecord& record) = 0;
@@ -97,4 +135,4 @@ class Replica {
   std::vector<Request> state_pulls_;                // that came before this copy was complete
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

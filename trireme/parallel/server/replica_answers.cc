@@ -1,11 +1,11 @@
-// What a replica answers to pulls, and the replay of what it did in an earlier run.
+// A replica's answers to pulls, and the replay of an earlier run.
 #include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/server/replica.h"
-#include "trireme/parallel/server/state/push_sums.h"
+#include "trireme/parallel/server/state/shard_state.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 FrameHeader answer_to(const FrameHeader& pull, FrameKind kind, int64_t version) {
@@ -20,6 +20,7 @@ FrameHeader answer_to(const FrameHeader& pull, FrameKind kind, int64_t version) 
 }  // namespace
 
 void Replica::on_pull(PeerId peer, Frame frame) {
+  // Of a view in which this was the tail. The worker asks again.
   if (!is_tail()) return;
   state_->check_pull(frame);
   if (replay_ != nullptr && frame.header.step > 0) {
@@ -34,6 +35,7 @@ void Replica::on_pull(PeerId peer, Frame frame) {
 void Replica::answer_waiting(uint32_t piece) {
   const auto pulls = pulls_.find(piece);
   if (pulls == pulls_.end() || !is_tail() || !is_whole_) return;
+  // Not in order: a pull that is allowed need not wait for one that is not.
   std::erase_if(pulls->second, [&](const Request& pull) {
     const FrameHeader& header = pull.frame.header;
     if (!state_->may_pull(header.worker, header.piece, header.step)) return false;
@@ -59,12 +61,14 @@ void Replica::answer(PeerId peer, const Frame& pull) {
   const bool wants_all = header.num_rows == 0;
   weights.payload =
       wants_all ? state_->weights(header.piece) : state_->rows(header.piece, rows_in(pull));
+  // By piece: the first layer's weights are needed first.
   port_.send(peer, std::move(weights), 1 + int64_t{header.piece});
 }
 
 void Replica::on_pull_state(PeerId peer, Frame frame) {
   if (!is_tail()) return;
   const auto state = state_->state(frame);
+  // A copy that is not whole has no right answer.
   if (!is_whole_) return state_pulls_.push_back({peer, std::move(frame)});
   const FrameHeader& header = frame.header;
   Frame answer;
@@ -84,6 +88,7 @@ void Replica::replay() {
                       .shard = static_cast<uint32_t>(shard_),
                       .worker = record->worker,
                       .incarnation = record->incarnation};
+      // Before commit(), which looks at what comes next in the log.
       replay_->skip();
       if (state_->judge(event) == ShardState::Verdict::kNew) commit(std::move(event));
       continue;
@@ -116,4 +121,4 @@ void Replica::replay_one(const LogRecord& record, Request request) {
                 record.step, " does not fit here; replay the log of the same run");
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -2,7 +2,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 std::string identity_of(const ServerRun& run) {
   std::string text = concat(run.shards, " shards, ", run.copies, " copies, staleness ",
@@ -18,4 +18,4 @@ HubOptions hub_options(const ServerRun& run, Role role) {
   return {.role = role, .secret = run.secret, .config = identity_of(run), .silence = run.silence};
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

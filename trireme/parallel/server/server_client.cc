@@ -12,6 +12,16 @@
 #include "trireme/parallel/server/worker_link.h"
 
 namespace trireme::parallel {
+
+// Calls of the model's thread become requests, one per piece, and the hub's thread calls
+// on_answer() when one is answered. Counters of what is missing are under the link's mutex, and
+// every wait is for one of them to become zero. A request is added to the counter before it is
+// sent; its answer may come before ask() returns. Each pull has a number of its own, because after
+// a change of a chain two servers may answer one request, and the second answer would be taken for
+// that to the next pull. Gradients are not copied: the caller keeps them unchanged until
+// wait_pushed(). A push that is sent again is a copy (worker_link.cc), since by then the first
+// one's answer may have released the caller.
+
 namespace {
 
 Outstanding request_of(const Piece& piece, size_t index, FrameKind kind, int64_t step) {
@@ -57,6 +67,7 @@ class ServerClient::Impl {
     for (const Piece& piece : run.pieces) {
       num_parameters_ = std::max(num_parameters_, piece.parameter + 1);
     }
+    // Zero from the start: a parameter that is never pulled is not waited for.
     unpulled_.resize(static_cast<size_t>(num_parameters_));
     link_.wait("waiting for the run's servers and workers", [&] { return link_.has_view(); });
     take_part();
@@ -69,6 +80,7 @@ class ServerClient::Impl {
   }
 
   void pull(int64_t step, const std::vector<at::Tensor>& destinations) {
+    // Destinations of the pull before may be in use by its answers.
     wait_all_pulled();
     TRIREME_ASSERT(std::ssize(destinations) <= num_parameters_, "more tensors than parameters");
     ++num_pulls_;
@@ -96,6 +108,7 @@ class ServerClient::Impl {
     for (size_t i = 0; i < run_.pieces.size(); ++i) {
       const Piece& piece = run_.pieces[i];
       if (piece.parameter != parameter) continue;
+      // Rows are ascending, so a piece has a range of them.
       const auto begin = std::ranges::lower_bound(rows, piece.first_row);
       const auto end = std::ranges::lower_bound(rows, piece.first_row + piece.rows);
       if (begin == end) continue;
@@ -147,6 +160,8 @@ class ServerClient::Impl {
       requests.push_back(push_of(piece, i, step, learning_rate));
       Frame& frame = requests.back().frame;
       frame.header.num_rows = static_cast<uint32_t>(mine.size());
+      // A push without rows goes out as well: a synchronous step waits for each worker at each
+      // piece.
       frame.payload = row_payload(piece, mine, gradients, begin - rows.begin());
     }
     send_pushes(std::move(requests));
@@ -173,6 +188,7 @@ class ServerClient::Impl {
   }
 
   void leave() {
+    // All of its effects are in the servers before it leaves.
     wait_all_pulled();
     wait_pushed();
     link_.say_goodbye();
@@ -200,6 +216,7 @@ class ServerClient::Impl {
       link_.ask(std::move(requests));
       link_.wait("joining the run", [&] { return missing == 0; });
     };
+    // First a question, -1, and then the answer to it: shards may be in different steps.
     advance_to(-1);
     first_step_ = std::ranges::max(bases);
     advance_to(first_step_++);
@@ -223,6 +240,7 @@ class ServerClient::Impl {
   void fill_on_answer(Outstanding& request, at::Tensor to) {
     request.on_answer = [this, parameter = parameter_of(request),
                          to = std::move(to)](const Frame& answer) {
+      // A server that sends another size is of another run.
       const auto expected = static_cast<int64_t>(to.nbytes());
       const int64_t bytes = answer.payload.defined() ? answer.payload.numel() : 0;
       TRIREME_CHECK(bytes == expected, "a server sent ", bytes, " bytes of weights; expected ",
@@ -268,6 +286,7 @@ class ServerClient::Impl {
           answer.payload.defined() ? answer.payload : at::empty({0}, at::kByte);
       const int64_t expected = num_rows * piece.row_bytes();
       const bool has_rows = bytes.numel() == expected;
+      // An optimizer may keep one number per row.
       TRIREME_CHECK(has_rows || bytes.numel() * piece.width == expected, "a server sent ",
                     bytes.numel(), " bytes of an optimizer's tensor; expected ", expected,
                     " or one number per row");
@@ -324,5 +343,28 @@ at::Tensor ServerClient::pull_state(int64_t parameter, int64_t state) {
 }
 void ServerClient::leave() { impl_->leave(); }
 ClientCounts ServerClient::counts() const { return impl_->counts(); }
+
+HostSums::HostSums(comm::Communicator& host, ServerClient* client) : host_(host), client_(client) {
+  TRIREME_ASSERT((client != nullptr) == (host.rank() == 0), "the host's first rank has the client");
+}
+
+void HostSums::pull(int64_t step, const std::vector<at::Tensor>& destinations) {
+  if (client_ != nullptr) client_->pull(step, destinations);
+  // One after the other: a parameter goes to the host's ranks while the next one is still on its
+  // way.
+  for (size_t i = 0; i < destinations.size(); ++i) {
+    if (client_ != nullptr) client_->wait_pulled(static_cast<int64_t>(i));
+    host_.broadcast(destinations[i], 0)->wait();
+  }
+}
+
+void HostSums::push(int64_t step, const std::vector<at::Tensor>& gradients, double learning_rate) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    host_.reduce(gradients[i], 0)->wait();
+    if (client_ != nullptr)
+      client_->push(step, static_cast<int64_t>(i), gradients[i], learning_rate);
+  }
+  if (client_ != nullptr) client_->wait_pushed();
+}
 
 }  // namespace trireme::parallel

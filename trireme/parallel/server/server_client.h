@@ -1,4 +1,5 @@
-// A worker's side: pushes gradients to the servers and pulls weights, first layer first.
+// A worker's side: pushes gradients to the servers and pulls weights, first layer first. One worker
+// is a rank, or with HostSums all ranks of a host.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/comm/communicator.h"
 #include "trireme/parallel/server/server_options.h"
 
 namespace trireme::parallel {
@@ -90,6 +92,29 @@ class ServerClient {
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// One worker per host instead of one per rank: the ranks of a host sum their gradients, the first
+// rank talks to the servers, and the others get the weights from it.
+// The steps of one rank of a host. Synchronous sums are taken host by host, and in rank order
+// within each host, as by the hierarchical transport.
+// Comm, per step, for M bytes and p ranks of the host: reduce (p-1)/p * M and M at the first rank,
+//       broadcast M; the first rank's client in addition, see ServerClient
+// Collective: every rank of the host, in the same order
+class HostSums {
+ public:
+  // client: set on the host's first rank, null on the others. Both must outlive this object.
+  HostSums(comm::Communicator& host, ServerClient* client);
+
+  // Fills in the weights before `step`.
+  void pull(int64_t step, const std::vector<at::Tensor>& destinations);
+  // Sums `gradients` in place over the host's ranks and pushes the sums. On return they are on
+  // every copy of their shards.
+  void push(int64_t step, const std::vector<at::Tensor>& gradients, double learning_rate);
+
+ private:
+  comm::Communicator& host_;
+  ServerClient* client_;
 };
 
 }  // namespace trireme::parallel

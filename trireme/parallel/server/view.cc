@@ -8,7 +8,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 constexpr int64_t kMaxId = std::numeric_limits<uint32_t>::max();
@@ -51,6 +51,7 @@ View parse_view(std::string_view text) {
   }
   for (const JsonView& chain : json.at("chains").elements()) {
     std::vector<uint32_t> ids;
+    // Replicas index by these ids.
     for (const int64_t id : chain.integers(0, kMaxId)) {
       const auto server = static_cast<uint32_t>(id);
       TRIREME_CHECK(view.servers.contains(server) && std::ranges::count(ids, server) == 0, source,
@@ -76,6 +77,7 @@ void ViewMaker::start(std::map<uint32_t, std::string> servers,
   TRIREME_ASSERT(std::ssize(servers) >= shards_, "too few servers to start");
   std::vector<uint32_t> ids;
   for (const auto& [id, address] : servers) ids.push_back(id);
+  // Shard s begins on server s, so that the load is even.
   view_ = {.number = 1, .servers = std::move(servers), .workers = std::move(workers), .chains = {}};
   for (int64_t shard = 0; shard < shards_; ++shard) {
     std::vector<uint32_t>& chain = view_.chains.emplace_back();
@@ -96,10 +98,12 @@ void ViewMaker::grow() {
   for (size_t shard = 0; shard < view_.chains.size(); ++shard) {
     std::vector<uint32_t>& chain = view_.chains[shard];
     const bool is_filling = !filled_.contains({static_cast<int64_t>(shard), chain.back()});
+    // One at a time: the last copy has to be whole before another is filled from it.
     if (std::ssize(chain) >= copies_ || is_filling) continue;
     std::optional<uint32_t> best;
     for (const auto& [id, address] : view_.servers) {
       if (std::ranges::count(chain, id) > 0) continue;
+      // The server with the fewest copies.
       if (!best || num_copies(id) < num_copies(*best)) best = id;
     }
     if (best) chain.push_back(*best);
@@ -119,6 +123,7 @@ void ViewMaker::remove_server(uint32_t id) {
     std::vector<uint32_t>& chain = view_.chains[shard];
     if (std::erase(chain, id) == 0) continue;
     filled_.erase({static_cast<int64_t>(shard), id});
+    // Copies that were being filled are not whole.
     const bool has_whole = std::ranges::any_of(chain, [&](uint32_t left) {
       return filled_.contains({static_cast<int64_t>(shard), left});
     });
@@ -144,6 +149,7 @@ void ViewMaker::set_filled(int64_t shard, uint32_t id) {
   if (shard < 0 || shard >= std::ssize(view_.chains)) return;
   if (std::ranges::count(view_.chains[static_cast<size_t>(shard)], id) == 0) return;
   filled_.emplace(shard, id);
+  // A view without a change need not be sent.
   const View before = view_;
   grow();
   if (view_ != before) ++view_.number;
@@ -159,4 +165,4 @@ bool ViewMaker::is_whole() const {
   return !view_.chains.empty();
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

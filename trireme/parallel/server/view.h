@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 inline constexpr int64_t kMaxServers = 4096;
 inline constexpr int64_t kMaxWorkers = 1 << 16;
@@ -65,4 +65,4 @@ class ViewMaker {
   std::string lost_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

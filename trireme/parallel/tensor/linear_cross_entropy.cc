@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -12,9 +13,73 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
-#include "trireme/parallel/tensor/logit_rows.h"
 
 namespace trireme::parallel {
+namespace {
+
+// A row's statistics: the largest logit, the sum of exp(logit - top), and the target's logit or
+// this if another rank has it.
+constexpr double kNoTarget = -std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+at::Tensor gather_stats(const at::Tensor& mine_C3, const TensorAxis& axis) {
+  if (axis.size() == 1) return mine_C3.unsqueeze(0);
+  const at::Tensor all =
+      empty_on(axis, {axis.size(), mine_C3.size(0), kNumStats}, mine_C3.options());
+  const auto start = MovingRows::Clock::now();
+  return MovingRows(axis, all, axis.group->all_gather(all.unbind(0), mine_C3), start).wait();
+}
+
+RowsLoss loss_of_rows(const LogitRows& rows, const TensorAxis& axis,
+                      std::optional<at::ScalarType> gradient) {
+  const auto& [logits_Cv, targets_C, first_row, has_ignored] = rows;
+  const at::Tensor local_C = targets_C - first_row;
+  // Clamped, because gather needs a valid column; what it reads there is not used.
+  const at::Tensor column_C1 = local_C.clamp(0, logits_Cv.size(1) - 1).unsqueeze(1);
+  at::Tensor log_softmax_Cv = at::log_softmax(logits_Cv, 1);
+  at::Tensor target_C1 = log_softmax_Cv.gather(1, column_C1);
+  at::Tensor loss_C = target_C1.squeeze(1).to(at::kDouble).neg();
+  at::Tensor is_here_C1;
+  if (axis.size() > 1) {
+    is_here_C1 = local_C.ge(0).logical_and_(local_C.lt(logits_Cv.size(1))).unsqueeze(1);
+    const at::Tensor logit_C1 = logits_Cv.gather(1, column_C1).to(at::kDouble);
+    const at::Tensor top_C1 = logit_C1 - target_C1;
+    const at::Tensor all_pC3 = gather_stats(
+        // log_softmax has taken the part's own sum off, so this part counts as one.
+        at::cat({top_C1, at::ones_like(top_C1), at::where(is_here_C1, logit_C1, kNoTarget)}, 1),
+        axis);
+    const at::Tensor whole_C = at::logsumexp(all_pC3.select(2, 0) + all_pC3.select(2, 1).log(), 0);
+    loss_C = whole_C - all_pC3.select(2, 2).amax(0);
+    const at::Tensor shift_C1 = (top_C1 - whole_C.unsqueeze(1)).to(logits_Cv.scalar_type());
+    // From the part's softmax to that of the whole row.
+    log_softmax_Cv.add_(shift_C1);
+    target_C1.add_(shift_C1);
+  }
+  const at::Tensor ignored_C = has_ignored ? targets_C.eq(kIgnoredTarget) : at::Tensor();
+  if (has_ignored) loss_C.masked_fill_(ignored_C, 0);
+  RowsLoss result;
+  result.sum = loss_C.sum();
+  if (!gradient) return result;
+  result.gradient_Cv = at::empty(logits_Cv.sizes(), logits_Cv.options().dtype(gradient));
+  at::exp_out(result.gradient_Cv, log_softmax_Cv);
+  // softmax - 1 without cancellation.
+  at::Tensor at_target_C1 = target_C1.expm1();
+  if (is_here_C1.defined()) at_target_C1 = at::where(is_here_C1, at_target_C1, target_C1.exp());
+  result.gradient_Cv.scatter_(1, column_C1, at_target_C1.to(*gradient));
+  if (has_ignored) result.gradient_Cv.masked_fill_(ignored_C.unsqueeze(1), 0);
+  return result;
+}
+
+// The logits of a batch are the largest tensor of a model, and nothing but the loss needs them. So
+// they are made in chunks: product, softmax, loss and both gradients of a chunk follow each other
+// while its logits are in the cache, and only the gradients of x and w remain. The gradient is
+// computed in forward for that reason, and scaled in backward by whatever comes from above; that is
+// why backward can run only once. With the vocabulary split over ranks each has a part of a row.
+// Three numbers per row are exchanged (the largest logit, the sum of exponentials, the target's
+// logit), which is all that the loss and the gradient need. The two paths, for the CPU and for
+// devices, give different bits: a device must not wait for the host in each chunk.
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -25,9 +90,6 @@ constexpr int64_t kRowsPerTask = 4;
 constexpr int64_t kHostTokens = 256;
 // Elements of a chunk on a device: products that fill it, and 256 MiB in fp32.
 constexpr int64_t kDeviceLogits = int64_t{1} << 26;
-// A row's statistics (logit_rows.h): the largest logit, the sum of exp(logit - top), and the
-// target's logit or this if another rank has it.
-constexpr double kNoTarget = -std::numeric_limits<double>::infinity();
 
 // Replaces a row of logits by exp(logit - top).
 template <typename scalar>
@@ -81,6 +143,7 @@ class Softmax {
 
   // Replaces exponentials by softmax - onehot(target). Row r is scaled by factors[r]; ignored rows
   // are zero.
+  // Rows are scaled once: the factor joins the other ranks' parts of the sum.
   void to_gradient(const double* factors) {
     const int64_t vocab = logits_Cv_.size(1);
     AT_DISPATCH_FLOATING_TYPES(logits_Cv_.scalar_type(), "linear_cross_entropy", [&] {
@@ -88,6 +151,7 @@ class Softmax {
       at::parallel_for(0, logits_Cv_.size(0), kRowsPerTask, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           scalar_t* values = logits + row * vocab;
+          // The product with w must not see its exponentials.
           if (targets_[row] == kIgnoredTarget) {
             std::fill_n(values, vocab, scalar_t{0});
             continue;
@@ -122,10 +186,12 @@ double combine(const at::Tensor& stats_pC3, int rank, const int64_t* targets, do
   for (int64_t row = 0; row < C; ++row) {
     if (targets[row] == kIgnoredTarget) continue;
     double top = of(0, row)[0], target = of(0, row)[2], sum = 0;
+    // By all ranks in the same order, so all have the same loss.
     for (int64_t r = 1; r < num_ranks; ++r) {
       top = std::max(top, of(r, row)[0]);
       target = std::max(target, of(r, row)[2]);
     }
+    // Relative to the largest, so nothing overflows.
     for (int64_t r = 0; r < num_ranks; ++r) sum += of(r, row)[1] * std::exp(of(r, row)[0] - top);
     losses += std::log(sum) - (target - top);
     factors[row] = std::exp(of(rank, row)[0] - top) / sum;
@@ -169,16 +235,19 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     const int64_t S = call->targets_S.numel();
     const at::Tensor x_SD = gather_rows(x, S, axis).wait();
     const auto wide = x_SD.options().dtype(call->wide);
+    // A chunk is never empty, not even without tokens.
     const int64_t chunk = std::max<int64_t>(1, std::min(chunk_tokens(*call, w_vD.size(0)), S));
     const at::Tensor buffer_Cv = at::empty({chunk, w_vD.size(0)}, wide);
     at::Tensor grad_x_SD;
     if (call->wants_x) grad_x_SD = empty_on(axis, x_SD.sizes(), wide);
     at::Tensor grad_w_vD = call->wants_w ? at::empty(w_vD.sizes(), wide) : at::Tensor();
+    // No chunk will write it.
     if (call->wants_w && S == 0) grad_w_vD.zero_();
     const at::Tensor sum = at::zeros({}, wide.dtype(at::kDouble));
     for (int64_t start = 0; start < S; start += chunk) {
       const int64_t C = std::min(chunk, S - start);
       const at::Tensor x_CD = x_SD.narrow(0, start, C);
+      // The same memory for every chunk.
       const at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
       multiply(logits_Cv, x_CD, w_vD.t());
       const RowsLoss loss = loss_and_gradient(*call, logits_Cv, start, x_CD.scalar_type());
@@ -186,6 +255,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       if (call->wants_x) multiply(grad_x_SD.narrow(0, start, C), loss.gradient_Cv, w_vD);
       if (call->wants_w) multiply(grad_w_vD, loss.gradient_Cv.t(), x_CD, start == 0 ? 0 : 1);
     }
+    // After all chunks: one sum over ranks and not one for each.
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
     if (call->wants_w) ctx->saved_data["grad_w"] = grad_w_vD;
     ctx->saved_data["dtype"] = x.scalar_type();
@@ -205,6 +275,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       result[i] = grad.mul_(grads[0].to(grad.scalar_type())).to(dtype);
     }
     // No other reference is left, so autograd takes the gradients over without a copy.
+    // A second backward would find scaled gradients.
     ctx->saved_data.clear();
     return result;
   }
@@ -215,7 +286,8 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     return call.targets_S.is_cpu() ? kHostTokens : kDeviceLogits / std::max<int64_t>(1, vocab);
   }
 
-  // Of the chunk of rows from `start` on. On the CPU its logits become its gradient.
+  // Loss and gradient of the chunk of rows that begins at `start`. On the CPU the gradient
+  // overwrites the logits.
   static RowsLoss loss_and_gradient(const CrossEntropyCall& call, const at::Tensor& logits_Cv,
                                     int64_t start, at::ScalarType dtype) {
     const int64_t C = logits_Cv.size(0), first_row = call.options.first_row;
@@ -261,6 +333,7 @@ Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at:
   auto call = c10::make_intrusive<CrossEntropyCall>();
   call->options = options;
   call->targets_S = targets_BT.reshape({-1}).contiguous();
+  // Counting and checking need them there, and a device would wait for each.
   call->host_targets_S = call->targets_S.cpu();
   Loss loss;
   loss.count = count_targets(call->host_targets_S,

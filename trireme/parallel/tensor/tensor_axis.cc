@@ -1,6 +1,8 @@
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
 
@@ -54,6 +56,7 @@ at::Tensor MovingRows::wait() {
 
 MovingRows gather_rows(const at::Tensor& x, int64_t num_rows, const TensorAxis& axis,
                        bool background) {
+  // Collectives take dense rows.
   const at::Tensor own = view_rows(x).contiguous();
   if (!axis.sequence || axis.size() == 1) {
     TRIREME_ASSERT(own.size(0) == num_rows, own.size(0), " rows of ", num_rows);
@@ -81,6 +84,7 @@ MovingRows sum_rows(at::Tensor y_SD, const TensorAxis& axis, bool background) {
   const auto start = MovingRows::Clock::now();
   comm::WorkPtr work =
       axis.group->reduce_scatter(own_sD, view_parts_of(y_SD, axis), {.background = background});
+  // What the collective reads must live until it is done.
   return {axis, own_sD, std::move(work), start, {std::move(y_SD)}};
 }
 
@@ -92,6 +96,7 @@ void multiply_gathered(const TensorAxis& axis, const at::Tensor& x, MovingRows& 
   }
   const mesh::Range own = axis.own_rows(gathered.num_rows());
   const int64_t end = own.offset + own.size;
+  // Its own rows need no waiting, so they are multiplied while the others arrive.
   multiply(own, view_rows(x));
   const at::Tensor x_SD = gathered.wait();
   for (const mesh::Range rows : {mesh::Range{0, own.offset}, {end, x_SD.size(0) - end}}) {
@@ -104,6 +109,7 @@ at::Tensor multiply_and_sum_rows(at::Tensor y_SD, const TensorAxis& axis,
   std::vector<MovingRows> moving;
   for (int rank = 0; rank < axis.size(); ++rank) {
     const mesh::Range rows = axis.rows_of(y_SD.size(0), rank);
+    // A part is sent as soon as it is computed, while the next one is.
     multiply(rows);
     if (axis.size() == 1 || !axis.overlaps()) continue;
     const at::Tensor part = y_SD.narrow(0, rows.offset, rows.size);
@@ -117,6 +123,7 @@ at::Tensor multiply_and_sum_rows(at::Tensor y_SD, const TensorAxis& axis,
   for (MovingRows& part : moving) part.wait();
   if (!axis.sequence) return y_SD;
   const mesh::Range own = axis.own_rows(y_SD.size(0));
+  // A copy: a view would keep all ranks' rows alive.
   return y_SD.narrow(0, own.offset, own.size).clone();
 }
 
@@ -125,6 +132,49 @@ at::Tensor weight_gradient(const TensorAxis& axis, const at::Tensor& weight,
   const bool defers = axis.weight_gradients != nullptr && weight.is_leaf() &&
                       axis.weight_gradients->defer(weight, compute);
   return defers ? at::Tensor() : compute();
+}
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct ReplicatedCall : torch::CustomClassHolder {
+  explicit ReplicatedCall(TensorAxis axis) : axis(axis) {}
+  TensorAxis axis;
+};
+
+class ReplicatedWeightFunction : public torch::autograd::Function<ReplicatedWeightFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight,
+                            const c10::intrusive_ptr<ReplicatedCall>& call) {
+    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
+    return weight.view_as(weight);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto call =
+        c10::static_intrusive_pointer_cast<ReplicatedCall>(ctx->saved_data["call"].toCapsule());
+    // Summed in fp32 at least, and rounded once.
+    const at::ScalarType dtype = grads[0].scalar_type();
+    const at::Tensor sum = empty_on(call->axis, grads[0].sizes(),
+                                    grads[0].options().dtype(at::promote_types(dtype, at::kFloat)));
+    sum.copy_(grads[0]);
+    const auto start = MovingRows::Clock::now();
+    MovingRows(call->axis, sum, call->axis.group->all_reduce(sum), start).wait();
+    return {sum.to(dtype), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor replicated_weight(const at::Tensor& weight, const TensorAxis& axis) {
+  if (axis.size() == 1) return weight;
+  return ReplicatedWeightFunction::apply(weight, c10::make_intrusive<ReplicatedCall>(axis));
+}
+
+at::Tensor weight_of_rows(const at::Tensor& weight, const TensorAxis& axis) {
+  return axis.sequence ? replicated_weight(weight, axis) : weight;
 }
 
 }  // namespace trireme::parallel

@@ -1,5 +1,6 @@
-// The mesh's tensor axis as layers see it: which ranks share their weights, and how activations lie
-// between the layers. Rows are tokens, over all dimensions but the last: S = B * T of them.
+// The mesh's tensor axis as layers see it: which ranks share their weights, how activations lie
+// between the layers, and weights that every rank holds whole. Rows are tokens, over all dimensions
+// but the last: S = B * T of them.
 #pragma once
 
 #include <chrono>
@@ -12,9 +13,20 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/layout.h"
-#include "trireme/parallel/tensor/weight_gradients.h"
 
 namespace trireme::parallel {
+
+// Lets a layer's backward postpone the gradients of its weights. Zero-bubble pipelines fill their
+// bubbles with them.
+// Source: Qi et al. 2023, arXiv:2401.10241, section 2
+class WeightGradients {
+ public:
+  virtual ~WeightGradients() = default;
+  // Takes over `gradient` and returns true, or returns false: compute it now. A `gradient` that was
+  // taken over is called once, later, by the thread that runs backward. Its result is added to the
+  // gradient of `leaf` as autograd would have done.
+  virtual bool defer(const at::Tensor& leaf, std::function<at::Tensor()> gradient) = 0;
+};
 
 // Small and freely copied. The layers must not outlive what it points to.
 struct TensorAxis {
@@ -101,5 +113,19 @@ at::Tensor multiply_and_sum_rows(at::Tensor y_SD, const TensorAxis& axis,
 // axis.weight_gradients has taken it over.
 at::Tensor weight_gradient(const TensorAxis& axis, const at::Tensor& weight,
                            const std::function<at::Tensor()>& compute);
+
+// A parameter that every rank of the tensor axis holds whole but uses for its own part of the work:
+// a norm on the rank's tokens under sequence parallelism, or key and value projections when there
+// are more ranks than kv heads. The gradient is summed, so the copies keep the same bits.
+
+// Returns the weight. Backward sums its gradient over the axis.
+// Comm:       forward none; backward 2(p-1)/p * weight.numel() * 4 bytes (fp64: 8)
+// Collective: every rank of the axis, in backward too: the gradient must reach it on every rank
+at::Tensor replicated_weight(const at::Tensor& weight, const TensorAxis& axis);
+
+// The weight of a layer that works on the rows a rank holds between layers. Under sequence
+// parallelism these are the rank's own rows. Otherwise they are all rows, and every rank already
+// has the whole gradient.
+at::Tensor weight_of_rows(const at::Tensor& weight, const TensorAxis& axis);
 
 }  // namespace trireme::parallel

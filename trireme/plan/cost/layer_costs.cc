@@ -1,10 +1,88 @@
 #include "trireme/plan/cost/layer_costs.h"
 
+#include <algorithm>
+
 #include "trireme/parallel/pipeline/schedule/schedule.h"
-#include "trireme/plan/cost/products.h"
-#include "trireme/plan/cost/state_bytes.h"
+#include "trireme/plan/cost/workload.h"
 
 namespace trireme::plan {
+namespace {
+
+void add_feed_forward(BlockWork& block, double rows, double width, double matrices, double D,
+                      double count) {
+  block.feed_forward.push_back({rows, (matrices - 1) * width, D, count});
+  block.feed_forward.push_back({rows, D, width, count});
+  block.hidden_elements += (matrices + 1) * rows * width * count;
+}
+
+}  // namespace
+
+double BlockWork::product_flops() const {
+  double flops = 0;
+  for (const Product& product : attention) flops += product.flops();
+  for (const Product& product : feed_forward) flops += product.flops();
+  return flops;
+}
+
+double tokens_of(const Workload& work) {
+  return number(work.micro_batch * work.model.sequence_length) / number(work.axes.context);
+}
+
+double rows_of(const Workload& work) {
+  return work.sequence_parallel ? tokens_of(work) / number(work.axes.tensor) : tokens_of(work);
+}
+
+BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
+  const model::ModelConfig& config = work.model;
+  const double t = number(work.axes.tensor), D = number(config.width), n = tokens_of(work);
+  const ModelCounts& counts = work.counts();
+  const double matrices = counts.feed_forward_matrices;
+  const double out_width =
+      number(config.heads *
+             (config.attention.is_latent() ? config.attention.v_head_width : config.head_width()));
+  BlockWork block;
+  // Products with keys and values that ranks share are on each of them.
+  const double copies = std::max(1.0, t / number(config.kv_heads));
+  const double kv = 2 * number(config.kv_heads * config.head_width());
+  const double in_width = counts.attention_matmul / D - out_width;
+  const double in_columns =
+      config.attention.is_latent() ? in_width / t : (in_width - kv) / t + kv * copies / t;
+  block.attention = {{n, in_columns, D}, {n, D, out_width / t}};
+  block.core = {.queries = n,
+                .keys = number(config.sequence_length),
+                .heads = number(config.heads) / t,
+                .width = number(config.core_width())};
+  block.hidden_elements = 2 * n * (in_columns + out_width / t);
+  if (sparse) {
+    const model::ExpertConfig& experts = config.sparse;
+    const double E = number(experts.experts), ep = number(work.axes.expert),
+                 k = number(experts.experts_per_token), skew = ep > 1 ? expert_skew : 1;
+    block.feed_forward.push_back({n, E, D});
+    add_feed_forward(block, skew * n * k * ep / E, number(config.expert_width()) / t, matrices, D,
+                     E / ep);
+    if (experts.shared_experts > 0) {
+      add_feed_forward(block, n, number(config.shared_width()) / t, matrices, D, 1);
+    }
+    block.expert_parameters = E / ep * counts.expert_parameters / t;
+    block.parameters = (counts.sparse_parameters - E * counts.expert_parameters) / t;
+    block.dispatched_rows = skew * n * k;
+    block.wide_elements += 4 * n * k * D;
+  } else {
+    add_feed_forward(block, n, number(config.ffn_width) / t, matrices, D, 1);
+    block.parameters = counts.dense_parameters / t;
+  }
+  // Two norms and two sums with the residual.
+  block.wide_elements += 10 * rows_of(work) * D;
+  block.num_kernels = (sparse ? 60 : 40) + (t > 1 ? 4 : 0);
+  return block;
+}
+
+HeadWork head_work(const Workload& work) {
+  const double n = tokens_of(work);
+  const double columns = number(work.model.vocab_size) / number(work.axes.tensor);
+  return {.logits = {n, columns, number(work.model.width)}, .loss_elements = 4 * n * columns};
+}
+
 namespace {
 
 // The states of a sparse block on the rank that has most experts.
@@ -72,7 +150,7 @@ AttentionKept attention_kept(const Workload& work, double norm_input) {
   return {2 * queries + 2 * G + (latent.qk_norm ? norm_input * (queries + all_keys) : 0), 0};
 }
 
-// Of a composed attention: the scores' softmax, what dropout leaves of it, and its mask of bytes.
+// Activations of composed attention: the softmax of the scores, its dropout, and the byte mask.
 double bytes_of_scores(const Workload& work) {
   const model::RecomputePlan& again = work.recompute;
   if (again.block || again.attention || again.attention_core) return 0;
@@ -117,32 +195,65 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   return kept;
 }
 
+void add(parallel::LayerCost& sum, const parallel::LayerCost& one, double times = 1) {
+  sum.time += times * one.time;
+  sum.memory += times * one.memory;
+  sum.activations += times * one.activations;
+}
+
 }  // namespace
 
-std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores,
-                                             double expert_skew) {
+int64_t num_sparse(const model::ModelConfig& model, const model::ModelPart& part) {
+  if (model.sparse.experts == 0) return 0;
+  int64_t count = 0;
+  for (int64_t i = 0; i < part.num_layers; ++i) {
+    count += model.sparse.is_sparse(part.first_layer + i) ? 1 : 0;
+  }
+  return count;
+}
+
+parallel::LayerCost LayerKinds::of(const model::ModelConfig& model,
+                                   const model::ModelPart& part) const {
+  const int64_t of_sparse = num_sparse(model, part);
+  parallel::LayerCost sum{.time = 0};
+  add(sum, dense, number(part.num_layers - of_sparse));
+  add(sum, sparse, number(of_sparse));
+  if (part.embeds) add(sum, embedding);
+  if (part.has_head) add(sum, head);
+  return sum;
+}
+
+LayerKinds layer_kinds(const Workload& work, bool stores_scores, double expert_skew) {
   const model::ModelConfig& model = work.model;
   const ModelCounts& counts = work.counts();
   const Kept kept = count_kept(work, stores_scores, expert_skew);
   const double per_parameter =
       state_bytes_per_parameter(work.sizes, work.zero, work.axes.sharing()) /
       static_cast<double>(work.axes.tensor);
-  const parallel::LayerCost dense{.time = counts.dense_flops,
-                                  .memory = counts.dense_parameters * per_parameter,
-                                  .activations = kept.dense_block};
-  const parallel::LayerCost sparse =
-      model.sparse.experts > 0 ? parallel::LayerCost{.time = counts.sparse_flops,
-                                                     .memory = states_of_sparse_block(work),
-                                                     .activations = kept.sparse_block}
-                               : dense;
+  LayerKinds kinds{.dense = {.time = counts.dense_flops,
+                             .memory = counts.dense_parameters * per_parameter,
+                             .activations = kept.dense_block},
+                   .embedding = {.time = 0, .memory = counts.embedding_parameters * per_parameter},
+                   .head = {.time = 6 * number(model.vocab_size) * number(model.width),
+                            .memory = counts.head_parameters * per_parameter,
+                            .activations = kept.head}};
+  kinds.sparse = model.sparse.experts > 0
+                     ? parallel::LayerCost{.time = counts.sparse_flops,
+                                           .memory = states_of_sparse_block(work),
+                                           .activations = kept.sparse_block}
+                     : kinds.dense;
+  return kinds;
+}
+
+std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores,
+                                             double expert_skew) {
+  const LayerKinds kinds = layer_kinds(work, stores_scores, expert_skew);
   std::vector<parallel::LayerCost> costs;
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    costs.push_back(model.sparse.is_sparse(layer) ? sparse : dense);
+  for (int64_t layer = 0; layer < work.model.layers; ++layer) {
+    costs.push_back(work.model.sparse.is_sparse(layer) ? kinds.sparse : kinds.dense);
   }
-  costs.front().memory += counts.embedding_parameters * per_parameter;
-  costs.back().memory += counts.head_parameters * per_parameter;
-  costs.back().activations += kept.head;
-  costs.back().time += 6 * static_cast<double>(model.vocab_size) * static_cast<double>(model.width);
+  add(costs.front(), kinds.embedding);
+  add(costs.back(), kinds.head);
   return costs;
 }
 

@@ -4,9 +4,8 @@
 #include <cmath>
 
 #include "trireme/base/error.h"
-#include "trireme/plan/cost/collective_time.h"
-#include "trireme/plan/cost/kernel_time.h"
-#include "trireme/plan/cost/products.h"
+#include "trireme/plan/cost/device_seconds.h"
+#include "trireme/plan/cost/layer_costs.h"
 
 namespace trireme::plan {
 namespace {
@@ -75,7 +74,8 @@ ServingMemory Serving::memory() const {
   return memory;
 }
 
-// Of a replica, by a forward of so many tokens: no rows of embeddings, and no idle experts.
+// Parameters of a replica that a forward pass of `tokens` tokens reads: all but embedding rows and
+// idle experts.
 double Serving::read_parameters(double tokens) const {
   const model::ExpertConfig& experts = model_.sparse;
   const double sparse = number(model::num_sparse_blocks(model_));

@@ -1,12 +1,12 @@
 // Arithmetic of serving a trained model: memory of its weights and of its cache of keys and values,
-// and lower bounds of the time of a prompt and of a token. It knows no server: batching, sampling
-// and the start of kernels come on top.
+// and lower bounds of the time of a prompt and of a token. It does not model a server: batching,
+// sampling and kernel launches come on top.
 #pragma once
 
 #include <cstdint>
 
-#include "trireme/model/family/config.h"
-#include "trireme/plan/cost/model_counts.h"
+#include "trireme/model/family/model_config.h"
+#include "trireme/plan/cost/workload.h"
 #include "trireme/plan/device/cluster.h"
 
 namespace trireme::plan {
@@ -27,7 +27,7 @@ double cached_numbers(const model::ModelConfig& model, int64_t tensor);
 // Expected number of a block's experts that `tokens` use when each token draws its experts evenly.
 double expected_experts(const model::ExpertConfig& experts, double tokens);
 
-// Of one device, in bytes.
+// Memory of one device, in bytes.
 struct ServingMemory {
   double weights = 0;
   double cache_per_token = 0;

@@ -1,19 +1,40 @@
-// What a training step computes and how it is divided over ranks: everything that the cost model
-// reads. Plain numbers; made from a run's config (tasks/language/workload.h) or by the planner.
+// A training step and its division over ranks: everything that the cost model reads. Plain numbers;
+// made from a run's config (tasks/language/workload.h) or by the planner. Beside them, the counts
+// of the model and the memory of its states, which follow from them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/model/family/config.h"
 #include "trireme/model/family/family.h"
+#include "trireme/model/family/model_config.h"
 #include "trireme/model/layers/recompute.h"
-#include "trireme/plan/cost/model_counts.h"
 
 namespace trireme::plan {
+
+// Counts of a model's parameters and operations, which every prediction needs. Counting takes a
+// plan of all parameters, so a search does it once.
+struct ModelCounts {
+  // Counts of one dense or sparse block; 0 when the model has none.
+  double dense_parameters = 0;
+  double sparse_parameters = 0;
+  double dense_flops = 0;  // forward and backward of a token
+  double sparse_flops = 0;
+  double expert_parameters = 0;      // of one expert
+  double attention_matmul = 0;       // weights of attention's projections
+  double feed_forward_matrices = 0;  // of [D, F]: 2, or 3 with a gate
+  double embedding_parameters = 0;   // with those of the last norm
+  double head_parameters = 0;        // 0: tied to the embedding
+  double flops_per_token = 0;
+  bool has_tied_head = false;
+};
+
+ModelCounts count_model(const model::ModelConfig& config);
 
 // Bytes of a number. `states`: numbers of optimizer state per parameter, without master weights.
 struct NumberSizes {
@@ -23,7 +44,10 @@ struct NumberSizes {
   double states = 2;
   bool has_masters = false;
   bool states_on_disk = false;
-  int64_t held_gradients = 0;  // see held_gradients() in state_bytes.h
+  // Set by hold_gradients():
+  bool rank_first = false;     // each microbatch's gradients are summed over the ranks
+  bool adds_wide = false;      // microbatches are added in `wide`
+  int64_t held_gradients = 0;  // sums beside the step's, until the last microbatch
 };
 
 // Numbers of ranks. `shard` of the `data` ranks divide one copy of the states.
@@ -35,17 +59,27 @@ struct Axes {
   int64_t context = 1;
   int64_t expert = 1;
 
-  int64_t num_ranks() const { return data * tensor * pipeline * context; }
+  int64_t num_ranks() const;
+  // Those that read samples of their own, and those that compute on other tokens.
+  int64_t sample_ranks() const;
+  int64_t token_ranks() const;
   // The ranks over which ZeRO divides states: of data and context, and of those that hold the same
   // experts.
-  int64_t sharing() const { return shard * context; }
-  int64_t sharing_experts() const { return expert == 1 ? sharing() : data * context / expert; }
+  int64_t sharing() const;
+  int64_t sharing_experts() const { return expert == 1 ? sharing() : token_ranks() / expert; }
 };
+// The axes by name, without shard, which lies within data. Each has the key parallel.<axis>.
+struct AxisSize {
+  std::string_view axis;
+  int64_t Axes::*size;
+};
+inline constexpr AxisSize kAxisSizes[] = {{"data", &Axes::data},
+                                          {"tensor", &Axes::tensor},
+                                          {"pipeline", &Axes::pipeline},
+                                          {"context", &Axes::context},
+                                          {"expert", &Axes::expert}};
 
-inline namespace internal {
 inline double number(int64_t n) { return static_cast<double>(n); }
-}  // namespace internal
-
 struct Workload {
   model::ModelConfig model;  // with its vocab_size; set_model() sets both
   std::shared_ptr<const ModelCounts> counted{};
@@ -53,7 +87,8 @@ struct Workload {
   Axes axes;
   int64_t global_batch = 1;  // sequences
   int64_t micro_batch = 1;
-  bool reproducible = false;  // gradients are summed in a tree
+  bool reproducible = false;         // gradients are summed in a tree
+  std::optional<bool> rank_first{};  // parallel.gradient_order; none: auto
   int64_t zero = 0;
   int64_t gathered_units = 3;
   bool sequence_parallel = false;
@@ -78,7 +113,7 @@ struct Workload {
     return *counted;
   }
 
-  int64_t sequences_per_forward() const { return micro_batch * axes.data; }
+  int64_t sequences_per_forward() const { return micro_batch * axes.sample_ranks(); }
   int64_t num_microbatches() const {
     return (global_batch + sequences_per_forward() - 1) / sequences_per_forward();
   }
@@ -86,5 +121,19 @@ struct Workload {
     return static_cast<double>(global_batch) * static_cast<double>(model.sequence_length);
   }
 };
+
+// Memory of weights, gradients and optimizer states, as ZeRO divides them.
+
+// How a rank holds gradients from a step's first microbatch to its last. If microbatches come
+// first, it holds one sum of whole gradients; if ranks come first, only the step's own part. A tree
+// needs one sum for each of its levels instead.
+void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t num_microbatches);
+// The same for the workload's zero, order and microbatches.
+void hold_gradients(Workload& work);
+
+// Bytes of weights, gradients and optimizer states per parameter in a rank's part of the model,
+// which ZeRO stage `zero` divides over `ranks`.
+// Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3
+double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks);
 
 }  // namespace trireme::plan

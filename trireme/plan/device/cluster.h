@@ -12,7 +12,7 @@
 
 namespace trireme::plan {
 
-// How attention is computed, which decides its time and what it keeps.
+// The attention kernel, which determines time and kept activations.
 enum class AttentionKernel {
   kAuto,      // composed for gpt2 without zero = 3, as Megatron-LM trained GPT; fused otherwise
   kFused,     // never stores the scores (FlashAttention); as this program does
@@ -26,15 +26,18 @@ inline constexpr Choice<AttentionKernel> kAttentionKernels[] = {
 // 0: the built-in value of the device.
 struct ClusterConfig {
   TRIREME_KEYS_BEGIN(ClusterConfig)
-  TRIREME_KEY(std::string, device, "cpu", kMayChange, "what computes", device_names)
-  TRIREME_KEY(int64_t, nodes, 1, kMayChange, "hosts", Range{1, kMaxRanks})
-  TRIREME_KEY(int64_t, devices_per_node, 8, kMayChange, "devices of each host; a rank uses one",
+  TRIREME_KEY(std::string, device, "cpu", kMayChange,
+              "type of the devices, whose built-in figures [device] and [network] override",
+              device_names)
+  TRIREME_KEY(int64_t, nodes, 1, kMayChange, "number of nodes (hosts)", Range{1, kMaxRanks})
+  TRIREME_KEY(int64_t, devices_per_node, 8, kMayChange, "devices per node, one per rank",
               Range{1, kMaxRanks})
   TRIREME_KEY(AttentionKernel, attention, AttentionKernel::kAuto, kMayChange,
-              "whether attention stores its scores; auto = of gpt2 without zero = 3, on a GPU",
+              "attention kernel; fused = never stores the attention scores, composed = stores "
+              "them, auto = composed for gpt2 on a GPU without zero = 3, otherwise fused",
               kAttentionKernels)
   TRIREME_KEY(double, expert_skew, 1, kMayChange,
-              "with expert ranks: tokens of the busiest one over the mean, for which all wait",
+              "tokens on the busiest expert rank, relative to the mean; all ranks wait for it",
               Range{1, 1e4})
   TRIREME_KEYS_END()
 };
@@ -43,77 +46,94 @@ struct ClusterConfig {
 struct DeviceConfig {
   TRIREME_KEYS_BEGIN(DeviceConfig)
   TRIREME_KEY(double, half_teraflops, 0, kMayChange,
-              "peak of products in bf16 or fp16; 0 = the built-in device's, like all below",
+              "peak of bf16 and fp16 matrix products, in TFLOP/s; 0 = built-in value, as for all "
+              "keys of this section",
               Range{0, 1e6})
-  TRIREME_KEY(double, single_teraflops, 0, kMayChange, "peak of products in fp32", Range{0, 1e6})
-  TRIREME_KEY(double, memory_gib, 0, kMayChange, "memory", Range{0, 1e6})
-  TRIREME_KEY(double, memory_gb_per_second, 0, kMayChange, "bandwidth of the memory", Range{0, 1e6})
+  TRIREME_KEY(double, single_teraflops, 0, kMayChange, "peak of fp32 matrix products, in TFLOP/s",
+              Range{0, 1e6})
+  TRIREME_KEY(double, memory_gib, 0, kMayChange, "device memory, in GiB", Range{0, 1e6})
+  TRIREME_KEY(double, memory_gb_per_second, 0, kMayChange, "device memory bandwidth, in GB/s",
+              Range{0, 1e6})
   TRIREME_KEY(double, product_share, 0, kMayChange,
-              "part of the peak that products of large matrices reach", Range{0, 1})
+              "fraction of the peak that large matrix products reach", Range{0, 1})
   TRIREME_KEY(double, half_size, 0, kMayChange,
-              "rows or columns with which a product reaches half of that", Range{0, 1e6})
-  TRIREME_KEY(double, attention_share, 0, kMayChange, "part of the peak that attention reaches",
-              Range{0, 1})
+              "matrix dimension at which products reach half of that speed", Range{0, 1e6})
+  TRIREME_KEY(double, attention_share, 0, kMayChange,
+              "fraction of the peak that fused attention reaches", Range{0, 1})
   TRIREME_KEY(double, memory_share, 0, kMayChange,
-              "part of the memory's bandwidth that elementwise work reaches", Range{0, 1})
-  TRIREME_KEY(double, launch_microseconds, 0, kMayChange, "host time to start one operation",
-              Range{0, 1e6})
+              "fraction of the memory bandwidth that elementwise operations reach", Range{0, 1})
+  TRIREME_KEY(double, launch_microseconds, 0, kMayChange,
+              "host time to launch one operation, in microseconds", Range{0, 1e6})
   TRIREME_KEY(double, step_milliseconds, 0, kMayChange,
-              "time of a step beside its operations: data, norm, logging", Range{0, 1e6})
-  TRIREME_KEY(double, reserved_gib, 0, kMayChange, "memory that the driver and the libraries take",
+              "fixed time per step for data, gradient norm and logging, in milliseconds",
               Range{0, 1e6})
-  TRIREME_KEY(double, disk_gb_per_second, 0, kMayChange,
-              "what a device reads and writes of a local disk while all of its node do",
-              Range{0, 1e6})
-  TRIREME_KEY(double, watts, 0, kMayChange, "power under load", Range{0, 1e5})
+  TRIREME_KEY(double, reserved_gib, 0, kMayChange,
+              "memory that the driver and libraries take, in GiB", Range{0, 1e6})
+  TRIREME_KEY(
+      double, disk_gb_per_second, 0, kMayChange,
+      "bandwidth of the local disk per device while all devices of the node use it, in GB/s",
+      Range{0, 1e6})
+  TRIREME_KEY(double, watts, 0, kMayChange, "power of a device under load, in watts", Range{0, 1e5})
   TRIREME_KEYS_END()
 };
 
 struct NetworkConfig {
   TRIREME_KEYS_BEGIN(NetworkConfig)
   TRIREME_KEY(double, link_gb_per_second, 0, kMayChange,
-              "what a device sends within its node; 0 = the built-in device's, like all below",
+              "bandwidth per device within a node, one direction, in GB/s; 0 = built-in value, as "
+              "for the bandwidths, shares and latencies below",
               Range{0, 1e6})
-  TRIREME_KEY(double, node_gb_per_second, 0, kMayChange,
-              "what a device sends to other nodes: the node's bandwidth over its devices",
+  TRIREME_KEY(
+      double, node_gb_per_second, 0, kMayChange,
+      "bandwidth per device between nodes, in GB/s: the node's bandwidth divided by its devices",
+      Range{0, 1e6})
+  TRIREME_KEY(double, link_share, 0, kMayChange,
+              "fraction of the bandwidth within a node that large messages reach", Range{0, 1})
+  TRIREME_KEY(double, node_share, 0, kMayChange,
+              "fraction of the bandwidth between nodes that large messages reach", Range{0, 1})
+  TRIREME_KEY(double, link_microseconds, 0, kMayChange, "latency within a node, in microseconds",
               Range{0, 1e6})
-  TRIREME_KEY(double, link_share, 0, kMayChange, "part of it that large messages reach",
-              Range{0, 1})
-  TRIREME_KEY(double, node_share, 0, kMayChange, "the same between nodes", Range{0, 1})
-  TRIREME_KEY(double, link_microseconds, 0, kMayChange, "latency within a node", Range{0, 1e6})
-  TRIREME_KEY(double, node_microseconds, 0, kMayChange, "latency between nodes", Range{0, 1e6})
+  TRIREME_KEY(double, node_microseconds, 0, kMayChange, "latency between nodes, in microseconds",
+              Range{0, 1e6})
   TRIREME_KEY(int64_t, leaf_nodes, 0, kMayChange,
-              "nodes below one leaf switch; 0 = all nodes are as near", Range{0, kMaxRanks})
+              "nodes per leaf switch; 0 = one switch connects all nodes", Range{0, kMaxRanks})
   TRIREME_KEY(double, oversubscription, 1, kMayChange,
-              "how many times less bandwidth there is between leaves", Range{1, 1e3})
+              "ratio of the bandwidth below a leaf switch to the bandwidth between leaf switches",
+              Range{1, 1e3})
   TRIREME_KEYS_END()
 };
 
 struct PriceConfig {
   TRIREME_KEYS_BEGIN(PriceConfig)
-  TRIREME_KEY(double, device_hour, 0, kMayChange, "price of a device for an hour; 0 = not given",
+  TRIREME_KEY(double, device_hour, 0, kMayChange, "price of one device for one hour; 0 = unknown",
               Range{0, 1e6})
-  TRIREME_KEY(double, kilowatt_hour, 0, kMayChange, "price of a kilowatt-hour; 0 = not given",
+  TRIREME_KEY(double, kilowatt_hour, 0, kMayChange, "price of one kilowatt-hour; 0 = unknown",
               Range{0, 1e6})
   TRIREME_KEY(double, overhead_watts, 0.5, kMayChange,
-              "power of hosts, network and cooling, as a part of the devices'", Range{0, 100})
+              "power of hosts, network and cooling, as a fraction of the devices' power",
+              Range{0, 100})
   TRIREME_KEYS_END()
 };
 
 struct FailureConfig {
   TRIREME_KEYS_BEGIN(FailureConfig)
   TRIREME_KEY(double, device_mtbf_hours, 0, kMayChange,
-              "mean time between failures of one device and its share of the host; 0 = none fails",
+              "mean time between failures of one device and its share of the host, in hours; 0 = "
+              "no failures",
               Range{0, 1e9})
   TRIREME_KEY(double, recovery_seconds, 10, kMayChange,
-              "from a failure to training again, such as docs/run.md measures", Range{0, 1e6})
+              "time from a failure until training continues, in seconds; docs/guide/run.md has "
+              "measurements",
+              Range{0, 1e6})
   TRIREME_KEY(double, save_seconds, 0, kMayChange,
-              "time that training waits for a checkpoint; 0 = a copy of the states in memory",
+              "time that training waits for a checkpoint, in seconds; 0 = the time to copy the "
+              "states in memory",
               Range{0, 1e6})
   TRIREME_KEY(double, preemptions_per_day, 0, kMayChange,
-              "times a day that a host is taken away with notice", Range{0, 1e5})
+              "preemptions with notice per day, over the whole cluster", Range{0, 1e5})
   TRIREME_KEY(double, straggler_share, 0, kMayChange,
-              "how much slower the slowest device is; every step waits for it", Range{0, 10})
+              "time that the slowest device adds to every step, as a fraction of the step",
+              Range{0, 10})
   TRIREME_KEYS_END()
 };
 

@@ -3,13 +3,19 @@
 #include "trireme/base/choice.h"
 
 namespace trireme::plan {
+
+// This is the program's only table of devices. MFU asks it too, because two tables had differed in
+// an A100's peak. Published values stand in each row with their source. Calibrated shares were
+// fitted to measurements, which exist for few devices; like_a100() and like_h100() give them to a
+// generation's others. Devices without such relatives keep the defaults of device.h.
+
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9, kGiB = 1 << 30;
 
 // Peaks, memory and links: NVIDIA's, AMD's and Google's data sheets; link and network rates are of
 // DGX or HGX nodes (stas00/ml-engineering, network/README.md), of TPUs of a torus in a pod. What is
-// calibrated: docs/planner.md says on which measurements. GPUs of a generation share it.
+// calibrated: docs/guide/planner.md says on which measurements. GPUs of a generation share it.
 
 // The driver, the libraries and the caching allocator take this much.
 constexpr Device on_gpu(Device device) {

@@ -1,5 +1,5 @@
-// What the cost model knows of one device: its peaks, its links, and how near programs come to
-// them. The built-in ones carry published peaks and calibrated efficiencies.
+// The cost model's data on one device: its peaks, its links, and the fractions of them that
+// programs reach. The built-in ones carry published peaks and calibrated efficiencies.
 #pragma once
 
 #include <span>
@@ -51,7 +51,7 @@ std::span<const Device> built_in_devices();
 // The device that a driver calls so, such as "NVIDIA A100-SXM4-80GB"; null: not built in.
 const Device* device_of_driver(std::string_view name);
 std::vector<std::string> device_names();
-// Throws: ConfigError with the names that there are
+// Throws: ConfigError with the known names
 const Device& device_named(std::string_view name);
 
 }  // namespace trireme::plan

@@ -1,17 +1,32 @@
 #include "trireme/plan/search/search.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
-#include "trireme/base/nearest_name.h"
-#include "trireme/plan/cost/state_bytes.h"
+#include "trireme/base/bounds.h"
+#include "trireme/base/words.h"
+#include "trireme/mesh/axis_kinds.h"
+#include "trireme/plan/cost/workload.h"
 
 namespace trireme::plan {
+
+// All layouts within the rules are tried, so one must cost little: an estimate has a formula for
+// the pipeline's bubble, and stages are divided once for each number of them. Only the best
+// estimates are checked against the runtime's rules, which takes a check of the whole config, and
+// simulated with the executor's schedules. At least twenty are simulated however few are shown,
+// because the simulation's order is another one. Layouts that differ in their schedule count as
+// one. If no layout uses all devices, products of axes tell the numbers that some layout may use;
+// trying each number took minutes.
+
 namespace {
 
-constexpr std::string_view kKeys[] = {"data",     "tensor",         "pipeline",    "context",
-                                      "expert",   "zero",           "micro_batch", "recompute",
-                                      "schedule", "stages_per_rank"};
+// Beside the axes.
+constexpr std::string_view kKeys[] = {"zero", "micro_batch", "recompute", "schedule",
+                                      "stages_per_rank"};
 
 struct Pipelining {
   const char* schedule;
@@ -19,12 +34,23 @@ struct Pipelining {
 };
 
 std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> all;
-  for (int64_t i = 1; i <= n; ++i) {
-    if (n % i == 0) all.push_back(i);
+  std::vector<int64_t> all, large;
+  for (int64_t i = 1; i * i <= n; ++i) {
+    if (n % i != 0) continue;
+    all.push_back(i);
+    if (i * i != n) large.push_back(n / i);
   }
+  all.insert(all.end(), large.rbegin(), large.rend());
   return all;
 }
+
+// Longer pipelines and more stages have not been built; layouts of that kind are tried on demand.
+constexpr int64_t kMostPipeline = 1024, kMostStages = 2048;
+constexpr int64_t kMostMicrobatches = 1 << 16;  // as parallel::make_schedule() takes
+
+// Candidates that the runtime refuses, after which the search gives up: each costs a check of the
+// whole config.
+constexpr int64_t kMostIllegal = 2000;
 
 // Schedules for a model of `layers` on `ranks`. Interleaved stages beyond 12 a rank send more than
 // they save; those that divide the layers evenly are tried, and 2 and 4, which may be uneven.
@@ -33,7 +59,8 @@ std::vector<Pipelining> pipelinings(int64_t layers, int64_t ranks) {
   std::vector<Pipelining> all = {{"1f1b", 0}};
   if (ranks == 1) return all;
   all.push_back({"zero-bubble", 0});
-  for (int64_t chunks = 2; chunks <= kMostChunks && chunks * ranks <= layers; ++chunks) {
+  const int64_t most_stages = std::min(layers, kMostStages);
+  for (int64_t chunks = 2; chunks <= kMostChunks && chunks * ranks <= most_stages; ++chunks) {
     const bool is_even = layers % (chunks * ranks) == 0;
     if (is_even || chunks == 2 || chunks == 4) all.push_back({"interleaved", chunks});
   }
@@ -46,8 +73,10 @@ class Fixed {
   explicit Fixed(const std::map<std::string, std::string>& values) : values_(values) {
     for (const auto& [key, value] : values) {
       const std::vector<std::string> names = candidate_keys();
-      TRIREME_CHECK(std::ranges::count(names, key) > 0, "--fix ", shown(key), ": did you mean \"",
-                    nearest_name(names, key), "\"? It can fix ", in_words(names));
+      const std::string meant = did_you_mean(names, key);
+      TRIREME_CHECK(std::ranges::count(names, key) > 0, "--fix ", shown(key),
+                    " is not a key of the search", meant, meant.empty() ? "; it" : " It",
+                    " can fix ", in_words(names));
     }
   }
 
@@ -78,22 +107,53 @@ class Candidates {
   void each(const std::function<void(const Workload&)>& visit) const {
     const int64_t all = cluster_.num_devices();
     const int64_t most = options_.most_devices > 0 ? std::min(options_.most_devices, all) : all;
-    // Time wants every device that the batch can use; cost and memory try fewer too.
+    // Time wants every device that the batch can use; cost tries fewer too.
     std::vector<int64_t> counts = {most};
     if (options_.objective == Objective::kCost) {
       for (int64_t n = most / 2; n >= 1; n /= 2) counts.push_back(n);
     }
     for (const int64_t devices : counts) {
-      if (!each_axes(devices, visit)) {
-        // No layout divides the batch over so many: the largest number that does.
-        for (int64_t n = devices - 1; n >= 1; --n) {
-          if (each_axes(n, visit)) break;
-        }
+      if (each_axes(devices, visit)) continue;
+      // No layout divides the batch over this many devices: use the largest number with one.
+      const std::vector<bool> is_possible = possible_counts(devices);
+      for (int64_t n = devices - 1; n >= 1; --n) {
+        if (is_possible[static_cast<size_t>(n)] && each_axes(n, visit)) break;
       }
     }
   }
 
  private:
+  int64_t most_pipeline() const {
+    const int64_t layers = std::min(base_.model.layers, kMaxRanks);
+    return fixed_.has("pipeline") ? layers : std::min(layers, kMostPipeline);
+  }
+
+  // For each number of devices up to `most` whether it is a product of axes that may be tried.
+  std::vector<bool> possible_counts(int64_t most) const {
+    std::vector<bool> is_possible(static_cast<size_t>(most + 1));
+    const int64_t tensors =
+        fixed_.has("tensor") ? most : std::min(cluster_.devices_per_node, base_.model.heads);
+    const int64_t contexts = fixed_.has("context") ? most : base_.model.sequence_length / 4096;
+    std::vector<int64_t> counts = divisors(base_.global_batch);
+    const auto times = [&](const char* key, int64_t most_of_axis) {
+      std::vector<bool> next(is_possible.size());
+      for (const int64_t count : counts) {
+        for (int64_t axis = 1; axis <= most_of_axis && count * axis <= most; ++axis) {
+          if (fixed_.allows(key, axis)) next[static_cast<size_t>(count * axis)] = true;
+        }
+      }
+      counts.clear();
+      for (int64_t n = 1; n <= most; ++n) {
+        if (next[static_cast<size_t>(n)]) counts.push_back(n);
+      }
+    };
+    times("tensor", tensors);
+    times("context", std::max<int64_t>(1, contexts));
+    times("pipeline", most_pipeline());
+    for (const int64_t count : counts) is_possible[static_cast<size_t>(count)] = true;
+    return is_possible;
+  }
+
   bool each_axes(int64_t devices, const std::function<void(const Workload&)>& visit) const {
     bool any = false;
     const model::ModelConfig& model = base_.model;
@@ -103,7 +163,7 @@ class Candidates {
       const bool is_wide = tensor > cluster_.devices_per_node || tensor > model.heads || is_split;
       if (is_wide && !fixed_.has("tensor")) continue;
       for (const int64_t pipeline : fixed_.of("pipeline", divisors(devices / tensor))) {
-        if (pipeline > model.layers) continue;
+        if (pipeline > most_pipeline()) continue;
         for (const int64_t context : fixed_.of("context", divisors(devices / tensor / pipeline))) {
           const bool is_short = model.sequence_length / context < 4096;
           if (context > 1 && is_short && !fixed_.has("context")) continue;
@@ -113,7 +173,7 @@ class Candidates {
                        .pipeline = pipeline,
                        .context = context};
           if (!fixed_.allows("data", work.axes.data)) continue;
-          if (base_.global_batch % work.axes.data != 0) continue;
+          if (base_.global_batch % work.axes.data != 0 || work.axes.data > kMaxRanks) continue;
           work.sequence_parallel = tensor > 1;
           any = each_expert(work, visit) || any;
         }
@@ -138,7 +198,7 @@ class Candidates {
     bool any = false;
     for (const int64_t micro : fixed_.of("micro_batch", divisors(of_rank))) {
       work.micro_batch = micro;
-      work.sizes.held_gradients = held_gradients(work.num_microbatches(), work.reproducible);
+      if (work.num_microbatches() > kMostMicrobatches) continue;
       for (const Pipelining& pipelining : pipelinings(work.model.layers, work.axes.pipeline)) {
         if (!fixed_.allows("schedule", pipelining.schedule)) continue;
         if (!fixed_.allows("stages_per_rank", pipelining.chunks)) continue;
@@ -161,6 +221,7 @@ class Candidates {
       if (zero >= 2 && work.axes.pipeline > 1 && !fixed_.has("zero")) continue;
       work.zero = zero;
       work.axes.shard = zero > 0 ? work.axes.data : 1;
+      hold_gradients(work);
       for (const auto& choice : model::kRecomputes) {
         if (!fixed_.allows("recompute", std::string(choice.name))) continue;
         work.recompute_kind = choice.value;
@@ -191,30 +252,83 @@ struct Scored {
   double bytes = 0;
 };
 
+// The stages of candidates. They do not depend on how the memory is divided, and few numbers of
+// stages are tried.
+class StageLayouts {
+ public:
+  const StageLayout& of(const Workload& work) {
+    const auto [known, is_new] =
+        known_.try_emplace({work.axes.pipeline, work.schedule, work.stages_per_rank});
+    if (is_new) known->second = stage_layout(work);
+    return known->second;
+  }
+
+ private:
+  std::map<std::tuple<int64_t, std::string, int64_t>, StageLayout> known_;
+};
+
+// A key that is equal for candidates which differ only in their schedule.
+std::string all_but_schedule(const Workload& work) {
+  Workload plain = work;
+  plain.schedule = "";
+  plain.stages_per_rank = 0;
+  return describe(plain);
+}
+
+// The fastest of the candidates that do not fit, and the one that needs least.
+struct TooLarge {
+  std::optional<Scored> fastest{};
+  std::optional<Scored> smallest{};
+
+  void add(const Scored& one) {
+    if (!fastest || one.score < fastest->score) fastest = one;
+    if (!smallest || one.bytes < smallest->bytes) smallest = one;
+  }
+};
+
+// Keeps the first of those that differ in their schedule only.
+void keep_distinct(std::vector<Plan>& plans) {
+  std::set<std::string> seen;
+  std::erase_if(plans,
+                [&](const Plan& plan) { return !seen.insert(all_but_schedule(plan.work)).second; });
+}
+
 }  // namespace
 
-std::vector<std::string> candidate_keys() { return {std::begin(kKeys), std::end(kKeys)}; }
+std::vector<std::string> candidate_keys() {
+  std::vector<std::string> keys;
+  for (const AxisSize& each : kAxisSizes) keys.emplace_back(each.axis);
+  keys.insert(keys.end(), std::begin(kKeys), std::end(kKeys));
+  return keys;
+}
 
 std::vector<std::pair<std::string, std::string>> settings_of(const Workload& work) {
   const auto text = [](int64_t value) { return std::to_string(value); };
-  return {{"parallel.data", text(work.axes.data)},
-          {"parallel.tensor", text(work.axes.tensor)},
-          {"parallel.sequence_parallel", work.sequence_parallel ? "true" : "false"},
-          {"parallel.pipeline", text(work.axes.pipeline)},
-          {"parallel.schedule", work.schedule},
-          {"parallel.stages_per_rank", text(work.stages_per_rank)},
-          {"parallel.context", text(work.axes.context)},
-          {"parallel.expert", text(work.axes.expert)},
-          {"parallel.zero", text(work.zero)},
-          {"train.micro_batch", text(work.micro_batch)},
-          {"train.recompute", name_of(model::kRecomputes, work.recompute_kind)}};
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const auto& [axis, size] : kAxisSizes) {
+    settings.emplace_back(concat("parallel.", axis), text(work.axes.*size));
+    if (axis == "tensor") {
+      settings.emplace_back("parallel.sequence_parallel",
+                            work.sequence_parallel ? "true" : "false");
+    }
+    if (axis == "pipeline") {
+      settings.emplace_back("parallel.schedule", work.schedule);
+      settings.emplace_back("parallel.stages_per_rank", text(work.stages_per_rank));
+    }
+  }
+  settings.emplace_back("parallel.zero", text(work.zero));
+  settings.emplace_back("train.micro_batch", text(work.micro_batch));
+  settings.emplace_back("train.recompute", name_of(model::kRecomputes, work.recompute_kind));
+  return settings;
 }
 
 std::string describe(const Workload& work) {
   std::string text = concat("data ", work.axes.data);
-  if (work.axes.tensor > 1) text += concat(" x tensor ", work.axes.tensor);
-  if (work.axes.context > 1) text += concat(" x context ", work.axes.context);
-  if (work.axes.expert > 1) text += concat(" x expert ", work.axes.expert, " (of these)");
+  for (const auto& [axis, size] : kAxisSizes) {
+    if (axis == "data" || axis == "pipeline" || work.axes.*size == 1) continue;
+    text += concat(" x ", axis, ' ', work.axes.*size,
+                   mesh::kind_of(axis).is_folded ? " (of these)" : "");
+  }
   if (work.axes.pipeline > 1) {
     text += concat(" x pipeline ", work.axes.pipeline, " (", work.schedule,
                    work.stages_per_rank > 1 ? concat(" of ", work.stages_per_rank) : "", ")");
@@ -225,45 +339,59 @@ std::string describe(const Workload& work) {
 
 SearchResult search(const Workload& base, const Cluster& cluster, const SearchOptions& options,
                     const Legality& legality) {
+  const int64_t devices = options.most_devices > 0
+                              ? std::min(options.most_devices, cluster.num_devices())
+                              : cluster.num_devices();
+  TRIREME_CHECK(devices <= kMostDevices, "the cluster has ", devices, " devices; expected at most ",
+                kMostDevices, " to search; use --gpus-at-most");
   SearchResult result;
   const double limit = cluster.device.memory_bytes * options.memory_share;
-  std::vector<Scored> fitting, large;
+  StageLayouts layouts;
+  std::vector<Scored> fitting;
+  TooLarge large;
   Candidates(base, cluster, options).each([&](const Workload& work) {
     ++result.num_candidates;
-    const StepPrediction step = estimate_step(work, cluster, stage_layout(work));
-    const bool fits = step.memory.total() <= limit;
-    result.num_out_of_memory += fits ? 0 : 1;
-    (fits ? fitting : large)
-        .push_back({work, score_of(step, options.objective), step.memory.total()});
+    const StepPrediction step = estimate_step(work, cluster, layouts.of(work));
+    Scored scored{work, score_of(step, options.objective), step.memory.total()};
+    if (step.memory.total() <= limit) {
+      fitting.push_back(std::move(scored));
+    } else {
+      ++result.num_out_of_memory;
+      large.add(scored);
+    }
   });
   const auto predict = [&](const Scored& scored) {
-    Plan plan{.work = scored.work, .layout = stage_layout(scored.work)};
+    Plan plan{.work = scored.work, .layout = layouts.of(scored.work)};
     plan.step = predict_step(plan.work, cluster, plan.layout);
     return plan;
   };
   std::ranges::stable_sort(fitting, {}, &Scored::score);
-  // Estimates leave the pipeline's bubble to a formula: simulate more than are wanted.
+  // Estimates leave the pipeline's bubble to a formula: simulate more than are wanted, and the
+  // likeliest schedules of each.
+  constexpr int kSchedules = 3;
   const size_t wanted = std::max<size_t>(20, 4 * options.num_best);
+  std::map<std::string, int> num_schedules;
   for (const Scored& scored : fitting) {
-    if (result.best.size() == wanted) break;
-    if (!legality(scored.work).empty()) {
-      ++result.num_illegal;
+    if (result.best.size() == wanted || result.num_illegal == kMostIllegal) break;
+    int& tried = num_schedules[all_but_schedule(scored.work)];
+    if (tried == kSchedules) continue;
+    if (std::string refusal = legality(scored.work); !refusal.empty()) {
+      if (++result.num_illegal == 1) result.refusal = std::move(refusal);
       continue;
     }
+    ++tried;
     Plan plan = predict(scored);
     if (plan.step.memory.total() <= limit) result.best.push_back(std::move(plan));
   }
   std::ranges::stable_sort(
       result.best, {}, [&](const Plan& plan) { return score_of(plan.step, options.objective); });
+  keep_distinct(result.best);
   if (result.best.size() > options.num_best) result.best.resize(options.num_best);
-  if (large.empty()) return result;
-  const auto fastest = std::ranges::min_element(large, {}, &Scored::score);
-  if (fitting.empty() || fastest->score < fitting.front().score) {
-    result.too_large.push_back(predict(*fastest));
+  if (!large.fastest) return result;
+  if (fitting.empty() || large.fastest->score < fitting.front().score) {
+    result.too_large.push_back(predict(*large.fastest));
   }
-  if (fitting.empty()) {
-    result.too_large.push_back(predict(*std::ranges::min_element(large, {}, &Scored::bytes)));
-  }
+  if (fitting.empty()) result.too_large.push_back(predict(*large.smallest));
   return result;
 }
 

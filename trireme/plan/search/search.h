@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "trireme/plan/device/cluster.h"
-#include "trireme/plan/step/step.h"
+#include "trireme/plan/step/step_prediction.h"
 
 namespace trireme::plan {
 
 enum class Objective { kTime, kCost, kMemory };
 inline constexpr Choice<Objective> kObjectives[] = {
     {"time", Objective::kTime}, {"cost", Objective::kCost}, {"memory", Objective::kMemory}};
+
+// More are refused.
+inline constexpr int64_t kMostDevices = 1 << 20;
 
 struct SearchOptions {
   Objective objective = Objective::kTime;
@@ -42,19 +45,22 @@ struct Plan {
 };
 
 struct SearchResult {
-  std::vector<Plan> best{};  // best first; empty: nothing fits
+  // Best first, each with the best schedule of those tried; empty: nothing fits.
+  std::vector<Plan> best{};
   // The fastest that does not fit, if it is faster than the best, and the one that needs least.
   std::vector<Plan> too_large{};
   int64_t num_candidates = 0;
   int64_t num_out_of_memory = 0;
   int64_t num_illegal = 0;
+  std::string refusal{};  // of the first illegal one
 };
 
 // "": the runtime can run the candidate; otherwise why not.
 using Legality = std::function<std::string(const Workload&)>;
 
 // `base` has the model, the global batch, the sizes of numbers, and the keys that are not searched.
-// Throws: ConfigError when a fixed key is none of candidate_keys() or has no such value
+// Throws: ConfigError when a fixed key is none of candidate_keys() or has no such value, or there
+//         are more than kMostDevices
 SearchResult search(const Workload& base, const Cluster& cluster, const SearchOptions& options,
                     const Legality& legality);
 

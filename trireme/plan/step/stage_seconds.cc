@@ -2,10 +2,17 @@
 
 #include <algorithm>
 
-#include "trireme/plan/cost/kernel_time.h"
-#include "trireme/plan/cost/products.h"
+#include "trireme/plan/cost/device_seconds.h"
+#include "trireme/plan/cost/layer_costs.h"
 
 namespace trireme::plan {
+
+// Blocks of one kind take the same time, so one of each kind is computed and multiplied. Backward
+// is made from forward's parts and from what is computed again, by one rule for seconds and for
+// operations (repeated()), as two rules had differed. Each axis adds what does not hide behind
+// computation (exposed()); what hides still slows it by a share. ZeRO's gathers and reductions come
+// last, because they may hide behind the other axes' communication too.
+
 namespace {
 
 // Seconds or operations of the parts of a block.
@@ -18,8 +25,8 @@ struct Parts {
   double sum() const { return attention + core + feed_forward + elementwise; }
 };
 
-// Of a forward, what backward does again. of_lone_core: how often a core counts of which nothing
-// else is repeated.
+// The part of a forward pass that the backward pass recomputes. of_lone_core: weight of an
+// attention core when nothing around it is recomputed.
 double repeated(const model::RecomputePlan& again, const Parts& forward, double of_lone_core = 1) {
   if (again.block) return forward.sum();
   const double core = again.attention ? 1 : again.attention_core ? of_lone_core : 0;
@@ -147,21 +154,31 @@ class StageModel {
     back.expert = (work_.recompute.block || work_.recompute.feed_forward ? 4 : 2) * one;
   }
 
-  // ZeRO-3 gathers a unit's weights before its forward and again before its backward; ZeRO-2 and 3
-  // reduce its gradients after each microbatch.
+  // ZeRO-3 gathers a unit's weights before its forward and again before its backward. Where ranks
+  // come first, its gradients are reduced after each microbatch, which DDP does for all ranks.
   void add_data(PhaseSeconds& ahead, PhaseSeconds& back, double parameters,
                 double of_experts) const {
-    if (work_.zero < 2) return;
-    const auto both = [&](double itemsize) {
-      return all_gather_seconds(cluster_, shard_group(work_), parameters * itemsize) +
+    const auto both = [&](const Group& group, double itemsize) {
+      return all_gather_seconds(cluster_, group, parameters * itemsize) +
              all_gather_seconds(cluster_, expert_data_group(work_), of_experts * itemsize);
     };
-    const double gather = work_.zero == 3 ? both(item_) : 0;
+    const double gather = work_.zero == 3 ? both(shard_group(work_), item_) : 0;
+    double reduction = 0;
+    if (work_.sizes.rank_first) {
+      reduction = work_.zero == 0 ? 2 * both(data_group(work_), work_.sizes.gradient)
+                                  : both(shard_group(work_), work_.sizes.gradient);
+      // Replicas of a shard group then sum what each of its ranks keeps.
+      const int64_t shards = work_.axes.sharing(), replicas = work_.axes.token_ranks() / shards;
+      if (work_.zero > 0 && replicas > 1) {
+        reduction += all_reduce_seconds(cluster_, {replicas, work_.axes.tensor * shards},
+                                        parameters * work_.sizes.gradient / number(shards));
+      }
+    }
     ahead.data = exposed(gather, ahead.total(), work_.overlap);
-    back.data = exposed(gather + both(work_.sizes.gradient), back.total(), work_.overlap);
+    back.data = exposed(gather + reduction, back.total(), work_.overlap);
   }
 
-  // What communication adds to computation that may hide it.
+  // Time that communication adds to computation that may hide it.
   double exposed(double communication, double computation, bool overlaps) const {
     if (!overlaps) return communication;
     const double hidden = std::min(communication, computation);
@@ -172,8 +189,8 @@ class StageModel {
     Parts forward{.core = block.core.flops()};
     for (const Product& product : block.attention) forward.attention += product.flops();
     for (const Product& product : block.feed_forward) forward.feed_forward += product.flops();
-    // The literature counts a core of which nothing else is repeated with its whole backward:
-    // Korthikanti et al. 2022, arXiv:2205.05198, equation 8.
+    // When only the attention core is recomputed, the literature counts its whole backward pass
+    // too: Korthikanti et al. 2022, arXiv:2205.05198, equation 8.
     return repeated(work_.recompute, forward, /*of_lone_core=*/3);
   }
 
@@ -209,13 +226,10 @@ bool has_fused_attention(const Workload& work, const Cluster& cluster) {
 Group tensor_group(const Workload& work) { return {work.axes.tensor, 1}; }
 Group context_group(const Workload& work) { return {work.axes.context, work.axes.tensor}; }
 Group shard_group(const Workload& work) { return {work.axes.sharing(), work.axes.tensor}; }
-Group data_group(const Workload& work) {
-  return {work.axes.data * work.axes.context, work.axes.tensor};
-}
+Group data_group(const Workload& work) { return {work.axes.token_ranks(), work.axes.tensor}; }
 Group expert_group(const Workload& work) { return {work.axes.expert, work.axes.tensor}; }
 Group expert_data_group(const Workload& work) {
-  return {work.axes.data * work.axes.context / work.axes.expert,
-          work.axes.tensor * work.axes.expert};
+  return {work.axes.token_ranks() / work.axes.expert, work.axes.tensor * work.axes.expert};
 }
 Group pipeline_group(const Workload& work) {
   return {work.axes.pipeline, work.axes.num_ranks() / work.axes.pipeline};
@@ -225,9 +239,7 @@ StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
                            const model::ModelPart& part) {
   const StageModel model(work, cluster);
   StageSeconds stage;
-  const int64_t end = part.first_layer + part.num_layers;
-  const int64_t sparse =
-      work.model.sparse.sparse_before(end) - work.model.sparse.sparse_before(part.first_layer);
+  const int64_t sparse = num_sparse(work.model, part);
   const auto add_blocks = [&](bool is_sparse, int64_t count) {
     if (count == 0) return;
     StageSeconds one;

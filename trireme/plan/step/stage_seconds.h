@@ -5,13 +5,13 @@
 
 #include "trireme/model/family/parts.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
-#include "trireme/plan/cost/collective_time.h"
+#include "trireme/plan/cost/device_seconds.h"
 #include "trireme/plan/cost/workload.h"
 #include "trireme/plan/device/cluster.h"
 
 namespace trireme::plan {
 
-// Of one direction.
+// Seconds of one direction, forward or backward.
 struct PhaseSeconds {
   double compute = 0;
   // Not hidden behind computation, by axis.
@@ -30,7 +30,7 @@ struct StageSeconds {
   PhaseSeconds backward{};  // with what it computes again
   // The part of the backward that gives the gradient of weights.
   double weight_share = 0.5;
-  // Of this rank's stage: parameters of every token, and those of its experts.
+  // Parameters of this rank's stage: those that every token uses, and those of its experts.
   double parameters = 0;
   double expert_parameters = 0;
   // Floating-point operations that backward does again.
@@ -53,7 +53,7 @@ Group pipeline_group(const Workload& work);
 StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
                            const model::ModelPart& part);
 
-// From the end of a stage to the start of the next one on another rank: one microbatch's
+// Time from the end of a stage to the start of the next one on another rank: one microbatch's
 // activations.
 double stage_transfer_seconds(const Workload& work, const Cluster& cluster);
 

@@ -6,6 +6,13 @@
 #include "trireme/base/error.h"
 
 namespace trireme::plan {
+
+// Costs are sums over tables, so a search can move one without the others. A rank has two parts in
+// each table: as owner it reads rows and adds gradients for all users, as user it sends ids and
+// gradients and gets vectors. Ranks that use a table differently are counted in pairs; for those
+// that use it alike add_alike() has the same sums in a time proportional to the ranks. Bytes within
+// a node and between nodes are kept apart, because their links have different rates.
+
 namespace {
 
 // A row that is read out of order costs about one more line of the cache.
@@ -83,7 +90,7 @@ class CostAdder {
   }
   bool is_near(int a, int b) const { return node_of(ranks_, a) == node_of(ranks_, b); }
 
-  // What lies on the rank, and its updates.
+  // The memory of the rank's part, and its updates.
   void add_part(int rank) {
     const TablePart& own = part(rank);
     if (!has_part(rank)) return;
@@ -106,7 +113,7 @@ class CostAdder {
             is_replicated_ ? 0 : used.distinct * vector_bytes(owner)};
   }
 
-  // What each rank sends to each other one for the rows that all ranks together use.
+  // The traffic between each pair of ranks for the rows that all ranks together use.
   void add_squares() {
     std::vector<double> of_rank, of_node(num_nodes(ranks_));
     double all = 0;

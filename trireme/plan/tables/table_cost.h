@@ -1,5 +1,5 @@
-// What an embedding table costs each rank at a placement: memory, rows that are read and updated,
-// and bytes on the wire, by the formulas of docs/embedding-tables.md.
+// The cost of an embedding table for each rank at a placement: memory, rows read and updated, and
+// bytes on the wire, by the formulas of docs/guide/embedding-tables.md.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/plan/device/cluster.h"
-#include "trireme/plan/tables/row_use.h"
+#include "trireme/plan/tables/table_statistics.h"
 
 namespace trireme::plan {
 
 struct TableLoad {
   std::string name{};
   int64_t rows = 0;
-  // Of an open vocabulary: how many rows there are in its `rows` parts, evenly. 0: all.
+  // For an open vocabulary: the number of rows, spread evenly over its `rows` parts. 0: all.
   double rows_in_use = 0;
   int64_t width = 0;
   double number_bytes = 4;       // of a number of a row, stored or in transit
@@ -25,14 +25,14 @@ struct TableLoad {
   bool may_split_columns = true;
   // Split by columns, updates need the sum of squares of each whole row.
   bool sums_squares = false;
-  // Of each rank; one entry: all ranks use the table alike.
+  // One entry per rank, or a single one if all ranks use the table alike.
   std::vector<RowUse> use{};
 
   double row_bytes(int64_t part_width) const {
     return static_cast<double>(part_width) * number_bytes * (1 + states_per_number) + bytes_per_row;
   }
   double num_rows() const { return rows_in_use > 0 ? rows_in_use : static_cast<double>(rows); }
-  // Of one of `rows`, with the rows that it has.
+  // Bytes of one of the `rows` parts, with all its rows.
   double part_bytes(int64_t part_width) const {
     return row_bytes(part_width) * (num_rows() / static_cast<double>(rows));
   }
@@ -70,8 +70,8 @@ struct RankCost {
   double gradients_added = 0;  // of rows, from all ranks
   double rows_updated = 0;
   double touched_bytes = 0;  // of memory, by these three
-  double parts = 0;          // tables of which it has a part
-  // To and from ranks of the same node, and of others.
+  double parts = 0;          // tables that it has a part of
+  // Bytes to and from ranks of the same node (near) and of other nodes (far).
   double sent_near = 0, sent_far = 0;
   double received_near = 0, received_far = 0;
 
@@ -89,9 +89,9 @@ struct TableRates {
   double near_bytes = 1;    // per second, that a rank sends within its node
   double far_bytes = 1;     // to other nodes
   double memory_bytes = 1;  // that it reads or writes
-  double part_seconds = 0;  // for each table of which it has a part
+  double part_seconds = 0;  // for each table that it has a part of
 
-  // Of the time that depends on where tables are; pooling comes on top.
+  // The part of the time that depends on the placement; pooling is extra.
   double seconds(const RankCost& cost) const;
 };
 TableRates rates_of(const Cluster& cluster);

@@ -1,15 +1,48 @@
-// The search of place_tables(): a first placement, and moves that improve it.
+// The search of place_tables(): a first placement, moves that improve it, and cuts of tables by
+// rows.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "trireme/plan/tables/table_cuts.h"
+#include "trireme/plan/tables/table_cost.h"
 #include "trireme/plan/tables/table_search.h"
 
-namespace trireme::plan::inline internal {
+namespace trireme::plan {
+
+// Cuts of a table by rows that give each rank a given share of the work.
+// The seconds that rows add to the rank that has them.
+class RowWork {
+ public:
+  RowWork(const TableLoad& table, const TableRanks& ranks, const TableRates& rates);
+  // The cost of the rows before `row`. Ascends.
+  double before(int64_t row) const;
+  double all() const { return before(table_.rows); }
+  // The smallest row whose preceding rows cost this much.
+  int64_t row_at(double seconds) const;
+
+ private:
+  const TableLoad& table_;
+  double distinct_seconds_, sums_seconds_, updated_seconds_;
+};
+
+// Cuts that give rank r the share shares[r] of the work.
+// shares: [p], not negative, with a sum above 0
+std::vector<int64_t> cuts_by_share(const RowWork& work, int64_t rows,
+                                   std::span<const double> shares);
+
+// Shares with which the ranks end up as equally loaded as can be.
+// seconds: [p] of each rank before the table comes
+std::vector<double> levelling_shares(std::span<const double> seconds, double work_seconds);
+
+// Cuts that leave each rank about the same part of its free memory; empty when the table does not
+// fit.
+// free_bytes: [p]
+std::vector<int64_t> cuts_by_memory(int64_t rows, double row_bytes,
+                                    std::span<const double> free_bytes);
 
 // Plans that differ by a smaller share are equally fast: the simpler one stays.
 inline constexpr double kPlanTolerance = 1e-4;
@@ -23,7 +56,7 @@ class TablePlacer {
   // target: seconds up to which a rank may be busy without harm
   // Throws: ConfigError when a table does not fit what the others leave
   TablePlan place(double target);
-  // What moves of single tables, and of pairs unless there are too many, make of a plan.
+  // Improves a plan by moving single tables, and pairs unless there are too many.
   enum class Moves { kSingle, kPairs };
   TablePlan improved(TablePlan plan, Moves moves);
 
@@ -65,4 +98,4 @@ class TablePlacer {
   std::vector<RankCost> costs_;
 };
 
-}  // namespace trireme::plan::inline internal
+}  // namespace trireme::plan

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/plan/tables/table_placer.h"
 
 namespace trireme::plan {

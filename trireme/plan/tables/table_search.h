@@ -41,7 +41,7 @@ double imbalance(std::span<const RankCost> costs, const Value& value) {
 std::vector<TablePlace> all_by_rows(size_t num_tables);
 std::vector<TablePlace> whole_in_turn(size_t num_tables, int num_ranks);
 
-// What placements cost.
+// Evaluates the given placements.
 TablePlan plan_of(std::span<const TableLoad> tables, std::vector<TablePlace> places,
                   const TableSearch& search);
 
@@ -54,7 +54,7 @@ double least_seconds(std::span<const TableLoad> tables, const TableSearch& searc
 // where the ranks become equally busy. Starts from all by rows and whole in turn as well, so it is
 // never slower than these where they fit.
 // Beside the best of all placements whole, replicated, by even rows and by columns, found by
-// enumeration in 60 draws of up to five tables: never slower, and 11 % faster in the mean, since
+// enumeration in 60 draws of up to five tables: never slower, and 11 % faster on average, since
 // rows may be cut anywhere (table_search_test).
 // Throws: ConfigError when the tables do not fit the ranks' memory, with the bytes that are missing
 // Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (the largest first);

@@ -6,9 +6,101 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
-#include "trireme/plan/tables/zipf.h"
 
 namespace trireme::plan {
+
+RowCounts& RowCounts::operator+=(const RowCounts& other) {
+  distinct += other.distinct;
+  sums += other.sums;
+  updated += other.updated;
+  return *this;
+}
+
+RowCounts RowCounts::operator-(const RowCounts& other) const {
+  return {distinct - other.distinct, sums - other.sums, updated - other.updated};
+}
+
+RowCounts RowCounts::operator*(double factor) const {
+  return {distinct * factor, sums * factor, updated * factor};
+}
+
+RowUse::RowUse(int64_t rows, std::span<const RowCounts> buckets, int64_t subtrees)
+    : rows_(rows), subtrees_(subtrees) {
+  TRIREME_ASSERT(!buckets.empty() && std::ssize(buckets) <= num_buckets(rows), buckets.size(),
+                 " buckets of ", rows, " rows");
+  for (const RowCounts& bucket : buckets) {
+    sums_.push_back(sums_.back());
+    sums_.back() += bucket;
+  }
+}
+
+RowUse RowUse::even(int64_t rows, const RowCounts& all, int64_t subtrees) {
+  return RowUse(rows, std::span(&all, 1), subtrees);
+}
+
+// The first row of the bucket.
+int64_t RowUse::begin_of(size_t bucket) const {
+  const auto count = std::ssize(sums_) - 1;
+  return (static_cast<int64_t>(bucket) * rows_ + count - 1) / count;
+}
+
+RowCounts RowUse::before(int64_t row) const {
+  if (row >= rows_) return sums_.back();
+  const auto count = std::ssize(sums_) - 1;
+  const auto bucket = static_cast<size_t>(row * count / rows_);
+  const int64_t begin = begin_of(bucket), end = begin_of(bucket + 1);
+  RowCounts result = sums_[bucket];
+  if (row > begin) {
+    const double share = static_cast<double>(row - begin) / static_cast<double>(end - begin);
+    result += (sums_[bucket + 1] - sums_[bucket]) * share;
+  }
+  return result;
+}
+
+RowCounts RowUse::in(int64_t begin, int64_t end) const {
+  if (begin >= end) return {};
+  return before(end) - before(begin);
+}
+
+RowUse RowUse::scaled(double distinct_and_sums, double updated) const {
+  RowUse result = *this;
+  for (RowCounts& sum : result.sums_) {
+    sum.distinct *= distinct_and_sums;
+    sum.sums *= distinct_and_sums;
+    sum.updated *= updated;
+  }
+  return result;
+}
+
+void count_ids(const RankIds& ids, int64_t rows, std::span<RowCounts> buckets) {
+  std::vector<std::pair<int64_t, uint8_t>> used;  // (row, subtree)
+  used.reserve(ids.values.size());
+  for (size_t i = 0; i < ids.values.size(); ++i) {
+    used.emplace_back(ids.values[i], ids.subtrees.empty() ? uint8_t{0} : ids.subtrees[i]);
+  }
+  std::ranges::sort(used);
+  const auto [end, last] = std::ranges::unique(used);
+  int64_t row_before = -1;
+  for (auto place = used.begin(); place != end; ++place) {
+    RowCounts& bucket = buckets[static_cast<size_t>(RowUse::bucket_of(place->first, rows))];
+    if (place->first != row_before) bucket.distinct += 1;
+    bucket.sums += 1;
+    row_before = place->first;
+  }
+}
+
+void count_updates(std::span<const RankIds> of_ranks, int64_t rows, std::span<RowCounts> buckets) {
+  std::vector<int64_t> used;
+  for (const RankIds& ids : of_ranks) {
+    used.insert(used.end(), ids.values.begin(), ids.values.end());
+  }
+  std::ranges::sort(used);
+  const auto [end, last] = std::ranges::unique(used);
+  for (auto row = used.begin(); row != end; ++row) {
+    buckets[static_cast<size_t>(RowUse::bucket_of(*row, rows))].updated += 1;
+  }
+}
+
 namespace {
 
 constexpr double kHot = 0.01;  // of the rows
@@ -85,7 +177,7 @@ class Measuring {
                                static_cast<double>(distinct) / static_cast<double>(chunks));
   }
 
-  // How many more rows a batch of `wanted` samples uses than one of `samples`.
+  // Factor by which a batch of `wanted` samples uses more rows than one of `samples`.
   double growth(const TableStatistics& found, int64_t samples, int64_t wanted) const {
     const auto distinct = [&](int64_t count) {
       return expected_distinct(in_use_, found.exponent,
@@ -117,7 +209,7 @@ class Measuring {
     return growth(found, count, step) / static_cast<double>(chunks);
   }
 
-  // Of each id of the samples, as if they were the first ones of the rank.
+  // The subtree of each id, as if the samples were the rank's first.
   std::vector<uint8_t> subtrees_of(size_t rank, int64_t begin, int64_t end) const {
     const std::vector<int64_t>& begins = shape_.subtrees[rank];
     std::vector<uint8_t> result;
@@ -178,6 +270,53 @@ TableStatistics assume_zipf(int64_t rows, double exponent, double ids_per_sample
           .exponent = exponent,
           .hot_share = zipf_share(rows, exponent, kHot),
           .use = RowUse::even(rows, counts, most_subtrees(shape))};
+}
+
+namespace {
+
+constexpr double kGrowth = 1.01;  // of the blocks of rare rows
+constexpr double kMaxExponent = 4;
+
+// The sum over i = 1 to rows of value(i).
+template <typename Value>
+double sum_by_blocks(int64_t rows, const Value& value) {
+  double sum = 0;
+  const auto end = static_cast<double>(rows) + 1;
+  for (double begin = 1; begin < end;) {
+    const double next = std::min(std::max(begin + 1, std::floor(begin * kGrowth)), end);
+    sum += (next - begin) * value((begin + next - 1) / 2);
+    begin = next;
+  }
+  return sum;
+}
+
+}  // namespace
+
+double expected_distinct(int64_t rows, double exponent, double draws) {
+  if (rows < 1 || draws <= 0) return 0;
+  const double all = sum_by_blocks(rows, [&](double i) { return std::pow(i, -exponent); });
+  return sum_by_blocks(rows, [&](double i) {
+    const double p = std::pow(i, -exponent) / all;
+    return p >= 1 ? 1 : -std::expm1(draws * std::log1p(-p));
+  });
+}
+
+double zipf_share(int64_t rows, double exponent, double part) {
+  const auto power = [&](double i) { return std::pow(i, -exponent); };
+  const int64_t hot = std::min(rows, static_cast<int64_t>(static_cast<double>(rows) * part) + 1);
+  return sum_by_blocks(hot, power) / sum_by_blocks(rows, power);
+}
+
+double fit_zipf(int64_t rows, double draws, double distinct) {
+  double low = 0, high = kMaxExponent;
+  if (distinct >= expected_distinct(rows, low, draws)) return low;
+  if (distinct <= expected_distinct(rows, high, draws)) return high;
+  constexpr int kHalvings = 30;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (expected_distinct(rows, middle, draws) > distinct ? low : high) = middle;
+  }
+  return (low + high) / 2;
 }
 
 }  // namespace trireme::plan

@@ -1,17 +1,20 @@
 #include "trireme/tasks/language/expert_report.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
 #include <iomanip>
 #include <numeric>
-#include <sstream>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/model/experts/routing_counts.h"
-#include "trireme/tasks/language/expert_map.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/svg.h"
+#include "trireme/model/experts/router.h"
 #include "trireme/tasks/language/language.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 using model::ModelConfig;
@@ -45,12 +48,12 @@ std::vector<ExpertLoad> loads_of(const ModelConfig& config, std::span<const doub
   return blocks;
 }
 
-// What would help, given what is on.
+// Suggests a key to change, given those that are set.
 std::string advice(const ModelConfig& config) {
   if (config.sparse.router_bias_rate > 0) return "raise model.router_bias_rate";
   return config.sparse.balance_loss > 0
-             ? "raise model.balance_loss or set model.router_bias_rate, such as to 1e-3"
-             : "set model.balance_loss, such as to 0.01, or model.router_bias_rate";
+             ? "raise model.balance_loss, or set model.router_bias_rate, for example to 1e-3"
+             : "set model.balance_loss, for example to 0.01, or model.router_bias_rate";
 }
 
 }  // namespace
@@ -99,11 +102,11 @@ void ExpertReport::on_step(train::RunView& run) {
   run.add_metric("expert_max_violation", worst);
 }
 
-// Of experts that starved in the last window and not in the one before.
+// Warns about experts that starved in the last window but not in the one before.
 void ExpertReport::warn(train::RunView& run) {
   const ModelConfig& config = language_of(run.config()).model;
   std::set<std::pair<int64_t, int64_t>> now;
-  std::ostringstream found;
+  TextWriter found;
   int64_t num_new = 0;
   constexpr int64_t kMostNamed = 5;
   for (const ExpertLoad& block : loads_of(config, complete_.counts)) {
@@ -140,4 +143,80 @@ void ExpertReport::on_stop(train::RunView& run) { draw(run); }
 
 std::unique_ptr<train::Callback> make_expert_report() { return std::make_unique<ExpertReport>(); }
 
-}  // namespace trireme::tasks::inline internal
+namespace {
+
+constexpr double kMargin = 16, kLabelWidth = 64, kTitleHeight = 28, kAxisHeight = 36;
+constexpr double kRowHeight = 22, kLegendHeight = 44, kMapWidth = 640, kMinimumWidth = 3;
+constexpr double kLargestColumn = 48;
+constexpr double kExtreme = 4;  // that many times an even share, or a part of it, has full colour
+
+// Orange and blue that colour-blind people can tell apart.
+// Source: Okabe and Ito 2008, Color Universal Design
+std::string color_of(double load) {
+  using Rgb = std::array<double, 3>;
+  constexpr Rgb kLess{230, 159, 0}, kMore{0, 114, 178};
+  const double way = std::clamp(std::log2(std::max(load, 1e-9)) / std::log2(kExtreme), -1.0, 1.0);
+  const Rgb& end = way < 0 ? kLess : kMore;
+  std::array<int, 3> rgb{};
+  for (size_t i = 0; i < 3; ++i) {
+    rgb[i] = static_cast<int>(std::lround(255 + (end[i] - 255) * std::abs(way)));
+  }
+  return concat("rgb(", rgb[0], ",", rgb[1], ",", rgb[2], ")");
+}
+
+// Number of columns between two labels, so that they do not touch.
+int64_t label_step(double column_width) {
+  constexpr double kLabel = 28;
+  int64_t step = 1;
+  for (int64_t factor = 1; static_cast<double>(step) * column_width < kLabel; ++factor) {
+    step = factor * 5;
+  }
+  return step;
+}
+
+void draw_legend(SvgFile& drawing, double x, double y) {
+  constexpr int kSteps = 32;
+  constexpr double kStep = 6;
+  for (int i = 0; i <= kSteps; ++i) {
+    const double load = std::pow(kExtreme, 2.0 * i / kSteps - 1);
+    drawing.box(x + kStep * i, y, kStep, 12, color_of(load));
+  }
+  drawing.text(x, y + 26, "1/4");
+  drawing.text(x + kStep * (kSteps + 1) / 2, y + 26, "even share", "middle");
+  drawing.text(x + kStep * (kSteps + 1), y + 26, "4 x", "end");
+}
+
+}  // namespace
+
+std::string draw_experts(const std::vector<ExpertLoad>& blocks, const std::string& title) {
+  TRIREME_ASSERT(!blocks.empty() && !blocks.front().of_experts.empty(), "a map of no experts");
+  const auto E = std::ssize(blocks.front().of_experts);
+  const double column =
+      std::clamp(kMapWidth / static_cast<double>(E), kMinimumWidth, kLargestColumn);
+  const double left = kMargin + kLabelWidth, top = kMargin + kTitleHeight;
+  SvgFile drawing;
+  drawing.text(kMargin, kMargin + 14, title);
+  double y = top;
+  for (const ExpertLoad& block : blocks) {
+    drawing.text(left - 8, y + kRowHeight - 7, concat("layer ", block.layer), "end");
+    for (int64_t e = 0; e < E; ++e) {
+      const double load = block.of_experts[static_cast<size_t>(e)];
+      TextWriter words;
+      words << "layer " << block.layer << ", expert " << e << ": " << std::setprecision(3) << load
+            << " of an even share";
+      drawing.box(left + column * static_cast<double>(e), y, column, kRowHeight, color_of(load),
+                  words.str());
+    }
+    y += kRowHeight;
+  }
+  for (int64_t e = 0; e < E; e += label_step(column)) {
+    drawing.text(left + column * (static_cast<double>(e) + 0.5), y + 16, std::to_string(e),
+                 "middle");
+  }
+  drawing.text(left - 8, y + 16, "expert", "end");
+  draw_legend(drawing, left, y + kAxisHeight);
+  const double width = std::max(left + column * static_cast<double>(E), left + 360) + kMargin;
+  return drawing.finish(width, y + kAxisHeight + kLegendHeight);
+}
+
+}  // namespace trireme::tasks

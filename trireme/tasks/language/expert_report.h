@@ -16,19 +16,19 @@
 #include "trireme/base/key.h"
 #include "trireme/train/callbacks/callback.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 
 struct ExpertReportConfig {
   TRIREME_KEYS_BEGIN(ExpertReportConfig)
   TRIREME_KEY(int64_t, interval, 1, kMayChange,
-              "steps between metrics of the experts of each sparse block; 0 = none",
+              "write metrics of each sparse block's experts every N steps; 0 = never",
               Range{0, kMaxSteps})
   TRIREME_KEY(int64_t, window, 100, kMayChange,
-              "steps that output.folder/experts.svg and the warning about starving experts sum up",
+              "steps summed up in output.folder/experts.svg and in the check for starving experts",
               Range{1, kMaxSteps})
   TRIREME_KEY(double, starving, 0.1, kMayChange,
-              "warn of an expert whose tokens in a window are less than this times the mean; "
-              "0 = never",
+              "warn about an expert that gets less than this fraction of the mean number of tokens "
+              "in a window; 0 = never",
               Range{.minimum = 0, .maximum = 1})
   TRIREME_KEYS_END()
 };
@@ -57,9 +57,20 @@ class ExpertReport final : public train::Callback {
   ExpertReportConfig config_;
   Window window_;                                   // under way
   Window complete_;                                 // the last whole one
-  std::set<std::pair<int64_t, int64_t>> starving_;  // (layer, expert) of which the user knows
+  std::set<std::pair<int64_t, int64_t>> starving_;  // (layer, expert) pairs reported to the user
 };
 
 std::unique_ptr<train::Callback> make_expert_report();
 
-}  // namespace trireme::tasks::inline internal
+// The use of a model's experts as a picture.
+
+// One sparse block's row.
+struct ExpertLoad {
+  int64_t layer = 0;               // number in the whole model
+  std::vector<double> of_experts;  // tokens over their mean, 1: an even share
+};
+
+// A heat map of blocks x experts as SVG. Orange: less than an even share, blue: more.
+std::string draw_experts(const std::vector<ExpertLoad>& blocks, const std::string& title);
+
+}  // namespace trireme::tasks

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -11,18 +12,19 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/new_folder.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/checkpoint/shards.h"
+#include "trireme/checkpoint/tensor_boxes.h"
 #include "trireme/dataset/bpe.h"
-#include "trireme/dataset/json_tokenizer.h"
+#include "trireme/dataset/tokenizer.h"
 #include "trireme/model/hugging_face.h"
+#include "trireme/tasks/language/export_source.h"
+#include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/trained_model.h"
-#include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
-#include "trireme/train/state/state.h"
 
 namespace trireme::tasks {
 namespace {
@@ -31,52 +33,14 @@ namespace fs = std::filesystem;
 using model::HuggingFaceTensor;
 using nlohmann::ordered_json;
 
-// The name that checkpoint_entries() gives a parameter's master weights.
-std::string master_of(const std::string& parameter) {
-  return concat(train::kOptimizerPrefix, train::kMasterState, ".", parameter);
+// A part of a transposed tensor is a range of columns of the stored one, which is read whole for
+// each part.
+constexpr uint64_t kTransposedPartBytes = uint64_t{256} << 20;
+
+checkpoint::TensorParts parts_of(const HuggingFaceTensor& tensor, c10::ScalarType dtype) {
+  return {tensor.shape, c10::elementSize(dtype),
+          tensor.is_transposed ? kTransposedPartBytes : checkpoint::kPartBytes};
 }
-
-// A checkpoint's tensors, converted to one dtype.
-class Source {
- public:
-  Source(fs::path folder, const checkpoint::Manifest& manifest, c10::ScalarType dtype,
-         train::Weights weights)
-      : folder_(std::move(folder)), manifest_(manifest), dtype_(dtype), weights_(weights) {}
-
-  // Whether the optimizer's fp32 weights are more exact, because `dtype` differs from the run's.
-  bool has_better_master(const std::string& parameter) const {
-    if (weights_ == train::Weights::kAverage) return false;  // in fp32 themselves
-    const auto found = manifest_.tensors.find(parameter);
-    return found != manifest_.tensors.end() && found->second.dtype != dtype_ &&
-           manifest_.tensors.contains(master_of(parameter));
-  }
-
-  at::Tensor read(const HuggingFaceTensor& tensor) {
-    // Slices of a parameter follow each other, so it is read once.
-    if (tensor.parts != last_names_) {
-      last_parts_.clear();
-      for (const std::string& name : tensor.parts) last_parts_.push_back(read_part(name));
-      last_names_ = tensor.parts;
-    }
-    return model::join_parts(tensor, last_parts_);
-  }
-
- private:
-  at::Tensor read_part(const std::string& name) const {
-    const std::string stored =
-        has_better_master(name) ? master_of(name) : train::tensor_of(name, weights_);
-    const at::Tensor values = checkpoint::read_tensor(folder_, manifest_, stored);
-    train::require_finite(values, stored, folder_);
-    return train::in_dtype(values, dtype_, stored);
-  }
-
-  fs::path folder_;
-  const checkpoint::Manifest& manifest_;
-  c10::ScalarType dtype_;
-  train::Weights weights_;
-  std::vector<std::string> last_names_;
-  std::vector<at::Tensor> last_parts_;
-};
 
 using Tensors = std::span<const HuggingFaceTensor>;
 
@@ -121,7 +85,8 @@ auto write_or_explain(Action action) {
   }
 }
 
-void write_weights(const fs::path& path, Tensors tensors, Source& source, c10::ScalarType dtype) {
+void write_weights(const fs::path& path, Tensors tensors, ExportSource& source,
+                   c10::ScalarType dtype) {
   std::vector<checkpoint::TensorInfo> infos;
   for (const HuggingFaceTensor& tensor : tensors) {
     infos.push_back({.name = tensor.name, .dtype = dtype, .shape = tensor.shape});
@@ -133,21 +98,26 @@ void write_weights(const fs::path& path, Tensors tensors, Source& source, c10::S
   });
   // All have one dtype, so the writer has kept their order.
   for (const HuggingFaceTensor& tensor : tensors) {
-    const at::Tensor values = source.read(tensor);
-    write_or_explain([&] { writer->write(values); });
+    const checkpoint::TensorParts parts = parts_of(tensor, dtype);
+    for (int64_t i = 0; i < parts.size(); ++i) {
+      const at::Tensor values = source.read(tensor, parts.at(i));
+      write_or_explain([&] { writer->write_part(values); });
+    }
   }
   write_or_explain([&] { writer->finish(/*fsync=*/true); });
 }
 
-// write_dcp() asks for the tensors in their order.
-void write_dcp(const fs::path& folder, Tensors tensors, Source& source, c10::ScalarType dtype) {
+void write_dcp(const fs::path& folder, Tensors tensors, ExportSource& source,
+               c10::ScalarType dtype) {
   std::vector<std::pair<std::string, checkpoint::SourceTensor>> infos;
   for (const HuggingFaceTensor& tensor : tensors)
     infos.emplace_back(tensor.name,
                        checkpoint::SourceTensor{.dtype = dtype, .shape = tensor.shape});
-  size_t next = 0;
-  checkpoint::write_dcp(folder, infos,
-                        [&](const std::string&) { return source.read(tensors[next++]); });
+  std::map<std::string, const HuggingFaceTensor*> by_name;
+  for (const HuggingFaceTensor& tensor : tensors) by_name[tensor.name] = &tensor;
+  checkpoint::write_dcp(folder, infos, [&](const std::string& name, const mesh::Box& part) {
+    return source.read(*by_name.at(name), part);
+  });
 }
 
 void write_json(const fs::path& path, const ordered_json& object) {
@@ -203,6 +173,32 @@ void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer
   }
 }
 
+// All but the weights. checkpoint: that is exported
+void write_beside(const fs::path& target, const fs::path& checkpoint,
+                  const model::ModelConfig& shape, const dataset::Tokenizer* tokenizer,
+                  HuggingFaceExport& report) {
+  const ImportedFiles imported(checkpoint);
+  const std::string config = imported.config();
+  const bool belong = imported.belong_to(tokenizer);
+  if (belong) {
+    report.imported_files = imported.write_to(target);
+  } else {
+    report.note =
+        "the run has another tokenizer than the imported model, whose token ids and chat template "
+        "are left out";
+  }
+  const bool is_kept = belong && !config.empty();
+  write_file_atomically(
+      target / "config.json",
+      model::hugging_face_config(
+          shape, report.dtype,
+          tokenizer != nullptr ? std::optional<int64_t>(tokenizer->end_of_document())
+                               : std::nullopt,
+          is_kept ? model::kept_keys(config, "the imported config.json", shape) : ""));
+  const bool has_tokenizer = belong && imported.has_tokenizer();
+  if (tokenizer != nullptr && !has_tokenizer) write_tokenizer(target, *tokenizer);
+}
+
 }  // namespace
 
 HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& output,
@@ -224,8 +220,9 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
                            .dtype = options.dtype.value_or(config.dtype()),
                            .num_tensors = std::ssize(tensors)};
   if (tokenizer) report.tokenizer = tokenizer->kind();
-  Source source(folder, manifest, report.dtype, options.weights);
+  ExportSource source(folder, manifest, report.dtype, options.weights);
   for (const HuggingFaceTensor& tensor : tensors) {
+    source.check(tensor);
     report.num_parameters += num_elements(tensor);
     report.from_masters |= source.has_better_master(tensor.parts[0]);
   }
@@ -244,14 +241,8 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
     write_weights(target.path() / report.files[i], files[i], source, report.dtype);
   }
   if (files.size() > 1) write_index(target.path(), files, report);
-  if (options.form == ExportForm::kHuggingFace) {
-    write_file_atomically(
-        target.path() / "config.json",
-        model::hugging_face_config(
-            shape, report.dtype,
-            tokenizer ? std::optional<int64_t>(tokenizer->end_of_document()) : std::nullopt));
-    if (tokenizer) write_tokenizer(target.path(), *tokenizer);
-  }
+  if (options.form == ExportForm::kHuggingFace)
+    write_beside(target.path(), folder, shape, tokenizer.get(), report);
   target.commit();
   return report;
 }

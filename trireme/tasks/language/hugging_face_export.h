@@ -1,6 +1,6 @@
 // Exports a checkpoint as a folder that Hugging Face's transformers loads: weights, config.json and
 // the tokenizer; or only the same weights, as safetensors or as a checkpoint of
-// torch.distributed.checkpoint. The same code serves every layout, because it reads whole tensors,
+// torch.distributed.checkpoint. The same code serves every layout, because it reads global tensors,
 // wherever their pieces are.
 #pragma once
 
@@ -49,15 +49,21 @@ struct HuggingFaceExport {
   int64_t num_bytes = 0;                              // of tensors
   std::vector<std::string> files{};                   // the files with weights
   std::optional<dataset::TokenizerKind> tokenizer{};  // none: the run's was not found
+  // Files copied unchanged from the imported model, such as a chat template.
+  std::vector<std::string> imported_files{};
+  std::string note{};  // why what came with it is left out; "": it is not
 };
 
-// Exports the newest checkpoint that find_checkpoint() finds at `path` to the folder `output`. The
+// Exports the newest checkpoint that find_checkpoint() finds at `path` to the folder `output`. What
+// came with an imported model goes out with it, unless the run has another tokenizer. The
 // folder appears at once and complete. A kill leaves ".<name>.tmp" beside it, which the next export
-// to it removes. Needs memory for one tensor, not for a file or the model. Omits the optimizer's
-// states, but uses its fp32 weights if `dtype` differs from the run's.
-// Throws: CheckpointError when the checkpoint lacks a tensor or a checksum is wrong; ConfigError
-//         when `output` is neither new nor empty, or a value is too large for the dtype; Error when
-//         it cannot be written
+// to it removes. Omits the optimizer's states, but uses its fp32 weights if `dtype` differs from
+// the run's.
+// Memory: 16 MiB of a tensor, 256 MiB of one that is transposed or of any for kDcp; up to three
+//         times that where it is converted and transposed
+// Throws: CheckpointError when the checkpoint lacks a tensor, has one of another shape, or a
+//         checksum is wrong; ConfigError when `output` is neither new nor empty, or a value is too
+//         large for the dtype; Error when it cannot be written
 HuggingFaceExport export_to_hugging_face(const std::filesystem::path& path,
                                          const std::filesystem::path& output,
                                          const HuggingFaceExportOptions& options = {});

@@ -5,14 +5,15 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/new_folder.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/model/family/family.h"
-#include "trireme/tasks/language/foreign_tokenizer.h"
-#include "trireme/tasks/language/foreign_weights.h"
+#include "trireme/tasks/language/foreign/foreign_model.h"
+#include "trireme/tasks/language/foreign/foreign_weights.h"
+#include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/language.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::tasks {
 namespace {
@@ -20,14 +21,14 @@ namespace {
 namespace fs = std::filesystem;
 using model::ModelConfig;
 
-train::RunConfig run_config(const DescribedModel& described, c10::ScalarType dtype,
+train::RunConfig run_config(const ForeignModel& foreign, c10::ScalarType dtype,
                             const fs::path& output, const HuggingFaceImportOptions& options) {
   const train::TaskTable tasks(&kLanguage, 1);
   train::RunConfig config = train::default_config(tasks);
-  language_of(config).model = described.model.config;
+  language_of(config).model = foreign.model.config;
   config.train.precision = dtype;
   config.output.folder = output.string();
-  config = train::parse_config(train::to_toml(config), described.source, tasks, options.overrides);
+  config = train::parse_config(train::to_toml(config), foreign.source, tasks, options.overrides);
   const ModelConfig& model = language_of(config).model;
   TRIREME_CHECK(model.vocab_size > 0,
                 "model.vocab_size is 0; expected the number of rows of the embedding: set it, or "
@@ -40,19 +41,27 @@ train::RunConfig run_config(const DescribedModel& described, c10::ScalarType dty
 
 HuggingFaceImport import_from_hugging_face(const fs::path& source, const fs::path& output,
                                            const HuggingFaceImportOptions& options) {
-  const DescribedModel described = read_foreign_model(source, options.config);
-  auto tensors = checkpoint::open_tensors(source);
-  const auto dtype = options.dtype ? *options.dtype : dtype_of(source, *tensors, described);
-  const train::RunConfig config = run_config(described, dtype, output, options);
+  ForeignModel foreign = open_foreign_model(source, options.config);
+  const auto dtype = options.dtype         ? *options.dtype
+                     : foreign.model.dtype ? *foreign.model.dtype
+                                           : stored_dtype(source, *foreign.tensors);
+  const train::RunConfig config = run_config(foreign, dtype, output, options);
   const ModelConfig& model = language_of(config).model;
-  const ForeignWeights weights(source, std::move(tensors), model,
-                               described.model.has_adjacent_pairs, config.dtype());
+  std::vector<std::string> notes = std::move(foreign.model.notes);
+  const std::string rounding = note_of_rounding(*foreign.tensors, config.dtype(), "--dtype");
+  if (!rounding.empty()) notes.push_back(rounding);
+  const ForeignWeights weights(source, std::move(foreign.tensors), model,
+                               foreign.model.has_adjacent_pairs, config.dtype());
+  if (weights.num_left_out() > 0)
+    notes.push_back(concat(weights.num_left_out(),
+                           " tensors of layers that predict further tokens are left out"));
 
   HuggingFaceImport report{.source = weights.kind(),
                            .architecture = weights.architecture(),
                            .dtype = config.dtype(),
                            .num_tensors = weights.num_source_tensors(),
-                           .num_parameters = model::num_parameters(model)};
+                           .num_parameters = model::num_parameters(model),
+                           .notes = std::move(notes)};
   report.num_bytes = report.num_parameters * static_cast<int64_t>(c10::elementSize(config.dtype()));
   const auto tokenizer = read_foreign_tokenizer(source, model.vocab_size, report.tokenizer_problem);
   if (tokenizer) report.tokenizer = tokenizer->kind();
@@ -64,6 +73,8 @@ HuggingFaceImport import_from_hugging_face(const fs::path& source, const fs::pat
                    train::to_json(state), *world.front());
   write_file_atomically(target.path() / train::kConfigName, state.config);
   if (tokenizer) dataset::save_tokenizer(*tokenizer, (target.path() / "tokenizer").string());
+  const fs::path keys = foreign.model.kind == nullptr ? fs::path() : fs::path(foreign.source);
+  keep_imported_files(keys.empty() ? source : keys.parent_path(), keys, target.path());
   target.commit();
   return report;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -35,11 +36,14 @@ struct HuggingFaceImport {
   int64_t num_bytes = 0;                              // of the weights that were written
   std::optional<dataset::TokenizerKind> tokenizer{};  // none: the run has none
   std::string tokenizer_problem{};                    // why not, if the source has one
+  // A line for each fact that the source says twice, and for each value that is not taken as it is.
+  std::vector<std::string> notes{};
 };
 
 // Writes the folder `output` of a run that has not trained: config.toml, a checkpoint of step 0
-// with weights only, and the tokenizer. It appears at once and complete. Needs memory for one
-// parameter, which may be that of all experts of a block.
+// with weights only, the tokenizer, and what an export repeats (foreign/imported_files.h). It
+// appears at once and complete. Needs memory for one parameter, which may be that of all experts
+// of a block.
 // Throws: ConfigError when config.json or an override says something that no model here is, when
 //         `output` is neither new nor empty, or a value is too large for the dtype; CheckpointError
 //         when tensors are missing, unexpected, of another shape or dtype, damaged or not finite;

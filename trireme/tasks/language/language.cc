@@ -1,35 +1,84 @@
 #include "trireme/tasks/language/language.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/prepare.h"
-#include "trireme/dataset/token_source.h"
-#include "trireme/model/experts/routing_counts.h"
-#include "trireme/model/family/transformer_axes.h"
+#include "trireme/model/experts/router.h"
+#include "trireme/model/family/family.h"
+#include "trireme/model/family/init.h"
+#include "trireme/model/family/plan.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/model.h"
-#include "trireme/tasks/language/costs.h"
+#include "trireme/plan/cost/layer_costs.h"
 #include "trireme/tasks/language/expert_report.h"
-#include "trireme/tasks/language/foreign_tokenizer.h"
-#include "trireme/tasks/language/foreign_weights.h"
+#include "trireme/tasks/language/foreign/foreign_model.h"
+#include "trireme/tasks/language/foreign/foreign_weights.h"
+#include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/token_identity.h"
+#include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::tasks {
+
+// The task connects the families of trireme/model with what the loop asks of every task. The size
+// of the vocabulary may be left to the tokenizer, which is read in open(); before that check()
+// takes 1 for it. A folder of Hugging Face gives its keys before those of the config are read, so
+// the config can still change them. Its weights come later, and only if model and tokenizer are
+// then still the folder's.
+
 namespace {
+
+// Explains prefixes to users who gave something else. Opening the files reports all other errors.
+void check_prefix(const std::string& given) {
+  namespace fs = std::filesystem;
+  const fs::path path = given;
+  std::error_code unknown;
+  const fs::path tokens = given + ".bin";
+  if (fs::exists(tokens, unknown)) return;
+  const bool has_ending = path.extension() == ".bin" || path.extension() == ".idx";
+  TRIREME_CHECK(!has_ending || !fs::exists(path, unknown), "data.path is ", given,
+                ", a file; expected what its name begins with: ",
+                fs::path(path).replace_extension().string());
+  std::vector<std::string> prefixes;
+  for (const fs::directory_entry& file : fs::directory_iterator(path, unknown)) {
+    const bool is_training =
+        file.path().extension() == ".idx" && !file.path().stem().string().ends_with(".validation");
+    if (is_training) prefixes.push_back(fs::path(file.path()).replace_extension().string());
+  }
+  std::ranges::sort(prefixes);
+  TRIREME_CHECK(prefixes.empty(), "data.path is ", given,
+                ", a folder; expected the data in it: ", joined(prefixes));
+  throw ConfigError(concat("data.path is ", given, ", and there is no ", tokens.string(),
+                           "; make it with `trireme data prepare --output ", given, "`"));
+}
 
 class LanguageStage : public train::StageModel {
  public:
-  LanguageStage(std::unique_ptr<model::LanguageModel> model, const train::StageRequest& request)
-      : model_(std::move(model)), part_(request.part), hidden_(train::hidden_edge(request.stage)) {}
+  LanguageStage(std::unique_ptr<model::LanguageModel> model, const model::ModelConfig& config,
+                const train::StageRequest& request)
+      : model_(std::move(model)),
+        config_(config),
+        seed_(request.config.train.seed),
+        part_(request.part),
+        hidden_(train::hidden_edge(request.stage)) {}
 
   torch::nn::Module& module() override { return model_->module(); }
   std::vector<parallel::Unit> units() const override { return model_->units(); }
   void run_units_with(parallel::RunUnit run) override { model_->run_units_with(std::move(run)); }
+
+  void initialise(std::span<const parallel::Shard> shards) override {
+    model::initialise(shards, seed_, [this](std::string_view name) {
+      return model::initialiser_of(config_, name);
+    });
+  }
 
   std::vector<at::Tensor> forward(const train::StageInput& in) override {
     const model::PartOutput out = model_->forward_part({.tokens_BT = in["tokens"],
@@ -51,79 +100,49 @@ class LanguageStage : public train::StageModel {
 
  private:
   std::unique_ptr<model::LanguageModel> model_;
+  const model::ModelConfig& config_;
+  uint64_t seed_;
   model::ModelPart part_;
   std::string hidden_;
 };
 
-class LanguageTask : public train::Task {
+// What is trained, as the loop and the planner see it.
+class LanguageTaskModel : public train::TaskModel {
  public:
-  std::unique_ptr<train::Task> clone() const override {
-    return std::make_unique<LanguageTask>(*this);
-  }
+  // config: of the task, which outlives it
+  explicit LanguageTaskModel(const LanguageConfig& config) : config_(config) {}
 
-  void add_keys(train::Keys& keys) override {
-    keys.add("model", config_.model);
-    keys.add("model", config_.model.attention);
-    keys.add("model", config_.model.sparse);
-    keys.add("data", config_.data);
+  train::ModelTraits traits() const override {
+    const model::ModelConfig& model = config_.model;
+    const model::ExpertConfig& sparse = model.sparse;
+    const std::string experts = sparse.experts == 0 ? ""
+                                                    : concat(", ", sparse.experts, " experts, ",
+                                                             sparse.experts_per_token, " a token");
+    return {
+        .name = concat(model.family, ", ", model.layers, " layers, width ", model.width, experts,
+                       ", vocabulary ", model.vocab_size),
+        .axes = {"tensor", "context", "expert", "pipeline"},
+        .num_parameters = model::num_parameters(model),
+        .flops_per_sample =
+            static_cast<double>(model.sequence_length) * model::flops_per_token(model),
+        .num_counts = model::num_sparse_blocks(model) * model::num_routing_counts(sparse.experts),
+        .memory_keys = {
+            .states = {train::with_value("model.layers", model.layers),
+                       train::with_value("model.width", model.width),
+                       train::with_value("model.ffn_width", model.ffn_width),
+                       train::with_value("model.vocab_size", model.vocab_size)},
+            .activations = {train::with_value("model.sequence_length", model.sequence_length)}}};
   }
-
   void check(const train::RunConfig& /*config*/) const override {
     model::ModelConfig model = config_.model;
     if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
     model::validate(model);
   }
-
-  void take_keys_of(const std::filesystem::path& folder, train::RunConfig& config) override {
-    if (!is_hugging_face_folder(folder)) return;
-    const model::HuggingFaceModel found = read_foreign_model(folder).model;
-    config_.model = found.config;
-    if (found.dtype) config.train.precision = *found.dtype;
-  }
-  std::unique_ptr<checkpoint::TensorSource> open_weights(
-      const std::filesystem::path& folder) const override {
-    if (!is_hugging_face_folder(folder)) return nullptr;
-    const DescribedModel described = read_foreign_model(folder);
-    require_same_model(described, config_.model);
-    if (tokenizer_) require_tokenizer_of(folder, config_.model.vocab_size, *tokenizer_);
-    auto source = checkpoint::open_tensors(folder);
-    const c10::ScalarType dtype = dtype_of(folder, *source, described);
-    return std::make_unique<ForeignWeights>(folder, std::move(source), config_.model,
-                                            described.model.has_adjacent_pairs, dtype);
-  }
-
-  void open(bool evaluates) override {
-    tokenizer_ = dataset::load_tokenizer(config_.data.path);
-    take_vocabulary();
-    training_ = open_tokens(config_.data.path);
-    if (evaluates) validation_ = open_tokens(dataset::validation_prefix(config_.data.path));
-  }
-
-  const dataset::Source& training() const override { return *training_; }
-  const dataset::Source* validation() const override { return validation_.get(); }
-  std::string data_name() const override { return config_.data.path; }
-  train::DataIdentity identify(const dataset::Source& source) const override {
-    return tasks::identify(dynamic_cast<const dataset::TokenSource&>(source).file(), *tokenizer_);
-  }
-  double sample_bytes() const override {
-    // int64 tokens and targets, and the document of each token.
-    const double bytes_per_token = config_.data.separate_documents ? 24 : 16;
-    return bytes_per_token * static_cast<double>(config_.model.sequence_length);
-  }
-  void write_files(const std::filesystem::path& folder) const override {
-    dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
-  }
-
-  std::vector<std::string> axes() const override {
-    return {"tensor", "context", "expert", "pipeline"};
-  }
-
   void check_layout(const train::RunConfig& config) const override {
     const int64_t experts = config_.model.sparse.experts;
-    TRIREME_CHECK(config.parallel.expert == 1 || experts > 0, "parallel.expert is ",
-                  config.parallel.expert,
-                  " and model.experts 0, so that there are none to share out; set parallel.expert "
-                  "to 1");
+    TRIREME_CHECK(
+        config.parallel.expert == 1 || experts > 0, "parallel.expert is ", config.parallel.expert,
+        " and model.experts 0, so there are no experts to distribute; set parallel.expert to 1");
     TRIREME_CHECK(config.parallel.expert_chunk == 0 || experts > 0, "parallel.expert_chunk is ",
                   config.parallel.expert_chunk,
                   " and model.experts 0, so that no token goes to experts; set it to 0");
@@ -148,7 +167,6 @@ class LanguageTask : public train::Task {
   std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
     return model::make_plan(config_.model, sizes).parameters();
   }
-  int64_t num_parameters() const override { return model::num_parameters(config_.model); }
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
     return tasks::layer_costs(config, config_);
   }
@@ -181,44 +199,98 @@ class LanguageTask : public train::Task {
                                    request.part);
     model->set_recompute(
         model::recompute_plan(config.train.recompute, config.train.recompute_modules));
-    return std::make_unique<LanguageStage>(std::move(model), request);
+    return std::make_unique<LanguageStage>(std::move(model), config_.model, request);
   }
 
-  std::string model_name() const override {
-    const model::ExpertConfig& sparse = config_.model.sparse;
-    const std::string experts = sparse.experts == 0 ? ""
-                                                    : concat(", ", sparse.experts, " experts, ",
-                                                             sparse.experts_per_token, " a token");
-    return concat(config_.model.family, ", ", config_.model.layers, " layers, width ",
-                  config_.model.width, experts, ", vocabulary ", config_.model.vocab_size);
-  }
-  std::string samples_name() const override {
-    return concat("sequences of ", config_.model.sequence_length, " tokens");
-  }
-  train::Throughput throughput() const override {
-    const int64_t T = config_.model.sequence_length;
-    return {.unit = "tokens",
-            .per_sample = T,
-            .flops = static_cast<double>(T) * model::flops_per_token(config_.model)};
-  }
-  train::MemoryKeys memory_keys() const override {
-    const model::ModelConfig& model = config_.model;
-    return {.states = {train::with_value("model.layers", model.layers),
-                       train::with_value("model.width", model.width),
-                       train::with_value("model.ffn_width", model.ffn_width),
-                       train::with_value("model.vocab_size", model.vocab_size)},
-            .activations = {train::with_value("model.sequence_length", model.sequence_length)}};
+ private:
+  const LanguageConfig& config_;
+};
+
+class LanguageTask : public train::Task {
+ public:
+  LanguageTask() = default;
+  LanguageTask(const LanguageTask& other)
+      : Task(other),
+        config_(other.config_),
+        tokenizer_(other.tokenizer_),
+        training_(other.training_),
+        validation_(other.validation_) {}
+  LanguageTask& operator=(const LanguageTask&) = delete;
+
+  std::unique_ptr<train::Task> clone() const override {
+    return std::make_unique<LanguageTask>(*this);
   }
 
-  int64_t num_counts() const override {
-    return model::num_sparse_blocks(config_.model) *
-           model::num_routing_counts(config_.model.sparse.experts);
+  void add_keys(train::Keys& keys) override {
+    keys.add("model", config_.model);
+    keys.add("model", config_.model.attention);
+    keys.add("model", config_.model.sparse);
+    keys.add("data", config_.data);
   }
-  train::CallbackTable callbacks() const override {
+
+  train::TaskTraits traits() const override {
     static constexpr train::CallbackKind kCallbacks[] = {{ExpertReport::kName, make_expert_report}};
-    return kCallbacks;
+    const int64_t T = config_.model.sequence_length;
+    // int64 tokens and targets, and the document of each token.
+    const double bytes_per_token = config_.data.separate_documents ? 24 : 16;
+    std::vector<std::string> files = imported_file_names();
+    files.push_back(dataset::tokenizer_json_path("tokenizer").string());
+    files.push_back(dataset::tokenizer_model_path("tokenizer").string());
+    return {.data_name = config_.data.path,
+            .samples_name = concat("sequences of ", T, " tokens"),
+            .unit = "tokens",
+            .units_per_sample = T,
+            .sample_bytes = bytes_per_token * static_cast<double>(T),
+            .file_names = std::move(files),
+            .callbacks = kCallbacks};
+  }
+  const train::TaskModel& model() const override { return model_; }
+
+  void take_keys_of(const std::filesystem::path& folder, train::RunConfig& config) override {
+    if (!is_hugging_face_folder(folder)) return;
+    const model::HuggingFaceModel found = open_foreign_model(folder).model;
+    config_.model = found.config;
+    if (found.dtype) config.train.precision = *found.dtype;
+  }
+  std::unique_ptr<checkpoint::TensorSource> open_weights(
+      const std::filesystem::path& folder) const override {
+    if (!is_hugging_face_folder(folder)) return nullptr;
+    ForeignModel foreign = open_foreign_model(folder);
+    require_same_model(foreign, config_.model);
+    if (tokenizer_) require_tokenizer_of(folder, config_.model.vocab_size, *tokenizer_);
+    const c10::ScalarType dtype = stored_dtype(folder, *foreign.tensors);
+    return std::make_unique<ForeignWeights>(folder, std::move(foreign.tensors), config_.model,
+                                            foreign.model.has_adjacent_pairs, dtype);
+  }
+  std::vector<std::string> notes_on_weights(const std::filesystem::path& folder,
+                                            c10::ScalarType dtype) const override {
+    if (!is_hugging_face_folder(folder)) return {};
+    ForeignModel foreign = open_foreign_model(folder);
+    const std::string rounding = note_of_rounding(*foreign.tensors, dtype, "--train.precision");
+    if (!rounding.empty()) foreign.model.notes.push_back(rounding);
+    return std::move(foreign.model.notes);
+  }
+  void take_files(const std::filesystem::path& weights,
+                  const std::filesystem::path& folder) const override {
+    take_imported_files(weights, folder);
   }
 
+  void open(bool evaluates) override {
+    check_prefix(config_.data.path);
+    tokenizer_ = dataset::load_tokenizer(config_.data.path);
+    take_vocabulary();
+    training_ = open_tokens(config_.data.path);
+    if (evaluates) validation_ = open_tokens(dataset::validation_prefix(config_.data.path));
+  }
+
+  const dataset::Source& training() const override { return *training_; }
+  const dataset::Source* validation() const override { return validation_.get(); }
+  train::DataIdentity identify(const dataset::Source& source) const override {
+    return tasks::identify(dynamic_cast<const dataset::TokenSource&>(source).file(), *tokenizer_);
+  }
+  void write_files(const std::filesystem::path& folder) const override {
+    dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
+  }
   LanguageConfig& config() { return config_; }
   const LanguageConfig& config() const { return config_; }
   const dataset::Tokenizer* tokenizer() const { return tokenizer_.get(); }
@@ -240,6 +312,7 @@ class LanguageTask : public train::Task {
   }
 
   LanguageConfig config_;
+  LanguageTaskModel model_{config_};
   std::shared_ptr<const dataset::Tokenizer> tokenizer_;
   std::shared_ptr<const dataset::TokenSource> training_;
   std::shared_ptr<const dataset::TokenSource> validation_;  // null without evaluation
@@ -257,6 +330,40 @@ const LanguageConfig& language_of(const train::RunConfig& config) {
 }
 const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config) {
   return train::task_of<const LanguageTask>(config).tokenizer();
+}
+
+plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own) {
+  const train::ParallelConfig& parallel = config.parallel;
+  plan::Workload work;
+  work.set_model(own.model);
+  work.sizes = train::number_sizes(config, own.model.width);
+  work.axes = train::plan_axes(parallel);
+  work.global_batch = config.train.global_batch;
+  work.micro_batch = config.train.micro_batch;
+  work.reproducible = config.train.reproducible;
+  if (parallel.gradient_order != train::GradientOrder::kAuto) {
+    work.rank_first = parallel.gradient_order == train::GradientOrder::kRankFirst;
+  }
+  work.zero = parallel.zero;
+  work.gathered_units = parallel.gathered_units;
+  work.sequence_parallel = parallel.sequence_parallel;
+  work.overlap = config.train.overlap;
+  work.hides_tensor = parallel.async_tensor == train::AsyncTensor::kOn;
+  work.schedule = parallel.schedule;
+  work.stages_per_rank = parallel.stages_per_rank;
+  work.bucket_bytes = config.train.bucket_bytes;
+  work.expert_chunk = parallel.expert_chunk;
+  work.expert_replicas = parallel.expert_replicas;
+  work.separate_documents = own.data.separate_documents;
+  work.recompute_kind = config.train.recompute;
+  work.recompute = model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+  work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());
+  return work;
+}
+
+std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
+                                             const LanguageConfig& own) {
+  return plan::layer_costs(workload_of(config, own));
 }
 
 }  // namespace trireme::tasks

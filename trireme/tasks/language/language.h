@@ -1,13 +1,17 @@
 // The task of language modelling: predict each token from those before it. Models are the families
-// of trireme/model, data is a token file.
+// of trireme/model, data is a token file. Also says what a run costs, in the words of the cost
+// model (trireme/plan).
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/key.h"
 #include "trireme/dataset/tokenizer.h"
-#include "trireme/model/family/config.h"
+#include "trireme/model/family/model_config.h"
+#include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/plan/cost/workload.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/task/task.h"
 
@@ -16,9 +20,9 @@ namespace trireme::tasks {
 struct TokenDataConfig {
   TRIREME_KEYS_BEGIN(TokenDataConfig)
   TRIREME_KEY(std::string, path, "data/python", kMustStay,
-              "prefix that `trireme data prepare --output` wrote")
+              "prefix of the token files, as given to `trireme data prepare --output`")
   TRIREME_KEY(bool, separate_documents, false, kMustStay,
-              "attention only within documents, where a sequence holds parts of several")
+              "mask attention across the documents of a sequence")
   TRIREME_KEYS_END()
 };
 
@@ -38,5 +42,12 @@ LanguageConfig& language_of(train::RunConfig& config);
 const LanguageConfig& language_of(const train::RunConfig& config);
 // The tokenizer of the task's data. Null before Task::open().
 const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config);
+
+// One step of a resolved config, with the model's vocabulary known.
+plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own);
+
+// As plan::layer_costs().
+std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
+                                             const LanguageConfig& own);
 
 }  // namespace trireme::tasks

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 constexpr int64_t kPlaces = 64;
@@ -44,4 +44,4 @@ train::DataIdentity identify(const dataset::IndexedFile& file,
           .counts = {{"num_documents", file.num_documents()}, {"num_tokens", file.num_tokens()}}};
 }
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

@@ -5,11 +5,11 @@
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/train/task/data_identity.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 
 // Checksums: `index` of the whole .idx file, which has the length of every document; `tokens` in 64
 // places spread over the .bin file; `tokenizer` of its kind, numbers and model. Reads the whole
 // index and at most 512 KiB of tokens.
 train::DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer& tokenizer);
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

@@ -1,6 +1,7 @@
 #include "trireme/tasks/language/trained_model.h"
 
 #include "trireme/base/error.h"
+#include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
@@ -37,7 +38,7 @@ void check_model(const train::RunConfig& config, const fs::path& folder) {
 TrainedModel load_trained_model(const fs::path& path, train::Weights weights) {
   const train::SavedModel saved(path, weights);
   const fs::path& folder = saved.folder();
-  TrainedModel trained{saved_language_config(saved.config(), folder), nullptr, nullptr};
+  TrainedModel trained{saved_language_config(saved.config(), folder), nullptr, nullptr, {}};
   const model::ModelConfig& config = language_of(trained.config).model;
   trained.tokenizer = find_tokenizer(folder, trained.config);
   // Throws an error that says where the tokenizer should be.
@@ -47,6 +48,10 @@ TrainedModel load_trained_model(const fs::path& path, train::Weights weights) {
                 trained.tokenizer->vocab_size(), " tokens and the model of ", folder.string(), " ",
                 config.vocab_size,
                 ": it is another one; put the run's own beside checkpoints/, as tokenizer.*");
+  const ImportedFiles imported(folder);
+  if (imported.belong_to(trained.tokenizer.get()))
+    trained.end_tokens = imported.end_tokens(config.vocab_size);
+  trained.end_tokens.push_back(trained.tokenizer->end_of_document());
   check_model(trained.config, folder);
   saved.require_room(model::num_parameters(config), trained.config.dtype());
   trained.model = model::make_model(config, trained.config.train.seed, trained.config.dtype());

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/model.h"
@@ -17,6 +18,8 @@ struct TrainedModel {
   train::RunConfig config;
   std::unique_ptr<model::LanguageModel> model;
   std::unique_ptr<dataset::Tokenizer> tokenizer;
+  // Tokens that end a text: the end of a document, and those of an imported model.
+  std::vector<int64_t> end_tokens{};
 };
 
 // The config in a checkpoint of a run of this task.

@@ -18,14 +18,14 @@
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/model.h"
-#include "trireme/tasks/language/expert_buffers.h"
+#include "trireme/tasks/language/foreign/foreign_form.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/language/trained_model.h"
 #include "trireme/train/derived_run.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
-#include "trireme/train/state/state.h"
 
 namespace trireme::tasks {
 namespace {
@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 using model::ModelConfig;
 
-// What precedes a parameter's name in a checkpoint's tensor, and the name.
+// A tensor name of a checkpoint, split into prefix and parameter name.
 struct TensorName {
   std::string prefix;  // "", "optimizer.exp_avg.", "callback.average."
   std::string parameter;
@@ -132,7 +132,7 @@ class Copies {
     const auto dense_parameters = parameters_of(dense);
     for (const auto& [name, record] : manifest_.tensors) {
       const auto parsed = parse_name(name, dense_parameters);
-      // Of nothing that the model has, such as compression's residuals.
+      // Skip tensors that belong to no parameter, such as compression residuals.
       if (!parsed || name.starts_with(train::kCompressionPrefix)) continue;
       prefixes_.emplace(parsed->prefix, record.dtype);
       if (sparse_.contains(parsed->parameter)) {
@@ -226,13 +226,13 @@ Upcycled upcycle(const fs::path& path, const fs::path& output, const UpcycleOpti
   dense.sparse = {};
 
   std::vector<checkpoint::Entry> entries = Copies(folder, manifest, config, options.noise).make();
-  // Of steps before, routers have learnt nothing.
+  // New routers have learnt nothing in earlier steps.
   std::ranges::move(expert_buffers(sparse), std::back_inserter(entries));
   state.config = train::to_toml(config);
   train::DerivedRun run(folder, output);
   const auto world = comm::make_thread_group(1);
   checkpoint::save(run.checkpoints(), state.step, entries, train::to_json(state), *world.front());
-  run.commit(state.config);
+  run.commit(state.config, config.task->traits().file_names);
   return {.checkpoint = folder,
           .step = manifest.step,
           .sparse_blocks = model::num_sparse_blocks(sparse),

@@ -7,18 +7,17 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/machine/machine_memory.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/plan/device/cluster.h"
 #include "trireme/tasks/recommend/recommend.h"
-#include "trireme/tasks/recommend/tables/table_loads.h"
+#include "trireme/tasks/recommend/tables/planned_tables.h"
 
 namespace trireme::tasks {
-inline namespace internal {
 namespace {
 
 // The rest is for activations and for vectors in transit.
@@ -110,8 +109,6 @@ TableChoice choose_tables(const RecommendProblem& problem, const dataset::Source
   return parse_choice(text, kTableChoiceFile, tables, p);
 }
 
-}  // namespace internal
-
 MeasuredTables measure_tables(train::RunConfig& config, int num_ranks,
                               const std::function<void(int64_t done, int64_t total)>& on_progress) {
   const RecommendProblem problem = open_problem(config);
@@ -140,7 +137,8 @@ MeasuredTables assume_tables(train::RunConfig& config, int num_ranks, double exp
 
 double dense_bytes(const train::RunConfig& config) {
   double sum = 0;
-  for (const parallel::LayerCost& layer : config.task->layer_costs(config)) sum += layer.memory;
+  for (const parallel::LayerCost& layer : config.task->model().layer_costs(config))
+    sum += layer.memory;
   return sum;
 }
 

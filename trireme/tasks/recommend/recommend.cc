@@ -9,11 +9,11 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/tasks/recommend/automatic_tables.h"
 #include "trireme/tasks/recommend/layers/mlp.h"
-#include "trireme/tasks/recommend/network.h"
+#include "trireme/tasks/recommend/recommend_network.h"
 #include "trireme/tasks/recommend/recommend_problem.h"
 #include "trireme/tasks/recommend/recommend_stage.h"
 #include "trireme/tasks/recommend/scores.h"
@@ -65,21 +65,21 @@ void check_served(const TablesConfig& tables) {
                 "parallel.servers, which update only pushed rows; set it to lazy-adam");
 }
 
-class RecommendTask : public train::Task {
+// What is trained, as the loop sees it.
+class RecommendTaskModel : public train::TaskModel {
  public:
-  RecommendTask() = default;
-  RecommendTask(const RecommendTask& other)
-      : Task(other), problem_(other.problem_), data_(other.data_) {}
-  RecommendTask& operator=(const RecommendTask&) = delete;
+  // problem, data: the task's, which outlives this object.
+  RecommendTaskModel(const RecommendProblem& problem, const dataset::FeatureData& data)
+      : problem_(problem), data_(data) {}
 
-  std::unique_ptr<train::Task> clone() const override {
-    return std::make_unique<RecommendTask>(*this);
-  }
-
-  void add_keys(train::Keys& keys) override {
-    keys.add("model", problem_.config.model);
-    keys.add("data", problem_.config.data);
-    keys.add("tables", problem_.config.tables);
+  train::ModelTraits traits() const override {
+    constexpr double kForwardAndBackward = 3;  // backward computes two products for each
+    return {
+        .name = model_name(),
+        .num_parameters = num_parameters(),
+        .flops_per_sample = kForwardAndBackward * outline().flops(),
+        .has_tables_on_disk = problem_.config.tables.memory > 0,
+        .memory_keys = {.states = {train::with_value("model.width", problem_.config.model.width)}}};
   }
   void check(const train::RunConfig& config) const override {
     const RecommendModelConfig& model = problem_.config.model;
@@ -94,40 +94,9 @@ class RecommendTask : public train::Task {
         !config.train.measure_noise,
         "train.measure_noise compares the gradients of microbatches, but embedding tables "
         "sum them over the whole step; set it to false");
-    train::ChainModel::check(config);
+    train::check_chain(config);
   }
 
-  void open(bool evaluates) override {
-    const fs::path folder = problem_.config.data.path;
-    data_ = dataset::open_features(folder);
-    problem_.schema = data_.schema;
-    check_features();
-    TRIREME_CHECK(!evaluates || data_.validation, "train.evaluate_interval is set, and ",
-                  data_name(), " has no ", dataset::kValidationFile,
-                  "; prepare it with --validation 0.1, or set the interval to 0");
-    if (!evaluates) data_.validation = nullptr;
-  }
-  const dataset::Source& training() const override { return *data_.training; }
-  const dataset::Source* validation() const override { return data_.validation.get(); }
-  std::string data_name() const override { return problem_.config.data.path; }
-  train::DataIdentity identify(const dataset::Source& source) const override {
-    return train::identify_samples(source);
-  }
-  double sample_bytes() const override {
-    const dataset::FeatureSchema& schema = problem_.schema;
-    constexpr int64_t kOthers = 2;  // label and item
-    const int64_t integers = schema.num_ids() + schema.num_tables() + kOthers;
-    return static_cast<double>(schema.num_dense() * sizeof(float) + integers * sizeof(int64_t));
-  }
-  void write_files(const fs::path& folder) const override {
-    fs::copy_file(fs::path(problem_.config.data.path) / dataset::kSchemaFile,
-                  folder / dataset::kSchemaFile, fs::copy_options::overwrite_existing);
-    if (!choice_.empty()) write_file_atomically(folder / kTableChoiceFile, choice_);
-  }
-
-  std::vector<std::string> axes() const override { return {}; }
-  bool has_tables() const override { return true; }
-  bool has_tables_on_disk() const override { return problem_.config.tables.memory > 0; }
   std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
     std::vector<model::ParameterPlan> plan;
     for (const auto& item : outline().named_parameters()) {
@@ -135,14 +104,6 @@ class RecommendTask : public train::Task {
           {item.key(), mesh::Layout(item.value().sizes().vec(), {{"tensor", sizes.tensor}})});
     }
     return plan;
-  }
-  int64_t num_parameters() const override {
-    int64_t count = 0;
-    for (const at::Tensor& parameter : outline().parameters()) count += parameter.numel();
-    for (const parallel::TableConfig& table : tables_of(problem_, 1).tables) {
-      if (!table.is_open) count += table.rows * table.width;
-    }
-    return count;
   }
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
     double dense = 0;
@@ -164,14 +125,17 @@ class RecommendTask : public train::Task {
     comm::Communicator* const group = request.axes.batch.group;
     if (problem.config.tables.placement == TablePlacement::kAuto && group != nullptr &&
         group->size() > 1) {
-      problem.choice =
-          choose_tables(problem, training(), request.config, dense_bytes(request.config), *group);
+      problem.choice = choose_tables(problem, *data_.training, request.config,
+                                     dense_bytes(request.config), *group);
       choice_ = to_json(problem.choice, tables_of(problem, group->size()).tables);
     }
     return std::make_unique<RecommendStage>(problem, request, data_.items);
   }
+  // How the last stage's tables were placed, as text; "": it had no choice.
+  const std::string& choice() const { return choice_; }
 
-  std::string model_name() const override {
+ private:
+  std::string model_name() const {
     int64_t rows = 0, num_open = 0;
     for (int64_t column = 0; column < problem_.schema.num_tables(); ++column) {
       const bool is_open = problem_.is_open(column);
@@ -187,20 +151,76 @@ class RecommendTask : public train::Task {
     return concat(name_of(kRecommendFamilies, problem_.config.model.family), ", ", features,
                   ", width ", problem_.config.model.width);
   }
-  std::string samples_name() const override {
-    return concat("samples of ", problem_.schema.num_dense(), " numbers and ",
-                  problem_.schema.tables.size(), " id features");
+  int64_t num_parameters() const {
+    int64_t count = 0;
+    for (const at::Tensor& parameter : outline().parameters()) count += parameter.numel();
+    for (const parallel::TableConfig& table : tables_of(problem_, 1).tables) {
+      if (!table.is_open) count += table.rows * table.width;
+    }
+    return count;
   }
-  train::Throughput throughput() const override {
-    constexpr double kForwardAndBackward = 3;  // backward computes two products for each
-    return {.flops = kForwardAndBackward * outline().flops()};
+  // The network, for its shapes only. Made once the data is open.
+  const Network& outline() const {
+    if (!outline_) outline_ = make_network(problem_, /*seed=*/0);
+    return *outline_;
   }
-  std::vector<train::Metric> metrics() const override { return metrics_of(problem_); }
-  std::vector<std::string> evaluation_metrics() const override {
-    return evaluation_metrics_of(problem_);
+
+  const RecommendProblem& problem_;
+  const dataset::FeatureData& data_;
+  mutable std::shared_ptr<const Network> outline_;
+  mutable std::string choice_;
+};
+
+class RecommendTask : public train::Task {
+ public:
+  RecommendTask() = default;
+  RecommendTask(const RecommendTask& other)
+      : Task(other), problem_(other.problem_), data_(other.data_) {}
+  RecommendTask& operator=(const RecommendTask&) = delete;
+
+  std::unique_ptr<train::Task> clone() const override {
+    return std::make_unique<RecommendTask>(*this);
   }
-  train::MemoryKeys memory_keys() const override {
-    return {.states = {train::with_value("model.width", problem_.config.model.width)}};
+
+  void add_keys(train::Keys& keys) override {
+    keys.add("model", problem_.config.model);
+    keys.add("data", problem_.config.data);
+    keys.add("tables", problem_.config.tables);
+  }
+  train::TaskTraits traits() const override {
+    const dataset::FeatureSchema& schema = problem_.schema;
+    constexpr int64_t kOthers = 2;  // label and item
+    const int64_t integers = schema.num_ids() + schema.num_tables() + kOthers;
+    return {.data_name = problem_.config.data.path,
+            .samples_name = concat("samples of ", schema.num_dense(), " numbers and ",
+                                   schema.tables.size(), " id features"),
+            .sample_bytes = static_cast<double>(schema.num_dense() * sizeof(float) +
+                                                integers * sizeof(int64_t)),
+            .metrics = metrics_of(problem_),
+            .evaluation_metrics = evaluation_metrics_of(problem_),
+            .file_names = {dataset::kSchemaFile, kTableChoiceFile},
+            .has_tables = true};
+  }
+  const train::TaskModel& model() const override { return model_; }
+
+  void open(bool evaluates) override {
+    const fs::path folder = problem_.config.data.path;
+    data_ = dataset::open_features(folder);
+    problem_.schema = data_.schema;
+    check_features();
+    TRIREME_CHECK(!evaluates || data_.validation, "train.evaluate_interval is set, and ",
+                  problem_.config.data.path, " has no ", dataset::kValidationFile,
+                  "; prepare it with --validation 0.1, or set the interval to 0");
+    if (!evaluates) data_.validation = nullptr;
+  }
+  const dataset::Source& training() const override { return *data_.training; }
+  const dataset::Source* validation() const override { return data_.validation.get(); }
+  void write_files(const fs::path& folder) const override {
+    fs::copy_file(fs::path(problem_.config.data.path) / dataset::kSchemaFile,
+                  folder / dataset::kSchemaFile, fs::copy_options::overwrite_existing);
+    if (!model_.choice().empty()) {
+      write_file_atomically(folder / kTableChoiceFile, model_.choice());
+    }
   }
 
   RecommendConfig& config() { return problem_.config; }
@@ -220,16 +240,9 @@ class RecommendTask : public train::Task {
                   "\", and ", path, " has no labels; choose two-tower");
   }
 
-  // The network, for its shapes only. Made once the data is open.
-  const Network& outline() const {
-    if (!outline_) outline_ = make_network(problem_, /*seed=*/0);
-    return *outline_;
-  }
-
   RecommendProblem problem_;
   dataset::FeatureData data_;
-  mutable std::shared_ptr<const Network> outline_;
-  mutable std::string choice_;  // of the last stage, written to the run's folder; "": none
+  RecommendTaskModel model_{problem_, data_};
 };
 
 }  // namespace

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
-#include "trireme/tasks/recommend/tables/table_loads.h"
-#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/base/words.h"
+#include "trireme/tasks/recommend/tables/planned_tables.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 // number: the table's index among all
@@ -80,8 +83,8 @@ int64_t most_rows(const parallel::TableConfig& table, int num_ranks) {
   return most;
 }
 
-// Of the rank that has most parts of an open table, in memory, which doubles when it is full.
-// Without a limit on rows as many as can be, so that the table is on the disk.
+// Memory of an open table on the rank with most of its parts; the memory doubles when it is full.
+// Without a limit on rows, the maximum, so that the table goes to disk.
 int64_t most_open_bytes(const parallel::TableConfig& table, int num_ranks, int64_t row_bytes) {
   if (table.open_max_rows == 0) return kMaxMemory;
   const double share =
@@ -91,8 +94,8 @@ int64_t most_open_bytes(const parallel::TableConfig& table, int num_ranks, int64
   return bytes < static_cast<double>(kMaxMemory) ? static_cast<int64_t>(bytes) : kMaxMemory;
 }
 
-// Of the rank with the most rows or columns. With a split by columns, a row-wise rule keeps its
-// number for each row on each rank.
+// Bytes of a table on the rank with the most rows or columns. When a table is split by columns, a
+// row-wise rule keeps its number for every row on each rank.
 int64_t most_bytes(const parallel::TableConfig& table, parallel::RowRule rule, int num_ranks,
                    int64_t bytes_per_number) {
   const auto row_bytes = [&](int64_t width) {
@@ -189,4 +192,39 @@ TableList tables_of(const RecommendProblem& problem, int num_ranks) {
   return maker.take();
 }
 
-}  // namespace trireme::tasks::inline internal
+parallel::JaggedIds ids_of_columns(const at::Tensor& ids_BK, const at::Tensor& lengths_BC,
+                                   std::span<const int64_t> columns) {
+  const int64_t B = ids_BK.size(0), K = ids_BK.size(1), C = lengths_BC.size(1);
+  const at::Tensor ids = ids_BK.contiguous(), lengths = lengths_BC.contiguous();
+  const auto* const id = ids.const_data_ptr<int64_t>();
+  const auto* const length = lengths.const_data_ptr<int64_t>();
+  std::vector<int64_t> begins(static_cast<size_t>(B * C));  // within `id`
+  int64_t total = 0;
+  for (int64_t b = 0; b < B; ++b) {
+    int64_t at = b * K;
+    for (int64_t c = 0; c < C; ++c) {
+      const int64_t count = length[b * C + c];
+      begins[static_cast<size_t>(b * C + c)] = at;
+      TRIREME_CHECK(count >= 0 && count <= (b + 1) * K - at, "sample ", b,
+                    " of a batch has more ids than its ", K, " places");
+      at += count;
+    }
+    for (const int64_t c : columns) total += length[b * C + c];
+  }
+  const auto num_lists = std::ssize(columns) * B;
+  const at::Tensor values = at::empty({total}, at::kLong);
+  const at::Tensor offsets = at::empty({num_lists + 1}, at::kLong);
+  auto* const first_value = values.mutable_data_ptr<int64_t>();
+  auto* value = first_value;
+  auto* offset = offsets.mutable_data_ptr<int64_t>();
+  for (const int64_t c : columns) {
+    for (int64_t b = 0; b < B; ++b) {
+      *offset++ = value - first_value;
+      value = std::copy_n(id + begins[static_cast<size_t>(b * C + c)], length[b * C + c], value);
+    }
+  }
+  *offset = value - first_value;
+  return {.values = values, .offsets = offsets, .num_samples = B};
+}
+
+}  // namespace trireme::tasks

@@ -1,16 +1,21 @@
-// The problem of a run of the recommendation task: its keys and the features of its data.
+// The problem of a run of the recommendation task: its keys, the features of its data, and the ids
+// of a batch of prepared records, in the form that embedding tables accept.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "trireme/dataset/recommend/feature_schema.h"
-#include "trireme/parallel/embedding/table_config.h"
-#include "trireme/tasks/recommend/recommend_config.h"
-#include "trireme/tasks/recommend/tables/table_choice.h"
+#include <ATen/core/Tensor.h>
 
-namespace trireme::tasks::inline internal {
+#include "trireme/dataset/recommend/feature_schema.h"
+#include "trireme/parallel/embedding/jagged_ids.h"
+#include "trireme/parallel/embedding/table_config.h"
+#include "trireme/tasks/recommend/recommend.h"
+#include "trireme/tasks/recommend/tables/planned_tables.h"
+
+namespace trireme::tasks {
 
 struct RecommendProblem {
   RecommendConfig config{};
@@ -54,4 +59,11 @@ void check_open_tables(const RecommendProblem& problem, const std::string& sourc
 // The columns of one side: of the items or of the queries.
 std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side);
 
-}  // namespace trireme::tasks::inline internal
+// Returns the ids of some columns of a batch, in the order of `columns`. A column may occur twice.
+// Shapes: ids_BK [B, K] int64: for each sample its ids, column after column, then any values;
+//         lengths_BC [B, C] int64: the number of ids of each column
+// Throws: ConfigError if a length is negative or the lengths of a sample exceed K
+parallel::JaggedIds ids_of_columns(const at::Tensor& ids_BK, const at::Tensor& lengths_BC,
+                                   std::span<const int64_t> columns);
+
+}  // namespace trireme::tasks

@@ -7,13 +7,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/layers/recompute.h"
-#include "trireme/tasks/recommend/feature_batch.h"
-#include "trireme/tasks/recommend/label_scores.h"
-#include "trireme/tasks/recommend/retrieval_scores.h"
-#include "trireme/tasks/recommend/two_tower.h"
+#include "trireme/tasks/recommend/recommend_network.h"
+#include "trireme/tasks/recommend/recommend_problem.h"
+#include "trireme/tasks/recommend/scores.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 // The ranks that share the tables; null for one rank, or if servers own the tables.
@@ -150,4 +149,4 @@ std::string RecommendStage::report_open_rows() const {
                 number[1], " begun, ", number[2], " expired, ", number[3], " evicted");
 }
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

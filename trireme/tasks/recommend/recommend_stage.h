@@ -10,12 +10,12 @@
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/parallel/embedding/step_look_up.h"
-#include "trireme/tasks/recommend/network.h"
+#include "trireme/tasks/recommend/recommend_network.h"
 #include "trireme/tasks/recommend/recommend_problem.h"
 #include "trireme/tasks/recommend/scores.h"
 #include "trireme/train/task/task.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 
 class RecommendStage : public train::StageModel {
  public:
@@ -70,4 +70,4 @@ class RecommendStage : public train::StageModel {
   size_t next_batch_ = 0;  // the one whose forward comes next
 };
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

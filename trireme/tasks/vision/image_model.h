@@ -1,4 +1,5 @@
-// A family of image models, as the task needs it: the part of train::Task that depends on it.
+// The families of image models, their training goal (normalised pixels, the loss of their logits,
+// and the metrics), and a whole image model on one rank, in evaluation.
 #pragma once
 
 #include <cstdint>
@@ -6,49 +7,90 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "trireme/dataset/image/image_source.h"
-#include "trireme/tasks/vision/image_classifier.h"
 #include "trireme/tasks/vision/vision_config.h"
 #include "trireme/train/task/task.h"
 
-namespace trireme::tasks::inline internal {
+namespace torch::nn {
+class Module;
+}
 
-// What a model is made for. The number of classes and the shape are known when the data is open.
+namespace trireme::tasks {
+
+// Normalised pixels, the loss of their logits, and the metrics.
+class ImageGoal {
+ public:
+  // seed: of the shares of mixup
+  ImageGoal(const VisionConfig& config, const dataset::ImageShape& shape, uint64_t seed);
+
+  // Normalised pixels. In training each image is blended with its partner, see mixup_share().
+  // Shapes: images_BCHW uint8 -> [B, C, H, W] of `dtype`
+  at::Tensor prepare(const at::Tensor& images_BCHW, at::ScalarType dtype,
+                     const train::StageInput& batch) const;
+
+  // The sum of cross-entropies, in fp32 at least. In training with label smoothing, and between
+  // the labels of the two images that were blended.
+  // Shapes: logits_BC -> scalar; reads "label" [B] int64 of the batch
+  // Source: label smoothing: Szegedy et al. 2015, arXiv:1512.00567, section 7
+  at::Tensor loss_sum(const at::Tensor& logits_BC, const train::StageInput& batch) const;
+
+  // Accuracy, and with more than five classes accuracy of the five largest logits.
+  static std::vector<train::Metric> metrics(int64_t num_classes);
+  // Shapes: logits_BC -> the states of metrics(C)
+  static at::Tensor metric_states(const at::Tensor& logits_BC, const train::StageInput& batch);
+
+  // The first image's share of each blend in a microbatch, drawn from Beta(mixup, mixup) by the
+  // microbatch's place, which no layout changes. Image i's partner is image B - 1 - i. 1 without
+  // mixup and in evaluation.
+  // Source: Zhang et al. 2017, arXiv:1710.09412, section 2; the draw: Johnk 1964, "Erzeugung von
+  //         betaverteilten und gammaverteilten Zufallszahlen"
+  double mixup_share(const train::StageInput& batch) const;
+
+ private:
+  double mixup_;
+  double label_smoothing_;
+  uint64_t seed_;
+  std::vector<double> mean_;       // [C] of pixels from 0 to 1
+  std::vector<double> deviation_;  // [C]
+};
+
+// A whole model on one rank, in evaluation.
+class ImageClassifier {
+ public:
+  virtual ~ImageClassifier() = default;
+  virtual torch::nn::Module& module() = 0;
+  // Shapes: images_BCHW uint8 -> logits [B, C]
+  virtual at::Tensor logits(const at::Tensor& images_BCHW) = 0;
+};
+
+// The problem that a model is built for. The number of classes and the shape are known when the
+// data is open.
 struct ImageProblem {
   VisionConfig config;
   dataset::ImageShape shape{};
 };
 
-// Functions without a comment are as in train::Task.
-class ImageModel {
- public:
-  virtual ~ImageModel() = default;
+// The model of the task that the problem's config names. `problem` must outlive it; its shape and
+// classes may be filled in later.
+std::unique_ptr<train::TaskModel> make_image_model(const ImageProblem& problem);
+// Checks the images, whose shape and classes are known now.
+// Throws: ConfigError
+void check_images(const ImageProblem& problem);
+// "vit, 10 classes".
+std::string name_of_model(const ImageProblem& problem);
+// The whole model, for one rank. `problem` must outlive it.
+std::unique_ptr<ImageClassifier> make_classifier(const ImageProblem& problem,
+                                                 const train::RunConfig& config);
 
-  virtual std::vector<std::string> axes() const = 0;
-  virtual void check(const train::RunConfig& config) const = 0;
-  // Checks the images, whose shape and classes are known now.
-  // Throws: ConfigError
-  virtual void check_images() const {}
-  virtual void check_layout(const train::RunConfig& /*config*/) const {}
-  virtual std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const = 0;
-  virtual int64_t num_parameters() const = 0;
-  virtual bool has_batch_norm() const { return false; }
-  virtual std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const = 0;
-  virtual double flops() const = 0;  // of train::Throughput
-  virtual std::vector<train::StageEdges> edges(int num_stages) const = 0;
-  virtual std::unique_ptr<train::StageModel> make_stage(
-      const train::StageRequest& request) const = 0;
-  virtual std::unique_ptr<ImageClassifier> make_classifier(
-      const train::RunConfig& config) const = 0;
-  virtual train::MemoryKeys memory_keys() const { return {}; }
-};
+// One family's; in resnet_model.cc and vit_model.cc.
+std::unique_ptr<train::TaskModel> make_resnet_model(const ImageProblem& problem);
+std::unique_ptr<ImageClassifier> make_resnet_classifier(const ImageProblem& problem,
+                                                        const train::RunConfig& config);
+std::unique_ptr<train::TaskModel> make_vit_model(const ImageProblem& problem);
+void check_vit_images(const ImageProblem& problem);
+std::unique_ptr<ImageClassifier> make_vit_classifier(const ImageProblem& problem,
+                                                     const train::RunConfig& config);
 
-// The model that the problem's config names. `problem` must outlive it; its shape and classes may
-// be filled in later.
-std::unique_ptr<ImageModel> make_image_model(const ImageProblem& problem);
-
-// In resnet_model.cc and vit_model.cc.
-std::unique_ptr<ImageModel> make_resnet_model(const ImageProblem& problem);
-std::unique_ptr<ImageModel> make_vit_model(const ImageProblem& problem);
-
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

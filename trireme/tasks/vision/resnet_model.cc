@@ -3,12 +3,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/resnet/resnet.h"
-#include "trireme/tasks/vision/image_goal.h"
 #include "trireme/tasks/vision/image_model.h"
 #include "trireme/train/chain_model.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 int depth_of(ImageFamily family) {
@@ -48,64 +47,54 @@ class ResNetClassifier : public ImageClassifier {
   std::unique_ptr<train::StageModel> stage_;
 };
 
-class ResNetModel : public ImageModel {
+train::ChainGoal goal_of(const ImageProblem& problem, uint64_t seed) {
+  const auto images = std::make_shared<const ImageGoal>(problem.config, problem.shape, seed);
+  return {
+      .input = "image",
+      .targets = {"label"},
+      .prepare =
+          [images](const at::Tensor& input, at::ScalarType dtype, const train::StageInput& batch) {
+            return images->prepare(input, dtype, batch);
+          },
+      .loss_sum =
+          [images](const at::Tensor& logits_BC, const train::StageInput& batch) {
+            return images->loss_sum(logits_BC, batch);
+          },
+      .metric_states = &ImageGoal::metric_states};
+}
+
+class ResNetModel : public train::ChainModel {
  public:
   explicit ResNetModel(const ImageProblem& problem)
-      : problem_(problem), chain_([this] { return make_chain(problem_); }) {}
+      : ChainModel([&problem] { return make_chain(problem); },
+                   [&problem](uint64_t seed) { return goal_of(problem, seed); }),
+        problem_(problem) {}
 
-  std::vector<std::string> axes() const override { return {"pipeline"}; }
-  void check(const train::RunConfig& config) const override { train::ChainModel::check(config); }
-  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
-    return chain_.parameters(sizes);
-  }
-  int64_t num_parameters() const override { return chain_.num_parameters(); }
-  bool has_batch_norm() const override { return true; }
-  double flops() const override { return chain_.flops(); }
-  std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
-    return chain_.layer_costs(config);
-  }
-  std::vector<train::StageEdges> edges(int num_stages) const override {
-    return chain_.edges(num_stages, goal(/*seed=*/0));
-  }
-  std::unique_ptr<train::StageModel> make_stage(const train::StageRequest& request) const override {
-    return chain_.make_stage(request, goal(request.config.train.seed));
-  }
-
-  std::unique_ptr<ImageClassifier> make_classifier(const train::RunConfig& config) const override {
-    train::ChainGoal logits = goal(config.train.seed);
-    logits.loss_sum = [](const at::Tensor& output, const train::StageInput& /*batch*/) {
-      return output;
-    };
-    logits.metric_states = nullptr;
-    return std::make_unique<ResNetClassifier>(
-        chain_.make_stage({.config = config, .axes = {}, .part = {}}, logits));
+  train::ModelTraits traits() const override {
+    train::ModelTraits traits = ChainModel::traits();
+    traits.name = name_of_model(problem_);
+    return traits;
   }
 
  private:
-  train::ChainGoal goal(uint64_t seed) const {
-    const auto images = std::make_shared<const ImageGoal>(problem_.config, problem_.shape, seed);
-    return {.input = "image",
-            .targets = {"label"},
-            .prepare =
-                [images](const at::Tensor& input, at::ScalarType dtype,
-                         const train::StageInput& batch) {
-                  return images->prepare(input, dtype, batch);
-                },
-            .loss_sum =
-                [images](const at::Tensor& logits_BC, const train::StageInput& batch) {
-                  return images->loss_sum(logits_BC, batch);
-                },
-            .metric_states = &ImageGoal::metric_states};
-  }
-
   const ImageProblem& problem_;
-  train::ChainModel chain_;
 };
 
 }  // namespace
 
-std::unique_ptr<ImageModel> make_resnet_model(const ImageProblem& problem) {
+std::unique_ptr<train::TaskModel> make_resnet_model(const ImageProblem& problem) {
   return std::make_unique<ResNetModel>(problem);
 }
 
-}  // namespace trireme::tasks::inline internal
+std::unique_ptr<ImageClassifier> make_resnet_classifier(const ImageProblem& problem,
+                                                        const train::RunConfig& config) {
+  train::ChainGoal logits = goal_of(problem, config.train.seed);
+  logits.loss_sum = [](const at::Tensor& output, const train::StageInput& /*batch*/) {
+    return output;
+  };
+  logits.metric_states = nullptr;
+  return std::make_unique<ResNetClassifier>(
+      ResNetModel(problem).make_stage({.config = config, .axes = {}, .part = {}}, logits));
+}
+
+}  // namespace trireme::tasks

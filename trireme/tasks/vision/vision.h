@@ -1,15 +1,26 @@
 // The task of image classification: tell which of several classes an image shows. Models are
-// ResNets and vision transformers, data is images by class.
+// ResNets and vision transformers, data is images by class, which are found and opened as the keys
+// say. Reads a classifier from a checkpoint on one rank, too.
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <string>
 
-#include "trireme/tasks/vision/image_classifier.h"
+#include "trireme/dataset/image/image_source.h"
+#include "trireme/tasks/vision/image_model.h"
 #include "trireme/tasks/vision/vision_config.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/state/saved_run.h"
 #include "trireme/train/task/task.h"
 
 namespace trireme::tasks {
+
+// Throws: ConfigError with the path, when there are no images of the format, or one is wrong
+std::shared_ptr<const dataset::ImageSource> open_training_images(const VisionConfig& config);
+// training: the source whose classes and shape these have
+std::shared_ptr<const dataset::ImageSource> open_validation_images(
+    const VisionConfig& config, const dataset::ImageSource& training);
 
 std::unique_ptr<train::Task> make_vision_task();
 inline constexpr train::TaskKind kVision = {"vision", "tell what images show", make_vision_task};
@@ -20,5 +31,19 @@ VisionConfig& vision_of(train::RunConfig& config);
 // The model of a run of this task whose data is open, with initial values.
 // Throws: as vision_of()
 std::unique_ptr<ImageClassifier> make_classifier(const train::RunConfig& config);
+
+struct TrainedClassifier {
+  train::RunConfig config;  // its data is open, with the validation data
+  std::unique_ptr<ImageClassifier> classifier;
+
+  const dataset::ImageSource& images() const;  // the validation data
+};
+
+// data_path: where the images are now; "": where they were
+// Throws: CheckpointError, also when the checkpoint is of another task, and for weights that are
+//         not finite or not there; ConfigError when the images cannot be read
+TrainedClassifier load_trained_classifier(const std::filesystem::path& path,
+                                          train::Weights weights = train::Weights::kLast,
+                                          const std::string& data_path = "");
 
 }  // namespace trireme::tasks

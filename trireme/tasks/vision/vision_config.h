@@ -23,11 +23,14 @@ inline constexpr Choice<ResNetStem> kResNetStems[] = {{"large", ResNetStem::kLar
 
 struct ImageModelConfig {
   TRIREME_KEYS_BEGIN(ImageModelConfig)
-  TRIREME_KEY(ImageFamily, family, ImageFamily::kVit, kMustStay, "architecture", kImageFamilies)
+  TRIREME_KEY(ImageFamily, family, ImageFamily::kVit, kMustStay, "model architecture",
+              kImageFamilies)
   TRIREME_KEY(ResNetStem, stem, ResNetStem::kLarge, kMustStay,
-              "resnet: how it begins; \"small\" is for images below some 64 pixels", kResNetStems)
+              "resnet: first layers; large = 7x7 convolution with stride 2 and pooling, small = "
+              "one 3x3 convolution, for images below about 64 pixels",
+              kResNetStems)
   TRIREME_KEY(bool, channels_last, true, kMustStay,
-              "resnet: activations lie with their channels together")
+              "resnet: store activations in channels-last memory format")
   TRIREME_KEYS_END()
 };
 
@@ -37,7 +40,7 @@ inline constexpr Choice<ImageFormat> kImageFormats[] = {
     {"tar", ImageFormat::kTar},         {"idx", ImageFormat::kIdx},
     {"cifar10", ImageFormat::kCifar10}, {"cifar100", ImageFormat::kCifar100}};
 
-// What values of a pixel become: (value / 255 - mean) / deviation.
+// Mean and deviation for normalising pixels: (value / 255 - mean) / deviation.
 enum class Normalisation { kImageNet, kHalf };
 inline constexpr Choice<Normalisation> kNormalisations[] = {{"imagenet", Normalisation::kImageNet},
                                                             {"half", Normalisation::kHalf}};
@@ -45,17 +48,23 @@ inline constexpr Choice<Normalisation> kNormalisations[] = {{"imagenet", Normali
 struct ImageDataConfig {
   TRIREME_KEYS_BEGIN(ImageDataConfig)
   TRIREME_KEY(std::string, path, "data/images", kMustStay,
-              "folder of the images; see data.format for what is in it")
+              "folder of the images; data.format describes its contents")
   TRIREME_KEY(ImageFormat, format, ImageFormat::kAuto, kMustStay,
-              "folder: train/CLASS/*.png|jpg and validation/CLASS/...; tar: train/*.tar and "
-              "validation/*.tar; idx: MNIST's four files; cifar10, cifar100: their binary files; "
-              "auto: what it finds",
+              "layout of data.path; folder = train/CLASS/*.png|jpg and validation/CLASS/..., or "
+              "CLASS/*.png|jpg, tar = train/*.tar and validation/*.tar, idx = the four files of "
+              "MNIST, cifar10, cifar100 = their binary files, auto = detect",
               kImageFormats)
+  TRIREME_KEY(double, validation_share, 0.1, kMustStay,
+              "fraction of each class used for validation, where data.path has CLASS/*.png|jpg "
+              "without train/",
+              Range{.minimum = 0, .maximum = 1, .below_maximum = true})
   TRIREME_KEY(int64_t, image_size, 0, kMustStay,
-              "height and width that images of any size are brought to; 0 = as they are",
+              "height and width to which images are resized, in pixels; 0 = keep their size",
               Range{0, kMaxImageSize})
   TRIREME_KEY(Normalisation, normalise, Normalisation::kImageNet, kMustStay,
-              "mean and deviation of the pixels: ImageNet's, or 0.5 each", kNormalisations)
+              "mean and standard deviation used to normalise pixels; imagenet = those of ImageNet, "
+              "half = 0.5 for both",
+              kNormalisations)
   TRIREME_KEYS_END()
 };
 
@@ -66,21 +75,21 @@ inline constexpr Choice<RandomCrop> kRandomCrops[] = {
 struct AugmentConfig {
   TRIREME_KEYS_BEGIN(AugmentConfig)
   TRIREME_KEY(RandomCrop, crop, RandomCrop::kNone, kMustStay,
-              "shift: by up to augment.padding pixels; resized: a random part, as large as the "
-              "image again",
+              "random crop in training; shift = move by up to augment.padding pixels, resized = "
+              "cut out a random part and resize it to data.image_size",
               kRandomCrops)
-  TRIREME_KEY(int64_t, padding, 4, kMustStay, "pixels that crop = \"shift\" moves an image by",
+  TRIREME_KEY(int64_t, padding, 4, kMustStay, "largest shift of crop = \"shift\", in pixels",
               Range{0, kMaxImageSize})
   TRIREME_KEY(double, smallest_area, 0.08, kMustStay,
-              "smallest part of an image that crop = \"resized\" keeps",
+              "smallest fraction of the image area that crop = \"resized\" keeps",
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})
-  TRIREME_KEY(bool, flip, false, kMustStay, "mirror half of the images")
+  TRIREME_KEY(bool, flip, false, kMustStay, "mirror half of the training images, chosen at random")
   TRIREME_KEY(double, mixup, 0.0, kMustStay,
-              "blend images of a microbatch in pairs; the parameter of the beta distribution, 0 = "
-              "never",
+              "alpha of mixup, which blends pairs of images in a microbatch by a share from "
+              "Beta(alpha, alpha); 0 = off",
               Range{0, 1})
   TRIREME_KEY(double, label_smoothing, 0.0, kMustStay,
-              "share of the target that is spread over all classes",
+              "fraction of the target probability spread over all classes",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
   TRIREME_KEYS_END()
 };

@@ -5,18 +5,17 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/family/transformer_axes.h"
+#include "trireme/model/family/init.h"
+#include "trireme/model/family/plan.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/vit/image_transformer.h"
 #include "trireme/model/vit/vit_config.h"
-#include "trireme/model/vit/vit_costs.h"
 #include "trireme/model/vit/vit_plan.h"
-#include "trireme/tasks/vision/image_goal.h"
 #include "trireme/tasks/vision/image_model.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/stage_costs.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 class VitStage : public train::StageModel {
@@ -25,6 +24,7 @@ class VitStage : public train::StageModel {
            const train::StageRequest& request)
       : model_(std::move(model)),
         goal_(std::move(goal)),
+        seed_(request.config.train.seed),
         part_(request.part),
         dtype_(request.config.dtype()),
         hidden_(train::hidden_edge(request.stage)) {}
@@ -32,6 +32,10 @@ class VitStage : public train::StageModel {
   torch::nn::Module& module() override { return model_->module(); }
   std::vector<parallel::Unit> units() const override { return model_->units(); }
   void run_units_with(parallel::RunUnit run) override { model_->run_units_with(std::move(run)); }
+
+  void initialise(std::span<const parallel::Shard> shards) override {
+    model::initialise(shards, seed_, model::vit_initialiser);
+  }
 
   std::vector<at::Tensor> forward(const train::StageInput& in) override {
     const at::Tensor labels_B = in["label"];
@@ -54,6 +58,7 @@ class VitStage : public train::StageModel {
  private:
   std::unique_ptr<model::ImageTransformer> model_;
   ImageGoal goal_;
+  uint64_t seed_;
   model::ModelPart part_;
   at::ScalarType dtype_;
   std::string hidden_;
@@ -75,21 +80,33 @@ class VitClassifier : public ImageClassifier {
   at::ScalarType dtype_;
 };
 
-class VitModel : public ImageModel {
+model::RecomputePlan recompute_of(const train::RunConfig& config) {
+  return model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+}
+
+ImageGoal goal_of(const ImageProblem& problem, const train::RunConfig& config) {
+  return {problem.config, problem.shape, config.train.seed};
+}
+
+class VitModel : public train::TaskModel {
  public:
   explicit VitModel(const ImageProblem& problem) : problem_(problem) {}
 
-  std::vector<std::string> axes() const override { return {"tensor", "context", "pipeline"}; }
+  train::ModelTraits traits() const override {
+    return {
+        .name = name_of_model(problem_),
+        .axes = {"tensor", "context", "pipeline"},
+        .num_parameters = model::num_parameters(vit()),
+        .flops_per_sample = model::flops_per_image(vit()),
+        .memory_keys = {.states = {train::with_value("model.layers", vit().layers),
+                                   train::with_value("model.width", vit().width),
+                                   train::with_value("model.ffn_width", vit().ffn_width)},
+                        .activations = {train::with_value("data.image_size", vit().image_size)}}};
+  }
   void check(const train::RunConfig& /*config*/) const override {
     model::VitConfig config = problem_.config.vit;
     config.image_size = config.patch_size;  // the data's is not known yet
     model::validate(config);
-  }
-  void check_images() const override {
-    TRIREME_CHECK(problem_.shape.height == problem_.shape.width, "the images are ",
-                  problem_.shape.height, " x ", problem_.shape.width,
-                  " pixels, and a vision transformer takes squares; set data.image_size");
-    model::validate(vit());
   }
   void check_layout(const train::RunConfig& config) const override {
     model::check_axes(vit().block_config(),
@@ -101,9 +118,6 @@ class VitModel : public ImageModel {
   std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
     return model::make_vit_plan(vit(), sizes.tensor).parameters();
   }
-  int64_t num_parameters() const override { return model::num_parameters(vit()); }
-
-  double flops() const override { return model::flops_per_image(vit()); }
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
     const model::VitCosts flops = model::vit_flops(vit());
     const model::VitCosts parameters = model::vit_parameters(vit());
@@ -146,29 +160,10 @@ class VitModel : public ImageModel {
     auto model = model::make_image_transformer(vit(), config.train.seed, config.dtype(),
                                                request.axes, request.part);
     model->set_recompute(recompute_of(config));
-    return std::make_unique<VitStage>(std::move(model), goal(config), request);
-  }
-
-  std::unique_ptr<ImageClassifier> make_classifier(const train::RunConfig& config) const override {
-    return std::make_unique<VitClassifier>(
-        model::make_image_transformer(vit(), config.train.seed, config.dtype()), goal(config),
-        config.dtype());
-  }
-
-  train::MemoryKeys memory_keys() const override {
-    return {.states = {train::with_value("model.layers", vit().layers),
-                       train::with_value("model.width", vit().width),
-                       train::with_value("model.ffn_width", vit().ffn_width)},
-            .activations = {train::with_value("data.image_size", vit().image_size)}};
+    return std::make_unique<VitStage>(std::move(model), goal_of(problem_, config), request);
   }
 
  private:
-  static model::RecomputePlan recompute_of(const train::RunConfig& config) {
-    return model::recompute_plan(config.train.recompute, config.train.recompute_modules);
-  }
-  ImageGoal goal(const train::RunConfig& config) const {
-    return {problem_.config, problem_.shape, config.train.seed};
-  }
   const model::VitConfig& vit() const { return problem_.config.vit; }
 
   const ImageProblem& problem_;
@@ -176,8 +171,22 @@ class VitModel : public ImageModel {
 
 }  // namespace
 
-std::unique_ptr<ImageModel> make_vit_model(const ImageProblem& problem) {
+std::unique_ptr<train::TaskModel> make_vit_model(const ImageProblem& problem) {
   return std::make_unique<VitModel>(problem);
 }
 
-}  // namespace trireme::tasks::inline internal
+void check_vit_images(const ImageProblem& problem) {
+  TRIREME_CHECK(problem.shape.height == problem.shape.width, "the images are ",
+                problem.shape.height, " x ", problem.shape.width,
+                " pixels, and a vision transformer takes squares; set data.image_size");
+  model::validate(problem.config.vit);
+}
+
+std::unique_ptr<ImageClassifier> make_vit_classifier(const ImageProblem& problem,
+                                                     const train::RunConfig& config) {
+  return std::make_unique<VitClassifier>(
+      model::make_image_transformer(problem.config.vit, config.train.seed, config.dtype()),
+      goal_of(problem, config), config.dtype());
+}
+
+}  // namespace trireme::tasks

@@ -1,10 +1,12 @@
-// What a program does beside training: stops early, averages weights, tells others. Callbacks are
-// objects that every rank has and that hear of every event of a run, in one order on all of them.
-// docs/callbacks.md shows how to write one.
+// Callbacks extend training: they stop early, average weights, or notify others. Every rank has the
+// same callbacks, and they receive every event of a run in the same order on all ranks.
+// docs/guide/callbacks.md shows how to write one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,13 +19,14 @@
 #include "trireme/parallel/data/shard.h"
 #include "trireme/train/callbacks/run_view.h"
 #include "trireme/train/metrics/metrics.h"
-#include "trireme/train/task/callback_kind.h"
+#include "trireme/train/task/copy_box.h"
 #include "trireme/train/task/keys.h"
+#include "trireme/train/task/task.h"
 
 namespace trireme::train {
 
 enum class Event { kStart, kGradients, kEvaluate, kStep, kCheckpoint, kStop };
-// By the name of the function that hears of it.
+// Named after the function that receives the event.
 inline constexpr Choice<Event> kEvents[] = {
     {"on_start", Event::kStart},           {"on_gradients", Event::kGradients},
     {"on_evaluate", Event::kEvaluate},     {"on_step", Event::kStep},
@@ -66,9 +69,9 @@ class Callback {
   // Last, when the run ends without an error.
   virtual void on_stop(RunView& /*run*/) {}
 
-  // What a checkpoint keeps of it: tensors, with the layout of the run's, and a text, the same on
-  // all ranks. entries() is called after build(), and loading fills the tensors in place. A
-  // checkpoint without its state leaves it as it was built.
+  // The state that checkpoints keep: tensors, with layouts of the run, and a text, equal on all
+  // ranks. entries() is called after build(), and loading fills the tensors in place. A checkpoint
+  // without its state leaves it as it was built.
   virtual void build(const std::vector<parallel::Shard>& /*shards*/) {}
   virtual std::vector<checkpoint::Entry> entries() const { return {}; }
   virtual std::string state() const { return ""; }
@@ -82,11 +85,33 @@ inline constexpr std::string_view kCallbackPrefix = "callback.";
 // The name in a checkpoint of a callback's tensor: "callback.average.lm_head.weight".
 std::string callback_tensor(std::string_view callback, std::string_view tensor);
 
-// The callbacks that every program has, see docs/callbacks.md.
+// The callbacks that every program has, see docs/guide/callbacks.md.
 CallbackTable built_in_callbacks();
 
-// "loss", "grad_norm", "validation_loss", or one of the task's or a callback's metrics; empty when
-// the step has none of that name.
-std::optional<double> find_metric(const StepMetrics& metrics, std::string_view name);
+// A callback of a config.
+struct NamedCallback {
+  std::string name;
+  CopyBox<Callback> callback;
+};
+
+// Whether it takes part in the run.
+inline bool hears(const NamedCallback& named, const RunConfig& config) {
+  return named.callback->is_on() && named.callback->concerns(config);
+}
+
+// Numbers by name, as the text that a callback keeps in a checkpoint.
+using StateNumbers = std::map<std::string, double>;
+
+// JSON; every number reads back as the same bits, NaN too.
+std::string write_state(const StateNumbers& numbers);
+
+// Throws: CheckpointError when it is not such a text, or lacks a number of `names`; the message
+//         names the callback
+StateNumbers read_state(const std::string& state, std::string_view callback,
+                        std::initializer_list<std::string_view> names);
+
+// numbers.at(name) as a count.
+// Throws: CheckpointError when it is none, from 0 to 2^53
+int64_t count_in(const StateNumbers& numbers, const std::string& name, std::string_view callback);
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-#include "trireme/train/callbacks/callback_state.h"
+#include "trireme/train/callbacks/callback.h"
 
 #include <cmath>
 #include <limits>
@@ -45,7 +45,7 @@ int64_t count_in(const StateNumbers& numbers, const std::string& name, std::stri
     return static_cast<int64_t>(value);
   }
   throw CheckpointError(concat("the state of the callback ", callback, " has ", name, " = ", value,
-                               "; expected a whole number from 0 on"));
+                               "; expected a whole number of at least 0"));
 }
 
 }  // namespace trireme::train

@@ -1,12 +1,14 @@
 #include "trireme/train/callbacks/callbacks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/numerics/loss_sum.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 void dispatch(Callback& callback, Event event, RunView& run,
@@ -21,14 +23,46 @@ void dispatch(Callback& callback, Event event, RunView& run,
   }
 }
 
-// How a call ended on a rank. The first failing rank's decides for all.
-enum class Failure { kNone, kError, kConfig, kCheckpoint, kBug };
+// The first letter of a rank's report of a call that failed; one that did not has none.
+enum Failure : char { kError = 'e', kConfig = 'c', kCheckpoint = 'k', kBug = 'i' };
 
-[[noreturn]] void fail(Failure failure, const std::string& message) {
-  if (failure == Failure::kConfig) throw ConfigError(message);
-  if (failure == Failure::kCheckpoint) throw CheckpointError(message);
-  if (failure == Failure::kBug) throw InternalError(message);
-  throw Error(message);
+std::string report_of(const std::function<void()>& call) {
+  const auto report = [](Failure kind, const std::exception& error) {
+    return static_cast<char>(kind) + std::string(error.what());
+  };
+  try {
+    call();
+    return "";
+  } catch (const CommError&) {
+    throw;  // nothing can be agreed any more
+  } catch (const ConfigError& error) {
+    return report(kConfig, error);
+  } catch (const CheckpointError& error) {
+    return report(kCheckpoint, error);
+  } catch (const InternalError& error) {
+    return report(kBug, error);
+  } catch (const Error& error) {
+    return report(kError, error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(kError, error);
+  } catch (const std::exception& error) {
+    return report(kBug, error);
+  }
+}
+
+// Throws what the first rank that failed threw.
+void throw_first(std::span<const std::string> reports, const std::string& callback, Event event) {
+  const auto first = std::ranges::find_if(reports, [](const auto& one) { return !one.empty(); });
+  if (first == reports.end()) return;
+  const std::string message =
+      concat("the callback ", callback, " failed on rank ", first - reports.begin(), " in ",
+             name_of(kEvents, event), ": ", first->substr(1));
+  switch (first->front()) {
+    case kConfig: throw ConfigError(message);
+    case kCheckpoint: throw CheckpointError(message);
+    case kBug: throw InternalError(message);
+    default: throw Error(message);
+  }
 }
 
 }  // namespace
@@ -51,7 +85,9 @@ void agree(comm::Communicator& world, CallbackRequests& requests) {
   }
 }
 
-Callbacks::Callbacks(std::span<NamedCallback> callbacks, const RunConfig& config) {
+Callbacks::Callbacks(std::span<NamedCallback> callbacks, const RunConfig& config,
+                     OnCallbackWait on_wait)
+    : on_wait_(std::move(on_wait)) {
   for (NamedCallback& named : callbacks) {
     if (hears(named, config)) callbacks_.push_back(&named);
   }
@@ -64,39 +100,20 @@ bool Callbacks::wants_gradients(int64_t step) const {
 }
 
 void Callbacks::call(Event event, RunView& run, const std::filesystem::path& checkpoint) {
+  if (!callbacks_.empty() && !group_) {
+    group_ = run.world().split(0, run.world().rank(), "callbacks");
+  }
   for (NamedCallback* const named : callbacks_) {
     if (event == Event::kGradients && !named->callback->wants_gradients(run.metrics().step)) {
       continue;
     }
-    Failure failure = Failure::kNone;
-    std::string message;
-    const auto note = [&](Failure kind, const std::exception& error) {
-      failure = kind;
-      message = concat("the callback ", named->name, " failed on rank ", run.world().rank(), " in ",
-                       name_of(kEvents, event), ": ", error.what());
+    const auto report = [&](const checkpoint::Peers& /*peers*/) {
+      return report_of([&] { dispatch(*named->callback, event, run, checkpoint); });
     };
-    try {
-      dispatch(*named->callback, event, run, checkpoint);
-    } catch (const CommError&) {
-      throw;  // nothing can be agreed any more
-    } catch (const ConfigError& error) {
-      note(Failure::kConfig, error);
-    } catch (const CheckpointError& error) {
-      note(Failure::kCheckpoint, error);
-    } catch (const InternalError& error) {
-      note(Failure::kBug, error);
-    } catch (const Error& error) {
-      note(Failure::kError, error);
-    } catch (const std::filesystem::filesystem_error& error) {
-      note(Failure::kError, error);
-    } catch (const std::exception& error) {
-      note(Failure::kBug, error);
-    }
-    const std::vector<double> all = gather(run.world(), {static_cast<double>(failure)});
-    const auto first = std::ranges::find_if(all, [](double value) { return value != 0; });
-    if (first == all.end()) continue;
-    const std::vector<std::string> messages = comm::all_gather_strings(run.world(), message);
-    fail(static_cast<Failure>(*first), messages[static_cast<size_t>(first - all.begin())]);
+    const auto on_wait = [&](std::span<const int> ranks, std::chrono::milliseconds waited) {
+      if (on_wait_) on_wait_(named->name, ranks, waited);
+    };
+    throw_first(checkpoint::gather_or_throw(*group_, report, on_wait), named->name, event);
   }
 }
 
@@ -136,4 +153,4 @@ void Callbacks::restore(const std::map<std::string, std::string>& saved) {
   }
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

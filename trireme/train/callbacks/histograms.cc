@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 // This rank's part of the histogram of each parameter of the whole model. tensor: which of a
@@ -55,4 +55,4 @@ void Histograms::on_step(RunView& run) {
   run.add_histograms(named);
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

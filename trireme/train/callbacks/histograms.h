@@ -12,21 +12,23 @@
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/metrics/histogram.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 struct HistogramsConfig {
   TRIREME_KEYS_BEGIN(HistogramsConfig)
-  TRIREME_KEY(int64_t, interval, 0, kMayChange,
-              "steps between histograms of every parameter in output.folder/tensorboard; 0 = none",
-              Range{0, kMaxSteps})
-  TRIREME_KEY(bool, weights, true, kMayChange, "of the weights, after the step")
-  TRIREME_KEY(bool, gradients, true, kMayChange, "of the gradients, summed over ranks, not clipped")
+  TRIREME_KEY(
+      int64_t, interval, 0, kMayChange,
+      "write histograms of every parameter to output.folder/tensorboard every N steps; 0 = never",
+      Range{0, kMaxSteps})
+  TRIREME_KEY(bool, weights, true, kMayChange, "include the weights, after the step")
+  TRIREME_KEY(bool, gradients, true, kMayChange,
+              "include the gradients, summed over ranks, before clipping")
   TRIREME_KEYS_END()
 };
 
-// Of whole parameters, as "weights/<name>" and "gradients/<name>": an element counts once, however
-// ranks share it. A tensor with NaN or infinite values also gets the scalar "<tag>/nonfinite", the
-// number of them.
+// Histograms cover whole parameters, as "weights/<name>" and "gradients/<name>": an element counts
+// once, however ranks share it. A tensor with NaN or infinite values also gets the scalar
+// "<tag>/nonfinite", the number of them.
 // Comm:   in a step with histograms, for each parameter 12.4 kB (twice with gradients), to rank 0
 // Memory: as much
 class Histograms final : public Callback {
@@ -46,4 +48,4 @@ class Histograms final : public Callback {
   std::vector<Histogram> gradients_;  // of the step under way, this rank's part
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

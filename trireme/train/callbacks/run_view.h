@@ -26,7 +26,8 @@ class RunView {
   virtual std::filesystem::path folder() const = 0;  // output.folder
   virtual comm::Communicator& world() = 0;
   virtual int64_t step() const = 0;  // finished steps
-  // Of the last step. Timings and memory are the slowest rank's; all else is the same on all ranks.
+  // Metrics of the last step. Timings and memory are the largest over ranks; everything else is the
+  // same on all ranks.
   virtual const StepMetrics& metrics() const = 0;
   // This rank's part of each parameter it holds. A callback may write into the weights, and then
   // must call spread_weights().
@@ -55,7 +56,7 @@ class RunView {
   virtual void add_histograms(std::span<const NamedHistogram> histograms) = 0;
   // Tells the user, in one line; shown on rank 0.
   virtual void tell(const std::string& line) = 0;
-  // Of this start's longest checkpoint so far, from its beginning until it was on the disk.
+  // Duration of this start's longest checkpoint so far, until it was on disk.
   virtual double longest_save_seconds() const = 0;
   // Saves a checkpoint after this step.
   virtual void request_checkpoint() = 0;

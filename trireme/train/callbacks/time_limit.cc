@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 void TimeLimit::on_start(RunView& /*run*/) { start_ = last_ = now_(); }
 
@@ -21,11 +21,11 @@ void TimeLimit::on_step(RunView& run) {
 
 void TimeLimit::on_checkpoint(RunView& run, const std::filesystem::path& /*checkpoint*/) {
   const Clock::time_point now = now_();
-  // A checkpoint that was written behind the training took longer than the run has noticed.
+  // A checkpoint written during training took longer than the time that training waited for it.
   const std::chrono::duration<double> written(run.longest_save_seconds());
   longest_checkpoint_ = std::max(
       {longest_checkpoint_, now - last_, std::chrono::duration_cast<Clock::duration>(written)});
   last_ = now;
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -9,13 +9,13 @@
 #include "trireme/base/key.h"
 #include "trireme/train/callbacks/callback.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 struct TimeLimitConfig {
   TRIREME_KEYS_BEGIN(TimeLimitConfig)
   TRIREME_KEY(int64_t, time_limit_seconds, 0, kMayChange,
-              "save and stop before the run has taken this long, for the next start to continue; "
-              "0 = no limit",
+              "time limit of this start, in seconds; the run saves and stops in time, and the next "
+              "start continues; 0 = no limit",
               Range{0, kMaxSeconds})
   TRIREME_KEYS_END()
 };
@@ -44,4 +44,4 @@ class TimeLimit final : public Callback {
   Clock::duration longest_checkpoint_{};
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

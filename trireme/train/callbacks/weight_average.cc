@@ -5,9 +5,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trireme/train/callbacks/callback_state.h"
+#include "trireme/train/callbacks/callback.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 constexpr const char* kNumSteps = "num_steps";
@@ -76,4 +76,4 @@ int64_t WeightAverage::steps_in(const std::string& state) {
   return count_in(read_state(state, kName, {kNumSteps}), kNumSteps, kName);
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -12,13 +12,15 @@
 #include "trireme/base/key.h"
 #include "trireme/train/callbacks/callback.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 struct WeightAverageConfig {
   TRIREME_KEYS_BEGIN(WeightAverageConfig)
-  TRIREME_KEY(double, decay, 0, kMayChange,
-              "moving average of the weights with this decay, such as 0.999; 0 = none", kDecay)
-  TRIREME_KEY(int64_t, start, 0, kMayChange, "steps before the first weights are averaged",
+  TRIREME_KEY(
+      double, decay, 0, kMayChange,
+      "decay of an exponential moving average of the weights, such as 0.999; 0 = no average",
+      kDecay)
+  TRIREME_KEY(int64_t, start, 0, kMayChange, "number of steps before averaging begins",
               Range{0, kMaxSteps})
   TRIREME_KEYS_END()
 };
@@ -55,4 +57,4 @@ class WeightAverage final : public Callback {
   int64_t num_steps_ = 0;                    // averaged
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

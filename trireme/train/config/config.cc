@@ -1,22 +1,27 @@
 #include "trireme/train/config/config.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include <toml++/toml.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/nearest_name.h"
-#include "trireme/base/shown.h"
-#include "trireme/comm/rendezvous/transport.h"
-#include "trireme/plan/cost/state_bytes.h"
-#include "trireme/train/config/bounded_toml.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/words.h"
+#include "trireme/comm/rendezvous/store_group.h"
+#include "trireme/plan/cost/workload.h"
 #include "trireme/train/config/field_values.h"
 #include "trireme/train/config/read_sections.h"
-#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
+
+// All keys of a run are one list (fields_of()): files, overrides, --help and the comparison of a
+// resume go through it. Which keys there are depends on the task, so its name is looked up before
+// anything is assigned, in the overrides first. A folder of foreign weights gives the task its keys
+// before the file does. Values are checked after the overrides, which may mend one of the file's. A
+// saved config is read by the same code, but its errors are CheckpointErrors.
+
 namespace {
 
 constexpr std::string_view kNameCharacters =
@@ -32,7 +37,9 @@ void check_allowed(std::vector<Field>& fields, const ResumeConfig& resume) {
 
 std::vector<std::string> train_transports() {
   std::vector<std::string> names = names_of(comm::kTransports);
-  std::erase(names, name_of(comm::kTransports, comm::Transport::kNccl));  // a run computes on CPUs
+  // For tensors of GPUs: train.device and parallel.gpu_transport.
+  std::erase(names, name_of(comm::kTransports, comm::Transport::kNccl));
+  std::erase(names, name_of(comm::kTransports, comm::Transport::kCudaIpc));
   return names;
 }
 
@@ -42,8 +49,26 @@ c10::ScalarType RunConfig::gradient_dtype() const {
              : dtype();
 }
 
-int64_t RunConfig::held_gradients() const {
-  return plan::held_gradients(microbatches_per_step(), train.reproducible);
+bool RunConfig::is_rank_first() const {
+  if (parallel.gradient_order != GradientOrder::kAuto) {
+    return parallel.gradient_order == GradientOrder::kRankFirst;
+  }
+  return parallel.zero >= 2 && reason_against_rank_first().empty();
+}
+
+std::string RunConfig::reason_against_rank_first() const {
+  if (parallel.servers > 0 && parallel.served == Served::kAll) {
+    return "a worker pushes the sum of its microbatches to the servers";
+  }
+  if (!train.reproducible || !task) return "";
+  // Ranks would take turns at the samples.
+  if (task->traits().has_tables) {
+    return "with train.reproducible the rows of tables are summed rank by rank";
+  }
+  if (task->model().traits().has_batch_norm) {
+    return "with train.reproducible batch norms would see other samples together";
+  }
+  return "";
 }
 
 std::vector<Field> fields_of(RunConfig& config) {
@@ -96,12 +121,13 @@ RunConfig default_config(const Offer& offer, const std::string& name) {
   const TaskKind* const found = name.empty() ? &tasks.front() : find_choice(tasks, name);
   if (found == nullptr) {
     const std::vector<std::string> names = names_of(tasks);
-    throw ConfigError(concat("task.name is \"", shown(name), "\"; did you mean \"",
-                             nearest_name(names, name), "\"? This program has ", in_words(names)));
+    throw ConfigError(concat("task.name is \"", shown(name), "\"", did_you_mean(names, name),
+                             likely_name(names, name).empty() ? "; this" : " This", " program has ",
+                             in_words(names)));
   }
   config.task_choice.name = found->name;
   config.task = found->make();
-  config.callbacks = make_callbacks(offer, config.task->callbacks());
+  config.callbacks = make_callbacks(offer, config.task->traits().callbacks);
   return config;
 }
 
@@ -125,7 +151,7 @@ std::string text_at(const toml::table& table, std::string_view section, std::str
 
 std::string task_name(const toml::table& table) { return text_at(table, "task", "name"); }
 
-// The same of the overrides, which come after the table.
+// The same for the overrides, which come after the table.
 std::string last_text(const toml::table& table, std::span<const Override> overrides,
                       std::string_view section, std::string_view name) {
   const std::string key = concat(section, ".", name);
@@ -217,7 +243,8 @@ void override_keys(RunConfig& config, std::span<const Override> overrides) {
 RunConfig load_config(const std::filesystem::path& path, const Offer& offer,
                       std::span<const Override> overrides) {
   TRIREME_CHECK(std::filesystem::is_regular_file(path), "config ", path.string(),
-                " does not exist; examples/demo.toml is one to start from");
+                std::filesystem::exists(path) ? " is not a file; " : " does not exist; ",
+                "examples/demo.toml is one to start from");
   return parse_config(read_file(path, kMaxTomlBytes), path.string(), offer, overrides);
 }
 
@@ -242,7 +269,7 @@ std::vector<Override> settings(const RunConfig& config) {
 namespace {
 
 std::string to_toml(std::span<const Override> values) {
-  std::ostringstream out;
+  TextWriter out;
   std::string section;
   for (const auto& [key, value] : values) {
     const size_t dot = key.find('.');
@@ -267,12 +294,15 @@ std::string sections_to_toml(const std::vector<Field>& fields) {
 
 namespace {
 
-void describe(std::vector<Field> fields, std::ostringstream& out) {
+void describe(std::vector<Field> fields, TextWriter& out) {
   for (const Field& field : fields) {
-    std::string head = "  --" + field.key + "=" + format_value(field);
-    head.resize(std::max<size_t>(head.size() + 1, 48), ' ');
-    out << head << field.meaning;
-    if (!field.allowed.empty()) out << ": " << joined(field.allowed);
+    // As options are shown: a long one has its meaning on the next line.
+    constexpr size_t kColumn = 30;
+    const std::string head = "  --" + field.key + "=" + format_value(field);
+    const bool is_long = head.size() + 2 > kColumn;
+    out << head << (is_long ? "\n" : "") << std::string(kColumn - (is_long ? 0 : head.size()), ' ')
+        << field.meaning;
+    if (!field.allowed.empty()) out << " (one of " << joined(field.allowed) << ")";
     if (is_number(field)) out << " (" << to_text(field.range) << ")";
     out << "\n";
   }
@@ -281,14 +311,14 @@ void describe(std::vector<Field> fields, std::ostringstream& out) {
 }  // namespace
 
 std::string describe_fields(const std::vector<Field>& fields) {
-  std::ostringstream out;
+  TextWriter out;
   describe(fields, out);
   return out.str();
 }
 
 std::string describe_config(const Offer& offer) {
   const TaskTable tasks = offer.tasks;
-  std::ostringstream out;
+  TextWriter out;
   for (const TaskKind& kind : tasks) {
     if (tasks.size() > 1)
       out << "\n[task] name = \"" << kind.name << "\": " << kind.summary << "\n";
@@ -296,7 +326,7 @@ std::string describe_config(const Offer& offer) {
     Keys keys;
     task->add_keys(keys);
     std::vector<NamedCallback> callbacks;
-    add_callbacks(task->callbacks(), callbacks);
+    add_callbacks(task->traits().callbacks, callbacks);
     for (NamedCallback& named : callbacks) named.callback->add_keys(keys);
     describe(keys.take(), out);
   }

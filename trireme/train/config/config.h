@@ -21,7 +21,6 @@
 #include "trireme/base/key.h"
 #include "trireme/checkpoint/chunk/codec.h"
 #include "trireme/train/callbacks/callback.h"
-#include "trireme/train/callbacks/named_callback.h"
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/config/train_config.h"
 #include "trireme/train/offload/offload_config.h"
@@ -37,42 +36,43 @@ namespace trireme::train {
 
 struct TaskChoice {
   TRIREME_KEYS_BEGIN(TaskChoice)
-  TRIREME_KEY(std::string, name, "", kMustStay, "what is trained")
+  TRIREME_KEY(std::string, name, "", kMustStay, "task to train")
   TRIREME_KEYS_END()
 };
 
 // The keys of [data] that every task has.
 struct DataConfig {
   TRIREME_KEYS_BEGIN(DataConfig)
-  TRIREME_KEY(uint64_t, seed, 1, kMustStay, "order of the samples, and their augmentation",
+  TRIREME_KEY(uint64_t, seed, 1, kMustStay, "random seed of the sample order and of augmentation",
               Range{0, kMaxSeed})
   TRIREME_KEY(int64_t, workers, 1, kMayChange,
-              "threads per rank that read samples ahead of the step; 0 = the step reads them",
+              "threads per rank that read samples ahead; 0 = read them within the step",
               Range{0, 1024})
-  TRIREME_KEY(int64_t, ahead, 2, kMayChange, "microbatches that each worker may be ahead",
+  TRIREME_KEY(int64_t, ahead, 2, kMayChange, "microbatches that each worker may read ahead",
               Range{1, 1024})
   TRIREME_KEY(dataset::LastBatch, last_batch, dataset::LastBatch::kFill, kMustStay,
-              "the samples left over at an epoch's end: fill = in a batch with the next epoch's, "
-              "keep = a smaller batch, drop = none",
+              "use of the samples left over at the end of an epoch; fill = complete the batch from "
+              "the next epoch, keep = train on a smaller batch, drop = skip them",
               dataset::kLastBatches)
   TRIREME_KEY(int64_t, skip_bad_samples, 0, kMayChange,
-              "samples of a run that may be unreadable; the next sample takes the place of each; "
-              "0 = the first ends the run",
+              "unreadable samples to tolerate per run, each replaced by the next sample; 0 = end "
+              "the run at the first",
               Range{0, 1e9})
   TRIREME_KEYS_END()
 };
 
-// Where a new run takes its first weights from. A resumed run has its own.
+// The source of a new run's initial weights. A resumed run ignores it.
 struct InitConfig {
   TRIREME_KEYS_BEGIN(InitConfig)
-  TRIREME_KEY(
-      std::string, folder, "", kMustStay,
-      "run, checkpoint or folder of Hugging Face whose weights a new run begins with; none = drawn "
-      "from train.seed")
+  TRIREME_KEY(std::string, folder, "", kMustStay,
+              "source of a new run's initial weights: a run, a checkpoint or a Hugging Face "
+              "folder; empty = random, from train.seed")
   TRIREME_KEY(std::string, names, "*", kMustStay,
-              "its tensors that are taken, as patterns such as model.layers.*,model.norm.*")
+              "tensors to take from init.folder: comma-separated patterns, such as "
+              "model.layers.*,model.norm.*")
   TRIREME_KEY(std::string, missing, "", kMustStay,
-              "parameters that are not taken from it but drawn, as patterns such as lm_head.*")
+              "parameters to initialise at random instead of from init.folder: comma-separated "
+              "patterns, such as lm_head.*")
   TRIREME_KEYS_END()
 };
 
@@ -81,7 +81,7 @@ enum class CheckpointMode { kAsync, kSync };
 inline constexpr Choice<CheckpointMode> kCheckpointModes[] = {{"async", CheckpointMode::kAsync},
                                                               {"sync", CheckpointMode::kSync}};
 
-// What a run does when its disk refuses a checkpoint.
+// The reaction to a checkpoint that cannot be written.
 enum class CheckpointOnError { kStop, kWarn };
 inline constexpr Choice<CheckpointOnError> kCheckpointOnErrors[] = {
     {"stop", CheckpointOnError::kStop}, {"warn", CheckpointOnError::kWarn}};
@@ -91,58 +91,60 @@ inline constexpr Choice<checkpoint::Compression> kCompressions[] = {
 
 struct CheckpointConfig {
   TRIREME_KEYS_BEGIN(CheckpointConfig)
-  TRIREME_KEY(int64_t, interval, 50, kMayChange, "save every N steps; 0 = only at the end",
-              Range{0, kMaxSteps})
-  TRIREME_KEY(int64_t, keep, 3, kMayChange, "newest checkpoints that stay", Range{1, 1e6})
+  TRIREME_KEY(int64_t, interval, 50, kMayChange,
+              "save a checkpoint every N steps; 0 = only at the end", Range{0, kMaxSteps})
+  TRIREME_KEY(int64_t, keep, 3, kMayChange, "number of newest checkpoints to keep", Range{1, 1e6})
   TRIREME_KEY(CheckpointMode, mode, CheckpointMode::kAsync, kMayChange,
-              "async = training goes on while a copy in memory is written, except with "
-              "offload.optimizer = disk; sync = it waits for the disk",
+              "when training continues after a save; async = while a copy in memory is written "
+              "(not with offload.optimizer = disk), sync = after the files are on disk",
               kCheckpointModes)
   TRIREME_KEY(CheckpointOnError, on_error, CheckpointOnError::kStop, kMayChange,
-              "when a checkpoint cannot be written: stop = end the run, warn = go on without it",
+              "reaction to a checkpoint that cannot be written; stop = end the run, warn = "
+              "continue without it",
               kCheckpointOnErrors)
   TRIREME_KEY(bool, incremental, true, kMayChange,
-              "do not write again what the checkpoint before has; its files are linked")
-  TRIREME_KEY(
-      std::string, share, "", kMayChange,
-      "other runs' folders, such as runs/base,runs/b: what their newest checkpoints have is "
-      "not written again")
+              "hard-link data that the previous checkpoint already has instead of writing it again")
+  TRIREME_KEY(std::string, share, "", kMayChange,
+              "comma-separated folders of other runs: link data that their newest checkpoints "
+              "already have instead of writing it again")
   TRIREME_KEY(checkpoint::Compression, compression, checkpoint::Compression::kNone, kMayChange,
-              "how the bytes of tensors are stored", kCompressions)
-  TRIREME_KEY(bool, compare_replicas, true, kMayChange,
-              "refuse to save when ranks that should have the same tensor differ")
-  TRIREME_KEY(bool, allow_nonfinite, false, kMayChange,
-              "save weights and optimizer states that are NaN or infinite")
+              "compression of stored tensors", kCompressions)
   TRIREME_KEY(
-      int64_t, memory_interval, 0, kMayChange,
-      "save into this host's memory every N steps, for a fast start after a crash; 0 = never",
-      Range{0, kMaxSteps})
+      bool, compare_replicas, true, kMayChange,
+      "compare replicated tensors between ranks before a save, and refuse to save if they differ")
+  TRIREME_KEY(bool, allow_nonfinite, false, kMayChange,
+              "save weights and optimizer states even if they contain NaN or infinite values")
+  TRIREME_KEY(int64_t, memory_interval, 0, kMayChange,
+              "save to host memory every N steps, for a fast restart after a crash; 0 = never",
+              Range{0, kMaxSteps})
   TRIREME_KEY(int64_t, replicas, 0, kMayChange,
-              "other hosts that keep a copy of what a host has in memory", Range{0, 1024})
+              "number of other hosts that hold a copy of each host's checkpoint in memory",
+              Range{0, 1024})
   TRIREME_KEY(std::string, local, "", kMayChange,
-              "folder on a fast disk of each host that gets each checkpoint before output.folder "
-              "does, and keeps the newest")
+              "folder on a fast local disk of each host; every checkpoint is written there first, "
+              "then to output.folder; only the newest is kept")
   TRIREME_KEYS_END()
 };
 
 struct OutputConfig {
   TRIREME_KEYS_BEGIN(OutputConfig)
   TRIREME_KEY(std::string, folder, "runs/demo", kMayChange,
-              "metrics, events and checkpoints of the run")
+              "folder for metrics, events and checkpoints of the run")
   TRIREME_KEYS_END()
 };
 
 // See resume.h. Never written back, because a permission is for one start only.
 struct ResumeConfig {
   TRIREME_KEYS_BEGIN(ResumeConfig)
-  TRIREME_KEY(std::string, allow, "", kNotKept,
-              "keys of the checkpoint's run that may change this once, such as "
-              "data.path,model.dropout")
+  TRIREME_KEY(
+      std::string, allow, "", kNotKept,
+      "comma-separated keys that this start may change although the checkpoint fixes them, such "
+      "as data.path,model.dropout")
   TRIREME_KEYS_END()
 };
 
-// What a program offers to its configs: tasks by name, and callbacks of its own beside the built-in
-// ones. Its own run first, in their order.
+// The tasks and callbacks that a program offers to its configs. Its own callbacks run before the
+// built-in ones, in their order.
 struct Offer {
   template <std::convertible_to<TaskTable> Tasks>
   Offer(const Tasks& offered, CallbackTable own = {}) : tasks(offered), callbacks(own) {}
@@ -165,30 +167,43 @@ struct RunConfig {
   OutputConfig output;
   ResumeConfig resume;
 
-  // Where this rank computes: what rank_device() (run/device.h) makes of train.device.
+  // The device of this rank: the result of rank_device() (compute_device.h) for train.device.
   at::Device device = at::kCPU;
-  // By which ranks on other hosts reach this one; empty: unknown.
+  // Address at which ranks on other hosts reach this one; empty: unknown.
   std::string host_address{};
   // Who has the rows of the task's embedding tables, instead of the ranks; null: the ranks.
   std::shared_ptr<parallel::RemoteRows> remote_rows{};
   // The number of hosts changes during the run. With fewer of them there are fewer replicas.
   bool is_elastic = false;
+  // Under an agent: its name for the job, and the number of the job's epoch; 0: no agent.
+  std::string job{};
+  int64_t job_epoch = 0;
+  // Epoch of the run's folder, over all jobs (run/run_epochs.h). The trainer sets it.
+  int64_t run_epoch = 1;
   double peak_flops = 0;  // of a rank's device, per second; 0: unknown
 
   // Samples that all ranks read in one forward. Valid after resolve(), like what follows.
-  int64_t sequences_per_forward() const { return train.micro_batch * parallel.data; }
+  int64_t sequences_per_forward() const { return train.micro_batch * sample_ranks(parallel); }
   // Whether each forward of a step has this many.
   bool is_even() const { return train.global_batch % sequences_per_forward() == 0; }
   // Forwards of one rank in one step.
   int64_t microbatches_per_step() const {
     return (train.global_batch + sequences_per_forward() - 1) / sequences_per_forward();
   }
-  // How many sums of the whole gradient a rank holds until a step's last microbatch: none with a
-  // single microbatch; with train.reproducible, one for each level of the tree.
-  int64_t held_gradients() const;
+  // Whether each microbatch's gradients are summed over the ranks: parallel.gradient_order. Once
+  // the data is open.
+  bool is_rank_first() const;
+  // Why that cannot be; "": it can.
+  std::string reason_against_rank_first() const;
+  // Whether ranks read a step's microbatches in turn, so that both orders have one tree.
+  bool takes_turns() const { return train.reproducible && is_rank_first(); }
+  // Whether microbatches are added in fp32 at least, whatever dtype is sent.
+  bool adds_in_fp32() const {
+    return is_rank_first() && !train.reproducible && microbatches_per_step() > 1;
+  }
   // The dtype of weights and activations.
   c10::ScalarType dtype() const { return train.precision; }
-  // The dtype of gradients.
+  // The dtype in which gradients are sent.
   c10::ScalarType gradient_dtype() const;
 };
 
@@ -258,5 +273,15 @@ std::string to_toml(const RunConfig& config);
 // Every key with its default and meaning, one per line, for --help: those of every task, then the
 // common ones.
 std::string describe_config(const Offer& offer);
+
+// Throws: ConfigError, one line, when parallel.servers cannot be combined with another key or the
+//         task, or leaves no worker, and when one of its own keys is set without it
+void check_servers(const RunConfig& config, int num_ranks);
+// The same for the task's model, once the data is open.
+void check_served_model(const RunConfig& config);
+
+// Throws: ConfigError when parallel.gradient_order is rank-first and cannot be, once the data is
+//         open
+void check_gradient_order(const RunConfig& config);
 
 }  // namespace trireme::train

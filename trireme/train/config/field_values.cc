@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <sstream>
 
 #include <toml++/toml.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/nearest_name.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/words.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 template <class... Ts>
@@ -20,7 +19,7 @@ struct Overloaded : Ts... {
 };
 
 [[noreturn]] void fail_type(const std::string& source, const Field& field, std::string_view found) {
-  static const char* const kExpected[] = {"a whole number", "a whole number from 0 on",
+  static const char* const kExpected[] = {"a whole number", "a whole number of at least 0",
                                           "a number",       "true or false",
                                           "a string",       "a string"};
   throw ConfigError(concat(source, ": ", field.key, " is ", found, "; expected ",
@@ -34,7 +33,7 @@ bool parse_number(std::string_view text, Number& value) {
 }
 
 std::string quoted(const std::string& text) {
-  std::ostringstream out;
+  TextWriter out;
   out << toml::value<std::string>(text);
   return out.str();
 }
@@ -59,7 +58,7 @@ void check_utf8(const std::string& text, const std::string& source) {
 std::string printed(const toml::node& node) {
   if (node.is_table()) return "a table";
   if (node.is_array()) return "an array";
-  std::ostringstream out;
+  TextWriter out;
   node.visit([&](const auto& value) { out << value; });
   return shown(out.str());
 }
@@ -89,6 +88,40 @@ bool assign_node(Value* target, const toml::node& node) {
 
 constexpr size_t kMaxTextBytes = 4096;  // the limit for a path
 
+std::string_view section_of(std::string_view key) { return key.substr(0, key.find('.')); }
+std::string_view name_of_key(std::string_view key) { return key.substr(key.find('.') + 1); }
+
+// Advice on an unknown key: the key that was probably meant, or where to look.
+std::string advice_on(const std::vector<Field>& fields, const std::string& key) {
+  std::vector<std::string> keys, sections;
+  for (const Field& field : fields) {
+    keys.push_back(field.key);
+    if (sections.empty() || sections.back() != section_of(field.key)) {
+      sections.emplace_back(section_of(field.key));
+    }
+  }
+  if (const std::string meant = did_you_mean(keys, key); !meant.empty()) return meant;
+  const std::string section(section_of(key));
+  std::vector<std::string> names, same;  // of the section; of the name, in other sections
+  for (const std::string& other : keys) {
+    if (section_of(other) == section) names.emplace_back(name_of_key(other));
+    if (name_of_key(other) == name_of_key(key)) same.push_back(other);
+  }
+  const bool has_section = key.find('.') != key.npos;
+  if (same.size() == 1 && (!has_section || !names.empty())) {
+    return concat("; did you mean \"", same.front(), "\"?");
+  }
+  if (names.empty()) {
+    std::ranges::sort(sections);
+    sections.erase(std::ranges::unique(sections).begin(), sections.end());
+    if (!has_section) return concat("; keys stand in sections: ", in_words(sections));
+    return concat("; there is no section [", shown(section), "], only ", in_words(sections));
+  }
+  constexpr size_t kFew = 12;
+  return names.size() <= kFew ? concat("; [", section, "] has ", in_words(names))
+                              : concat("; `--help` lists the keys of [", section, "]");
+}
+
 }  // namespace
 
 Field& find_field(std::vector<Field>& fields, const std::string& key, const std::string& source) {
@@ -96,10 +129,7 @@ Field& find_field(std::vector<Field>& fields, const std::string& key, const std:
   if (found != fields.end()) return *found;
   TRIREME_CHECK(key.size() <= kMaxComparedBytes, source, ": unknown key \"", shown(key),
                 "\"; `trireme train --help` lists all");
-  std::vector<std::string> keys;
-  for (const Field& field : fields) keys.push_back(field.key);
-  throw ConfigError(concat(source, ": unknown key \"", shown(key), "\"; did you mean \"",
-                           nearest_name(keys, key), "\"?"));
+  throw ConfigError(concat(source, ": unknown key \"", shown(key), "\"", advice_on(fields, key)));
 }
 
 void assign_text(const Field& field, const std::string& text, const std::string& source) {
@@ -184,4 +214,51 @@ std::string format_value(const Field& field) {
       field.value);
 }
 
-}  // namespace trireme::train::inline internal
+namespace {
+
+// Length of the string at the start of `text`, including quotes; all of `text` if it does not end.
+size_t string_length(std::string_view text) {
+  const char quote = text[0];
+  const bool is_long = text.size() >= 3 && text[1] == quote && text[2] == quote;
+  const size_t num_quotes = is_long ? 3 : 1;
+  size_t at = num_quotes;
+  while (at < text.size()) {
+    if (quote == '"' && text[at] == '\\') {
+      at += 2;
+    } else if (!is_long && text[at] == '\n') {
+      return at;  // the parser refuses it
+    } else if (text[at] == quote && text.substr(at).starts_with(std::string(num_quotes, quote))) {
+      at += num_quotes;
+      // One or two quotes before the closing three belong to the string.
+      for (int i = 0; is_long && i < 2 && at < text.size() && text[at] == quote; ++i) ++at;
+      return at;
+    } else {
+      ++at;
+    }
+  }
+  return text.size();
+}
+
+}  // namespace
+
+void check_toml(std::string_view text, const std::string& source) {
+  TRIREME_CHECK(text.size() <= kMaxTomlBytes, source, ": the config has ", text.size(),
+                " bytes; expected at most ", kMaxTomlBytes);
+  size_t num_dots = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (text[at] == '#') {
+      at = std::min(text.find('\n', at), text.size());
+    } else if (text[at] == '"' || text[at] == '\'') {
+      at += string_length(text.substr(at));
+    } else {
+      num_dots += text[at] == '.' ? 1 : 0;
+      TRIREME_CHECK(num_dots <= kMaxTomlDots, source, ":",
+                    1 + std::ranges::count(text.substr(0, at), '\n'), ": the config has more than ",
+                    kMaxTomlDots,
+                    " dots outside of strings; expected [section] and below it key = value");
+      ++at;
+    }
+  }
+}
+
+}  // namespace trireme::train

@@ -1,15 +1,17 @@
-// The values of the config's keys as text and as TOML: assigned, checked and written. `source`
-// names the file or the option in the errors. Knows no key.
+// The values of the config's keys as text and as TOML: limited, assigned, checked and written.
+// `source` names the file or the option in the errors. Knows no key.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <toml++/toml.h>
 
 #include "trireme/train/task/keys.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The field named `key`.
 // Throws: ConfigError with the nearest name when there is none
@@ -27,4 +29,14 @@ void check_field(const Field& field);
 // The value in TOML; a double with the digits that read back as the same bits.
 [[nodiscard]] std::string format_value(const Field& field);
 
-}  // namespace trireme::train::inline internal
+// Limits on a TOML text, checked before the parser sees it, because the parser recurses with the
+// text.
+inline constexpr size_t kMaxTomlBytes = size_t{1} << 20;
+// Dots outside strings and comments, in numbers and in keys. Each dot of a key nests a table.
+inline constexpr size_t kMaxTomlDots = 4096;
+
+// The parser itself limits nested arrays and inline tables.
+// Throws: ConfigError, one line, with the line of the text
+void check_toml(std::string_view text, const std::string& source);
+
+}  // namespace trireme::train

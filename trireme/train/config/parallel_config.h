@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
-#include "trireme/parallel/context/context_form.h"
+#include "trireme/mesh/axis_kinds.h"
+#include "trireme/parallel/context/sequence_split.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 
 namespace trireme::train {
@@ -16,99 +18,149 @@ enum class AsyncTensor { kAuto, kOn, kOff };
 inline constexpr Choice<AsyncTensor> kAsyncTensors[] = {
     {"auto", AsyncTensor::kAuto}, {"on", AsyncTensor::kOn}, {"off", AsyncTensor::kOff}};
 
-// Which parameters the servers have.
+// The parameters that servers own.
 enum class Served { kAll, kTables };
 inline constexpr Choice<Served> kServed[] = {{"all", Served::kAll}, {"tables", Served::kTables}};
 
 // The transports of comm/rendezvous that a training run may use.
 std::vector<std::string> train_transports();
 
-struct ParallelConfig {
+// The transport for GPU tensors between ranks.
+enum class GpuTransport { kNccl, kCudaIpc };
+inline constexpr Choice<GpuTransport> kGpuTransports[] = {{"nccl", GpuTransport::kNccl},
+                                                          {"cuda-ipc", GpuTransport::kCudaIpc}};
+
+// The order in which the gradients of microbatches and ranks are added (docs/design/numerics.md).
+enum class GradientOrder { kAuto, kMicrobatchFirst, kRankFirst };
+inline constexpr Choice<GradientOrder> kGradientOrders[] = {
+    {"auto", GradientOrder::kAuto},
+    {"microbatch-first", GradientOrder::kMicrobatchFirst},
+    {"rank-first", GradientOrder::kRankFirst}};
+
+struct ParallelConfig {  // NOLINT(clang-analyzer-optin.performance.Padding): the order of --help
   TRIREME_KEYS_BEGIN(ParallelConfig)
   TRIREME_NAMED_KEY(bool, automatic, "auto", false, kMayChange,
-                    "choose the layout, train.micro_batch and train.recompute for these ranks, "
-                    "whatever those keys say")
+                    "let the planner choose the layout, train.micro_batch and train.recompute; "
+                    "overrides those keys")
   TRIREME_KEY(std::string, cluster, "", kMayChange,
-              "CLUSTER file that describes these ranks, for auto and for the prediction after "
-              "training; empty = measure them; none = no prediction")
-  TRIREME_KEY(int64_t, data, 0, kMayChange, "data-parallel ranks; 0 = what the other axes leave",
+              "CLUSTER file that describes the ranks, for parallel.auto and the prediction after "
+              "training; empty = measure them, none = no prediction")
+  TRIREME_KEY(int64_t, data, 0, kMayChange,
+              "data-parallel ranks; 0 = the ranks that the other axes leave", Range{0, kMaxRanks})
+  TRIREME_KEY(int64_t, zero, 0, kMayChange,
+              "ZeRO stage over the data-parallel ranks, 1 to 3; 0 = DDP", Range{0, 3})
+  TRIREME_KEY(int64_t, shard, 0, kMayChange,
+              "ZeRO: ranks that share one sharded copy of the states (hybrid sharding); 0 = all "
+              "data-parallel ranks",
               Range{0, kMaxRanks})
-  TRIREME_KEY(int64_t, zero, 0, kMayChange, "ZeRO stage over the data ranks, 1 to 3; 0 = DDP",
-              Range{0, 3})
-  TRIREME_KEY(int64_t, shard, 0, kMayChange, "zero: ranks that shard one copy; 0 = all data ranks",
-              Range{0, kMaxRanks})
+  TRIREME_KEY(GradientOrder, gradient_order, GradientOrder::kAuto, kMayChange,
+              "order in which gradients are added; microbatch-first = over a rank's microbatches, "
+              "then over ranks, once per step; rank-first = over ranks in each microbatch, which "
+              "ZeRO-2 and 3 need to hold only their part of the gradients; auto = rank-first for "
+              "new runs with zero = 2 or 3, otherwise microbatch-first",
+              kGradientOrders)
   TRIREME_KEY(int64_t, gathered_units, 3, kMayChange,
-              "zero = 3: gather the next block ahead while fewer than this many are gathered",
+              "ZeRO-3: maximum number of blocks gathered at a time; 1 = do not gather ahead",
               Range{1, kMaxLayers})
   TRIREME_KEY(int64_t, tensor, 1, kMayChange, "tensor-parallel ranks", Range{1, kMaxRanks})
   TRIREME_KEY(bool, sequence_parallel, false, kMayChange,
-              "tensor: norms and residuals hold only this rank's tokens, which saves memory")
+              "tensor: shard norms and residuals over the sequence, which saves activation memory")
   TRIREME_KEY(AsyncTensor, async_tensor, AsyncTensor::kAuto, kMayChange,
-              "tensor: communicate while multiplying; auto = what the first steps show to be "
-              "faster",
+              "tensor: overlap communication with matrix products; auto = measure both in the "
+              "first steps and keep the faster",
               kAsyncTensors)
-  TRIREME_KEY(int64_t, pipeline, 1, kMayChange, "pipeline ranks", Range{1, kMaxRanks})
+  TRIREME_KEY(int64_t, pipeline, 1, kMayChange, "pipeline-parallel ranks", Range{1, kMaxRanks})
   TRIREME_KEY(std::string, schedule, "1f1b", kMayChange, "pipeline schedule",
               parallel::schedule_names)
   TRIREME_KEY(int64_t, stages_per_rank, 0, kMayChange,
-              "pipeline stages per rank; 0 = what the schedule asks for, 1 or 2",
+              "pipeline: stages per rank; 0 = 1, or 2 for schedules that need several",
               Range{0, kMaxLayers})
   TRIREME_KEY(std::string, stage_layers, "", kMayChange,
-              "layers of each stage, such as 3,3; empty = as even as their cost allows")
+              "pipeline: comma-separated numbers of layers per stage, such as 4,2; empty = balance "
+              "the stages by cost")
   TRIREME_KEY(int64_t, stage_memory, 0, kMayChange,
-              "limit on a rank's estimated states and activations, in bytes, when layers are split "
-              "by cost; 0 = no limit",
+              "pipeline: memory limit for balancing stages, on a rank's estimated states and "
+              "activations, in bytes; 0 = no limit",
               Range{0, kMaxMemory})
   TRIREME_KEY(int64_t, rebalance_interval, 0, kMayChange,
-              "measure the stages every N steps, and move layers if that pays; 0 = never",
+              "pipeline: measure the stages every N steps and move layers if that pays; 0 = never",
               Range{0, kMaxSteps})
   TRIREME_KEY(double, rebalance_threshold, 0.1, kMayChange,
-              "a move must save this share of the slowest stage's time", Range{0, 1})
+              "pipeline: smallest gain that justifies moving layers, as a fraction of the slowest "
+              "stage's time",
+              Range{0, 1})
   TRIREME_KEY(int64_t, context, 1, kMayChange, "context-parallel ranks", Range{1, kMaxRanks})
   TRIREME_KEY(parallel::ContextForm, context_form, parallel::ContextForm::kRing, kMayChange,
-              "context: pass keys and values round a ring, or exchange heads (Ulysses)",
+              "context: attention across sequence shards; ring = pass keys and values around a "
+              "ring, all-to-all = exchange heads (Ulysses)",
               parallel::kContextForms)
   TRIREME_KEY(int64_t, expert, 1, kMayChange,
-              "ranks, of data and context, that share out the experts", Range{1, kMaxRanks})
-  TRIREME_KEY(int64_t, expert_chunk, 0, kMayChange,
-              "tokens that a rank sends to experts at once, which keep nothing of them and compute "
-              "them again in backward; 0 = all at once",
-              Range{0, kMaxBatch* kMaxSequence})
+              "expert-parallel ranks, within the data and context ranks", Range{1, kMaxRanks})
   TRIREME_KEY(
-      int64_t, expert_replicas, 0, kMayChange,
-      "copy so many of the step before's busiest experts of each block to every rank, where "
-      "their tokens then stay; 0 = none",
-      Range{0, kMaxExperts})
+      int64_t, expert_chunk, 0, kMayChange,
+      "expert: tokens that a rank sends to experts at a time, to limit memory; expert activations "
+      "are recomputed in the backward pass; 0 = all at once, without recomputation",
+      Range{0, kMaxBatch* kMaxSequence})
+  TRIREME_KEY(int64_t, expert_replicas, 0, kMayChange,
+              "expert: number of busiest experts per block, by the previous step, to copy to every "
+              "rank, so that their tokens need not travel; 0 = none",
+              Range{0, kMaxExperts})
   TRIREME_KEY(int64_t, servers, 0, kMayChange,
-              "number of ranks, the last ones, that are parameter servers; 0 = none",
+              "number of ranks that are parameter servers, the last ones; 0 = none",
               Range{0, kMaxRanks})
-  TRIREME_KEY(Served, served, Served::kAll, kMayChange,
-              "servers: what they own: all = all parameters; tables = only the embedding tables; "
-              "workers train the rest synchronously",
-              kServed)
-  TRIREME_KEY(int64_t, staleness, 0, kMayChange,
-              "servers: how many steps a worker may be ahead of the slowest; 0 = synchronous, -1 = "
-              "unlimited",
-              Range{-1, 1e6})
-  TRIREME_KEY(int64_t, server_copies, 1, kMayChange,
-              "servers: how many of them hold each parameter, so that some may die",
-              Range{1, kMaxRanks})
   TRIREME_KEY(
-      bool, host_sums, false, kMayChange,
-      "servers: the ranks of a host sum their gradients, and the first of them talks to the "
-      "servers for all")
+      Served, served, Served::kAll, kMayChange,
+      "parameters that the servers own; all = every parameter, tables = embedding tables only, "
+      "while workers train the rest synchronously",
+      kServed)
+  TRIREME_KEY(int64_t, staleness, 0, kMayChange,
+              "servers: maximum number of steps by which a worker may be ahead of the slowest; 0 = "
+              "synchronous, -1 = unlimited",
+              Range{-1, 1e6})
+  TRIREME_KEY(
+      int64_t, server_copies, 1, kMayChange,
+      "servers: number of servers that hold each parameter; 2 or more survive the loss of a server",
+      Range{1, kMaxRanks})
+  TRIREME_KEY(bool, host_sums, false, kMayChange,
+              "servers: sum gradients within each host, so that one rank per host exchanges data "
+              "with the servers")
   TRIREME_KEY(std::string, replay, "", kMayChange,
-              "servers: folder server-log of a run whose order of updates to repeat; empty = none")
+              "servers: folder server-log of an earlier run whose order of updates is repeated; "
+              "empty = off")
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
-              "how ranks communicate (mpi: started by mpirun)", train_transports)
+              "transport between ranks; mpi = start the ranks with mpirun", train_transports)
+  TRIREME_KEY(GpuTransport, gpu_transport, GpuTransport::kNccl, kMayChange,
+              "transport between GPUs; nccl = one GPU per rank, cuda-ipc = the ranks of one host "
+              "share its first GPU and reduce in rank order",
+              kGpuTransports)
   TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,
-              "how long a rank waits for another before the run ends and names it",
+              "longest wait for another rank, in seconds; the error then names that rank",
               Range{1, kMaxSeconds})
   TRIREME_KEY(int64_t, heap_bytes, 0, kMayChange,
-              "limit on a rank's shared memory for gradients and activations; 0 = what /dev/shm "
-              "has, at most 2 TiB divided by the host's ranks",
+              "limit on a rank's shared memory for gradients and activations, in bytes; 0 = all of "
+              "/dev/shm, or 2 TiB divided by the ranks of the host if that is less",
               Range{0, kMaxMemory})
   TRIREME_KEYS_END()
 };
+
+// The sizes of the axes beside data. Each key is parallel.<axis>.
+struct AxisKey {
+  std::string_view axis;
+  int64_t ParallelConfig::*size;
+};
+inline constexpr AxisKey kAxisKeys[] = {{"tensor", &ParallelConfig::tensor},
+                                        {"context", &ParallelConfig::context},
+                                        {"expert", &ParallelConfig::expert},
+                                        {"pipeline", &ParallelConfig::pipeline}};
+
+// The ranks that read samples of their own: those of data, and of axes within it that add ranks.
+inline int64_t sample_ranks(const ParallelConfig& parallel) {
+  int64_t ranks = parallel.data;
+  for (const AxisKey& key : kAxisKeys) {
+    const mesh::AxisKind& kind = mesh::kind_of(key.axis);
+    if (kind.tokens == mesh::Tokens::kOtherSamples && !kind.is_folded) ranks *= parallel.*key.size;
+  }
+  return ranks;
+}
 
 }  // namespace trireme::train

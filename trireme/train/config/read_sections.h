@@ -1,4 +1,4 @@
-// Reads a TOML file of keys that are no run's, such as a description of a cluster.
+// Reads a TOML file of keys that do not describe a run, such as a cluster file.
 #pragma once
 
 #include <filesystem>

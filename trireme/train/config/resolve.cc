@@ -1,11 +1,15 @@
 // Checks a config's keys against each other, section by section.
+#include <algorithm>
 #include <bit>
+#include <string>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
+#include "trireme/mesh/device_mesh.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/config/server_rules.h"
+#include "trireme/train/config/train_config.h"
+#include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
@@ -26,7 +30,8 @@ void check_precision(const TrainConfig& train) {
 // The tree over microbatches is the same for every number of ranks if all its subtrees are full.
 void check_reproducible(const RunConfig& config) {
   const auto is_power = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
-  const int64_t ranks = config.parallel.data, microbatches = config.microbatches_per_step();
+  const int64_t ranks = sample_ranks(config.parallel);
+  const int64_t microbatches = config.microbatches_per_step();
   TRIREME_CHECK(!config.train.reproducible || (is_power(ranks) && is_power(microbatches)),
                 "train.reproducible has ", ranks, " data ranks with ", microbatches,
                 " microbatches each; both must be powers of two: choose train.global_batch and "
@@ -35,15 +40,20 @@ void check_reproducible(const RunConfig& config) {
 
 // Fills in parallel.data and parallel.shard.
 void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
-  const int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
+  int64_t others = 1;
+  std::string product;
+  for (const AxisKey& key : kAxisKeys) {
+    if (mesh::kind_of(key.axis).is_folded) continue;
+    others = std::min(others * parallel.*key.size, int64_t{1} << 32);  // cannot overflow
+    product += concat(product.empty() ? "" : " * ", key.axis);
+  }
   if (parallel.data == 0) {
-    TRIREME_CHECK(num_ranks % others == 0, "parallel: tensor * pipeline * context is ", others,
+    TRIREME_CHECK(num_ranks % others == 0, "parallel: ", product, " is ", others,
                   ", which does not divide ", num_ranks, " ranks");
     parallel.data = num_ranks / others;
   }
-  TRIREME_CHECK(parallel.data * others == num_ranks,
-                "parallel: data * tensor * pipeline * context is ", parallel.data * others,
-                " but there are ", num_ranks,
+  TRIREME_CHECK(parallel.data * others == num_ranks, "parallel: data * ", product, " is ",
+                parallel.data * others, " but there are ", num_ranks,
                 " ranks; set parallel.data = 0 or start with --ranks ", parallel.data * others);
   if (parallel.zero == 0) {
     TRIREME_CHECK(parallel.shard <= 1, "parallel.shard is ", parallel.shard,
@@ -63,8 +73,9 @@ void check_compression(const TrainConfig& train, const ParallelConfig& parallel)
   TRIREME_CHECK(!train.reproducible, "train.compression is \"", compression,
                 "\" with train.reproducible, which sums in another order; set one of them to its "
                 "default");
-  TRIREME_CHECK(parallel.zero == 0 || parallel.shard == parallel.data, "train.compression is \"",
-                compression, "\" with parallel.shard = ", parallel.shard, " of ", parallel.data,
+  TRIREME_CHECK(parallel.zero == 0 || parallel.shard == sample_ranks(parallel),
+                "train.compression is \"", compression, "\" with parallel.shard = ", parallel.shard,
+                " of ", sample_ranks(parallel),
                 " data ranks; it sums over all of them at once: set parallel.shard = 0");
   const bool has_residual = parallel::keeps_residual(train.compression);
   TRIREME_CHECK(!has_residual || train.precision != c10::kHalf, "train.compression is \"",
@@ -86,7 +97,7 @@ void check_batch(const RunConfig& config) {
   const bool is_even = config.is_even();
   TRIREME_CHECK(is_even || train.uneven_batches, "train.global_batch is ", train.global_batch,
                 "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,
-                " * ", config.parallel.data, " = ", per_forward, ", such as ",
+                " * ", sample_ranks(config.parallel), " = ", per_forward, ", such as ",
                 (train.global_batch / per_forward + 1) * per_forward,
                 ", or --train.uneven_batches=true, and some ranks have less to do");
   TRIREME_CHECK(
@@ -125,11 +136,12 @@ void check_checkpoints(const CheckpointConfig& config) {
 std::vector<std::string> evaluated_metrics(const RunConfig& config) {
   if (config.train.evaluate_interval == 0) return {};
   std::vector<std::string> names = {"validation_loss", "loss", "grad_norm"};
-  for (const Metric& metric : config.task->metrics()) {
+  const TaskTraits task = config.task->traits();
+  for (const Metric& metric : task.metrics) {
     names.push_back(metric.name);
     names.push_back("validation_" + metric.name);
   }
-  for (const std::string& name : config.task->evaluation_metrics()) {
+  for (const std::string& name : task.evaluation_metrics) {
     names.push_back("validation_" + name);
   }
   for (const NamedCallback& named : config.callbacks) {
@@ -137,6 +149,17 @@ std::vector<std::string> evaluated_metrics(const RunConfig& config) {
       std::ranges::copy(named.callback->metric_names(), std::back_inserter(names));
   }
   return names;
+}
+
+void check_rates(const RunConfig& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.schedule == RateSchedule::kConstant) return;
+  const double peak = scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
+                                           config.train.global_batch, optimizer.base_batch);
+  TRIREME_CHECK(optimizer.minimum_learning_rate <= peak, "optimizer.minimum_learning_rate is ",
+                optimizer.minimum_learning_rate, ", and the peak of the schedule ", peak,
+                " (optimizer.learning_rate); expected at most that: lower the one or raise the "
+                "other");
 }
 
 void check_init(const InitConfig& init) {
@@ -155,6 +178,7 @@ void resolve(RunConfig& config, int num_ranks) {
   check_train(config);
   check_checkpoints(config.checkpoint);
   parse_parameter_groups(config.optimizer.groups);
+  check_rates(config);
   check_init(config.init);
   if (config.task) config.task->check(config);
 }
@@ -164,6 +188,145 @@ void check_callbacks(const RunConfig& config) {
   for (const NamedCallback& named : config.callbacks) {
     if (hears(named, config)) named.callback->check(config, metrics);
   }
+}
+
+namespace {
+
+// A setting that cannot be combined with servers.
+struct ServerRule {
+  std::string setting;
+  bool is_set = false;
+  std::string reason;
+  std::string remedy;
+};
+
+std::vector<ServerRule> axis_rules(const ParallelConfig& parallel) {
+  std::vector<ServerRule> rules;
+  for (const AxisKey& key : kAxisKeys) {
+    const int64_t size = parallel.*key.size;
+    rules.push_back({concat("parallel.", key.axis, " = ", size), size > 1,
+                     "each worker has the whole model", "set it to 1"});
+  }
+  rules.push_back({concat("parallel.zero = ", parallel.zero), parallel.zero > 0,
+                   "the servers hold the optimizer's states", "set it to 0"});
+  return rules;
+}
+
+// For all values of parallel.served.
+std::vector<ServerRule> common_rules(const RunConfig& config) {
+  return {{"parallel.auto", config.parallel.automatic, "the planner does not place servers",
+           "set it to false"},
+          {"train.reproducible", config.train.reproducible,
+           "pushes are summed in the order of workers", "set it to false"}};
+}
+
+std::vector<ServerRule> train_rules(const TrainConfig& train, const ParallelConfig& parallel) {
+  const bool is_synchronous = parallel.staleness == 0;
+  const std::string apart = "workers are not in the same step";
+  return {
+      {concat("train.gradient_clip = ", train.gradient_clip),
+       is_synchronous && train.gradient_clip > 0,
+       "no server has the norm of all gradients, and parallel.staleness is 0",
+       "set it to 0, or set parallel.staleness to another number: each worker then clips its own "
+       "gradients"},
+      {"train.precision = \"" + name_of(kPrecisions, train.precision) + "\"",
+       train.precision != c10::kFloat && train.precision != c10::kDouble,
+       "servers have no master weights", "set it to fp32 or fp64"},
+      {"train.compression", train.compression != parallel::Compression::kNone,
+       "pushes are not compressed", "set it to none"},
+      {"parallel.gradient_order = \"rank-first\"",
+       parallel.gradient_order == GradientOrder::kRankFirst,
+       "a worker pushes the sum of its microbatches", "leave it out"},
+      {"train.uneven_batches", train.uneven_batches, "a worker might get no samples in a step",
+       "set it to false"},
+      {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},
+      {"train.spike_factor", train.spike_factor > 0, apart, "set it to 0"},
+      {"train.measure_noise", train.measure_noise, apart, "set it to false"},
+      {"train.check_replicas_interval", train.check_replicas_interval > 0, apart, "set it to 0"},
+      {"train.evaluate_interval", train.evaluate_interval > 0, apart,
+       "set it to 0, and evaluate a checkpoint"},
+      {"train.device = \"cuda\"", train.device == DeviceChoice::kCuda,
+       "servers and workers compute on CPUs", "set it to cpu"}};
+}
+
+std::vector<ServerRule> other_rules(const RunConfig& config) {
+  std::vector<ServerRule> rules = {
+      {concat("optimizer.name = \"", shown(config.optimizer.name), "\""),
+       needs_whole_parameters(config.optimizer), "a server has pieces of parameters",
+       concat("choose ", optimizers_in_words(/*need_whole_parameters=*/false))},
+      {"offload.optimizer", config.offload.optimizer != OffloadPlace::kNone,
+       "the servers hold the optimizer's states", "set it to none"},
+      {"data.skip_bad_samples", config.data.skip_bad_samples > 0,
+       "workers do not exchange which samples are bad", "set it to 0"},
+      {"checkpoint.memory_interval", config.checkpoint.memory_interval > 0, "only rank 0 saves",
+       "set it to 0"},
+      {"checkpoint.local", !config.checkpoint.local.empty(), "only rank 0 saves", "leave it out"}};
+  for (const NamedCallback& named : config.callbacks) {
+    rules.push_back({"the callback " + named.name, hears(named, config),
+                     "callbacks expect all ranks in the same step", "switch it off"});
+  }
+  return rules;
+}
+
+void check(const std::vector<ServerRule>& rules) {
+  for (const ServerRule& rule : rules) {
+    TRIREME_CHECK(!rule.is_set, "parallel.servers cannot be combined with ", rule.setting, ": ",
+                  rule.reason, "; ", rule.remedy);
+  }
+}
+
+}  // namespace
+
+void check_servers(const RunConfig& config, int num_ranks) {
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.servers == 0) {
+    TRIREME_CHECK(
+        parallel.served == Served::kAll && !parallel.host_sums && parallel.staleness == 0 &&
+            parallel.server_copies == 1 && parallel.replay.empty(),
+        "parallel.served is \"", name_of(kServed, parallel.served), "\", parallel.staleness ",
+        parallel.staleness, ", parallel.server_copies ", parallel.server_copies,
+        ", parallel.host_sums ", parallel.host_sums ? "true" : "false", " and parallel.replay \"",
+        shown(parallel.replay),
+        "\" without parallel.servers; set parallel.servers, for example to 2, or remove them");
+    return;
+  }
+  TRIREME_CHECK(parallel.servers < num_ranks, "parallel.servers is ", parallel.servers, " of ",
+                num_ranks, num_ranks == 1 ? " rank" : " ranks", ", which leaves no worker; start ",
+                parallel.servers + 1, " ranks or more");
+  TRIREME_CHECK(parallel.server_copies <= parallel.servers, "parallel.server_copies is ",
+                parallel.server_copies, " with ", parallel.servers, " servers; expected at most ",
+                parallel.servers);
+  TRIREME_CHECK(parallel.replay.empty() || parallel.server_copies == 1, "parallel.replay with ",
+                parallel.server_copies, " copies; set parallel.server_copies to 1");
+  check(common_rules(config));
+  TRIREME_CHECK(!parallel.host_sums || !config.task || !config.task->traits().has_tables,
+                "parallel.host_sums with the task ", config.task_choice.name,
+                ", whose ranks push their own rows; set it to false");
+  if (parallel.served == Served::kTables) {
+    TRIREME_CHECK(!config.task || config.task->traits().has_tables,
+                  "parallel.served is \"tables\", and the task ", config.task_choice.name,
+                  " has no tables; set it to all");
+    return;
+  }
+  check(axis_rules(parallel));
+  check(train_rules(config.train, parallel));
+  check(other_rules(config));
+}
+
+void check_gradient_order(const RunConfig& config) {
+  if (config.parallel.gradient_order != GradientOrder::kRankFirst) return;
+  const std::string reason = config.reason_against_rank_first();
+  TRIREME_CHECK(reason.empty(), "parallel.gradient_order is \"rank-first\", and ", reason,
+                "; set it to microbatch-first, or leave it out");
+}
+
+void check_served_model(const RunConfig& config) {
+  if (config.parallel.servers == 0 || config.parallel.served == Served::kTables) return;
+  const ModelTraits model = config.task->model().traits();
+  const std::string task = "the task " + config.task_choice.name;
+  check({{task, model.has_batch_norm, "its batch norms share statistics",
+          "choose a model without them"},
+         {task, model.num_counts > 0, "its layers count over all ranks", "choose a dense model"}});
 }
 
 }  // namespace trireme::train

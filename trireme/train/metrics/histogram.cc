@@ -107,7 +107,7 @@ void Histogram::add(const Histogram& other) {
   num_nonfinite += other.num_nonfinite;
 }
 
-// Chunks are added in their order, so the number of threads changes no bit.
+// Chunks are added in their order, so the result does not depend on the number of threads.
 Histogram histogram_of(const at::Tensor& values, double factor) {
   const at::Tensor flat = values.detach().contiguous().cpu();
   const int64_t count = flat.numel();

@@ -32,7 +32,7 @@ struct Histogram {
   double num_nonfinite = 0;  // NaN and infinite values; they are in none of the above
 };
 
-// Of the elements of `values`, times `factor`. Takes 12.4 kB per 2^18 elements beside them.
+// The histogram of the elements of `values`, times `factor`. Takes 12.4 kB more per 2^18 elements.
 // values: any shape and floating dtype
 Histogram histogram_of(const at::Tensor& values, double factor = 1);
 

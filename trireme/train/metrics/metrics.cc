@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <span>
-#include <sstream>
 #include <string_view>
+#include <unordered_map>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
 
 namespace trireme::train {
 namespace {
@@ -22,22 +22,25 @@ constexpr size_t kLongestLine = size_t{16} << 20;
 // A damaged file has a few such lines. One with more is something else, and slow to read.
 constexpr size_t kMostUnreadable = 1000;
 
-// The step of a line; empty if the line cannot be read.
-std::optional<int64_t> step_of(std::string_view line) {
-  if (line.size() > kLongestLine) return std::nullopt;
+struct Line {
+  std::string_view text;          // it ended with a newline
+  bool is_whole = true;           // it had one
+  std::optional<int64_t> step{};  // empty if it cannot be read
+  int64_t epoch = 0;
+};
+
+void read_step(Line& line) {
+  if (line.text.size() > kLongestLine) return;
   try {
-    const nlohmann::json value = parse_json(line, "a line");
-    return JsonView(value, "a line").at("step").integer(0, std::numeric_limits<int64_t>::max());
+    const std::string source = "a line";
+    const nlohmann::json value = parse_json(line.text, source);
+    const JsonView view(value, source);
+    const int64_t step = view.at("step").integer(0);
+    if (const auto epoch = view.find("epoch")) line.epoch = epoch->integer(0);
+    line.step = step;
   } catch (const ConfigError&) {
-    return std::nullopt;
   }
 }
-
-struct Line {
-  std::string_view text;  // it ended with a newline
-  bool is_whole = true;   // it had one
-  std::optional<int64_t> step{};
-};
 
 std::vector<Line> lines_of(std::string_view text, const std::filesystem::path& path) {
   std::vector<Line> lines;
@@ -45,7 +48,7 @@ std::vector<Line> lines_of(std::string_view text, const std::filesystem::path& p
   while (!text.empty()) {
     const size_t end = text.find('\n');
     Line line{.text = text.substr(0, end), .is_whole = end != std::string_view::npos};
-    line.step = step_of(line.text);
+    read_step(line);
     if (!line.step) ++num_unreadable;
     TRIREME_CHECK(num_unreadable <= kMostUnreadable, path.string(), ": more than ", kMostUnreadable,
                   " of its lines are not metrics; move it away");
@@ -55,6 +58,35 @@ std::vector<Line> lines_of(std::string_view text, const std::filesystem::path& p
   return lines;
 }
 
+// Which lines' steps a later epoch has written too.
+class Epochs {
+ public:
+  explicit Epochs(std::span<const Line> lines) {
+    for (const Line& line : lines) {
+      if (!line.step) continue;
+      if (line.epoch > newest_) last_step_ = *line.step;
+      newest_ = std::max(newest_, line.epoch);
+      if (line.epoch == newest_) last_step_ = std::max(last_step_, *line.step);
+    }
+    if (newest_ == 0) return;  // as in a run without an agent
+    for (const Line& line : lines) {
+      if (line.step) by_step_[*line.step] = std::max(by_step_[*line.step], line.epoch);
+    }
+  }
+  int64_t newest() const { return newest_; }
+  bool is_overtaken(const Line& line) const {
+    return newest_ > 0 && line.step && line.epoch < by_step_.at(*line.step);
+  }
+  bool counts(const Line& line) const {
+    return line.step && !is_overtaken(line) && (*line.step <= last_step_ || line.epoch == newest_);
+  }
+
+ private:
+  std::unordered_map<int64_t, int64_t> by_step_;
+  int64_t newest_ = 0;
+  int64_t last_step_ = 0;  // of the newest epoch
+};
+
 // The lines up to `last_step`. Puts the numbers of unreadable lines into `unreadable`; their step
 // counts as the one after the last readable line's.
 std::string cut_after(std::span<const Line> lines, int64_t last_step,
@@ -62,8 +94,10 @@ std::string cut_after(std::span<const Line> lines, int64_t last_step,
   std::string kept;
   int64_t number = 0;
   int64_t before = 0;  // step of the last line that could be read
+  const Epochs epochs(lines);
   for (const Line& line : lines) {
     ++number;
+    if (epochs.is_overtaken(line)) continue;
     if (!line.step && !line.is_whole) break;  // a kill cut it short
     if (line.step) before = *line.step;
     if (line.step ? before > last_step : before >= last_step) continue;
@@ -74,83 +108,75 @@ std::string cut_after(std::span<const Line> lines, int64_t last_step,
   return kept;
 }
 
-// The task's metrics under their names in the file.
-std::vector<MetricValue> named_metrics(const StepMetrics& metrics) {
-  std::vector<MetricValue> all = metrics.others;
-  for (const auto& [name, value] : metrics.validation_others) {
-    all.emplace_back("validation_" + name, value);
+void add_field(std::string& line, std::string_view name, std::string_view value) {
+  line += concat(line.empty() ? "{" : ", ", '"', name, "\": ", value);
+}
+
+void add_others(std::string& line, const StepMetrics& metrics) {
+  for (const auto& [name, value] : other_metrics(metrics)) {
+    add_field(line, name, text_of(MetricKind::Text::kSameBits, value));
   }
-  return all;
-}
-
-std::string seventeen_digits(double value) {
-  if (!std::isfinite(value)) return "null";  // JSON has no other way to write it
-  char digits[32];
-  std::snprintf(digits, sizeof(digits), "%.17g", value);
-  return digits;
-}
-
-std::string number_or_null(std::optional<double> value) {
-  std::ostringstream out;
-  if (value) out << *value;
-  return value ? out.str() : "null";
+  for (const auto& [name, values] : metrics.lists) {
+    std::string list;
+    for (const double value : values)
+      list += (list.empty() ? "" : ", ") + text_of(MetricKind::Text::kSameBits, value);
+    add_field(line, name, "[" + list + "]");
+  }
 }
 
 }  // namespace
 
 std::string to_json(const StepMetrics& metrics) {
-  std::ostringstream out;
-  out << "{\"step\": " << metrics.step << ", \"loss\": " << seventeen_digits(metrics.loss)
-      << ", \"grad_norm\": " << seventeen_digits(metrics.grad_norm)
-      << ", \"learning_rate\": " << metrics.learning_rate << ", \"" << metrics.unit
-      << "_per_second\": " << metrics.units_per_second
-      << ", \"step_seconds\": " << metrics.step_seconds
-      << ", \"data_seconds\": " << metrics.data_seconds
-      << ", \"communication_fraction\": " << number_or_null(metrics.communication_fraction)
-      << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes
-      << ", \"gradient_bytes\": " << metrics.gradient_bytes;
-  if (metrics.peak_device_bytes) {
-    out << ", \"peak_device_bytes\": " << *metrics.peak_device_bytes;
-  }
-  if (metrics.mfu) out << ", \"mfu\": " << *metrics.mfu;
-  if (metrics.skipped) out << ", \"skipped\": true";
-  if (metrics.bad_samples) out << ", \"bad_samples\": " << *metrics.bad_samples;
-  if (metrics.validation_loss) {
-    out << ", \"validation_loss\": " << seventeen_digits(*metrics.validation_loss);
-  }
-  for (const auto& [name, value] : named_metrics(metrics)) {
-    out << ", \"" << name << "\": " << seventeen_digits(value);
-  }
-  for (const auto& [name, values] : metrics.lists) {
-    out << ", \"" << name << "\": [";
-    for (size_t i = 0; i < values.size(); ++i) {
-      out << (i == 0 ? "" : ", ") << seventeen_digits(values[i]);
+  std::string line;
+  for (const MetricKind& kind : metric_kinds()) {
+    if (const auto value = value_of(kind, metrics)) {
+      add_field(line, name_of(kind, metrics), text_of(kind.text, *value));
+    } else if (kind.absent == MetricKind::Absent::kNull) {
+      add_field(line, name_of(kind, metrics), "null");
     }
-    out << "]";
+    if (kind.name == kBeforeOthers) add_others(line, metrics);
   }
-  if (metrics.noise_scale) out << ", \"noise_scale\": " << *metrics.noise_scale;
-  out << "}";
-  return out.str();
+  return line + "}";
 }
 
 std::vector<std::string> undefined_metrics(const StepMetrics& metrics) {
   std::vector<std::string> names;
-  for (const auto& [name, value] : named_metrics(metrics)) {
+  for (const auto& [name, value] : other_metrics(metrics)) {
     if (!std::isfinite(value)) names.push_back(name);
   }
   return names;
+}
+
+std::vector<std::string_view> counted_lines(std::string_view text) {
+  const std::vector<Line> lines = lines_of(text, kMetricsName);
+  const Epochs epochs(lines);
+  std::vector<std::string_view> counted;
+  for (const Line& line : lines) {
+    if (epochs.counts(line)) counted.push_back(line.text);
+  }
+  return counted;
 }
 
 int64_t last_step_in(const std::filesystem::path& path) {
   int64_t last = 0;
   if (!std::filesystem::exists(path)) return last;
   const std::string text = read_file(path, MappedFile::kAnySize);  // a line per step, however many
-  for (const Line& line : lines_of(text, path)) last = std::max(last, line.step.value_or(0));
+  const std::vector<Line> lines = lines_of(text, path);
+  const Epochs epochs(lines);
+  for (const Line& line : lines) {
+    if (epochs.counts(line)) last = std::max(last, *line.step);
+  }
   return last;
 }
 
+int64_t newest_epoch_in(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return 0;
+  const std::string text = read_file(path, MappedFile::kAnySize);
+  return Epochs(lines_of(text, path)).newest();
+}
+
 MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t last_step)
-    : path_(folder / kMetricsName), events_(folder / "tensorboard") {
+    : path_(folder / kMetricsName), events_(folder / "tensorboard", last_step + 1) {
   if (std::filesystem::exists(path_)) {
     const std::string text = read_file(path_, MappedFile::kAnySize);
     const std::string kept = cut_after(lines_of(text, path_), last_step, unreadable_);
@@ -171,22 +197,14 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
       identity_of(path_) == identity_ || identity_of(path_.parent_path()) != folder_identity_;
   if (!is_in_place) open();
   file_->write(to_json(metrics) + "\n");
-  std::vector<Scalar> scalars = {{"loss", metrics.loss},
-                                 {"grad_norm", metrics.grad_norm},
-                                 {"learning_rate", metrics.learning_rate},
-                                 {metrics.unit + "_per_second", metrics.units_per_second}};
-  if (metrics.communication_fraction) {
-    scalars.push_back({"communication_fraction", *metrics.communication_fraction});
+  std::vector<Scalar> scalars;
+  for (const MetricKind& kind : metric_kinds()) {
+    const auto value = kind.is_charted ? value_of(kind, metrics) : std::nullopt;
+    if (value) scalars.push_back({name_of(kind, metrics), *value});
   }
-  if (metrics.mfu) scalars.push_back({"mfu", *metrics.mfu});
-  if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
-  for (const auto& [name, value] : named_metrics(metrics)) scalars.push_back({name, value});
+  for (const auto& [name, value] : other_metrics(metrics)) scalars.push_back({name, value});
   for (const auto& [name, values] : metrics.lists) {
     for (size_t i = 0; i < values.size(); ++i) scalars.push_back({concat(name, "/", i), values[i]});
-  }
-  if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});
-  if (metrics.bad_samples) {
-    scalars.push_back({"bad_samples", static_cast<double>(*metrics.bad_samples)});
   }
   std::erase_if(scalars, [](const Scalar& scalar) { return !std::isfinite(scalar.value); });
   events_.write(metrics.step, scalars);

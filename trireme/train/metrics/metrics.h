@@ -6,53 +6,18 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/file_identity.h"
-#include "trireme/train/metrics/event_file.h"
+#include "trireme/train/metrics/metric_table.h"
+#include "trireme/train/metrics/tensorboard_events.h"
 
 namespace trireme::train {
 
-// A task's metric and its value.
-using MetricValue = std::pair<std::string, double>;
-using NamedNumbers = std::pair<std::string, std::vector<double>>;
-
-struct StepMetrics {
-  int64_t step = 0;      // from 1
-  double loss = 0;       // mean over the step's terms, such as cross-entropy per token in nats
-  double grad_norm = 0;  // before clipping
-  double learning_rate = 0;
-  // What all ranks together process, as "<unit>_per_second".
-  std::string unit = "tokens";
-  double units_per_second = 0;
-  double step_seconds = 0;
-  double data_seconds = 0;  // of it, waiting for samples; the slowest rank's
-  // Share of the step, the largest of the ranks. Empty on GPUs, whose host does not wait for it.
-  std::optional<double> communication_fraction = 0;
-  int64_t peak_rss_bytes = 0;  // the largest of the ranks
-  // The same for tensors on their devices.
-  std::optional<int64_t> peak_device_bytes = std::nullopt;
-  // Model FLOPs utilisation: the share of all devices' peak that the model's matrix products take.
-  // Source: Chowdhery et al. 2022, arXiv:2204.02311, appendix B
-  std::optional<double> mfu = std::nullopt;
-  int64_t gradient_bytes = 0;  // that rank 0's gradients put on the wire
-  bool skipped = false;        // the weights did not change
-  // Of the run so far, those that could not be read and were replaced.
-  std::optional<int64_t> bad_samples = std::nullopt;
-  std::vector<MetricValue> others{};  // the task's own, over the step's samples
-  std::vector<NamedNumbers> lists{};  // such as the tokens of each expert
-  std::vector<double> counts{};       // of Task::num_counts(), for callbacks; not written
-  std::optional<double> validation_loss = std::nullopt;
-  std::vector<MetricValue> validation_others{};  // when there is a validation_loss
-  // The gradient noise scale in samples: roughly the largest batch that still pays.
-  std::optional<double> noise_scale = std::nullopt;
-};
-
-// One line of JSON without the newline. Losses, grad_norm and the task's metrics have 17 digits, so
-// they are read back with the same bits. They are null if not finite: in a skipped step, and where
-// a metric is undefined.
+// One line of JSON without the newline, as metric_table.h says. Numbers that are not finite are
+// null, as in a skipped step, or where a metric is undefined. The metrics of tasks and callbacks
+// have 17 digits.
 std::string to_json(const StepMetrics& metrics);
 
 // The names in the line of the task's and callbacks' metrics that are not finite.
@@ -60,16 +25,25 @@ std::vector<std::string> undefined_metrics(const StepMetrics& metrics);
 
 inline constexpr const char* kMetricsName = "metrics.jsonl";
 
-// The largest step in the file at `path`; 0 without a file.
+// The lines in the text of a metrics.jsonl that count. A rank that was paused while a later epoch
+// began may add lines of its own epoch before it is ended. So of each step only lines of its
+// highest epoch count, and none of an earlier epoch after the last step of the highest one. Lines
+// without a step are left out.
+std::vector<std::string_view> counted_lines(std::string_view text);
+
+// The largest step that counts in the file at `path`, and the highest epoch there; 0 without a
+// file.
 // Throws: Error when it exists and cannot be read
 int64_t last_step_in(const std::filesystem::path& path);
+int64_t newest_epoch_in(const std::filesystem::path& path);
 
 // Not thread safe.
 class MetricsWriter {
  public:
   // Opens folder/metrics.jsonl and folder/tensorboard/. Drops every line past `last_step`, because
-  // a run that resumes there will write it again, and an incomplete last line left by a kill. Keeps
-  // unreadable lines in the middle.
+  // a run that resumes there will write it again, lines of a step that a later epoch has written
+  // too, and an incomplete last line left by a kill. Keeps unreadable lines in the middle. For
+  // TensorBoard, too, no step past `last_step` counts that was written before.
   // Throws: Error when the folder cannot be written
   MetricsWriter(const std::filesystem::path& folder, int64_t last_step);
 

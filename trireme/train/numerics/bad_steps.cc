@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 constexpr int64_t kMemory = 50;  // steps that the running mean remembers
@@ -48,4 +48,4 @@ std::string BadSteps::describe(double loss, double grad_norm) const {
   return text;
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 struct BadStepOptions {
   int64_t max_skipped = 0;  // in a row; 0: none
@@ -39,4 +39,4 @@ class BadSteps {
   State state_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

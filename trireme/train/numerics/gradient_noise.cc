@@ -2,7 +2,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 GradientNoise::GradientNoise(double decay) : decay_(decay) {
   TRIREME_ASSERT(decay >= 0 && decay < 1, "decay ", decay);
@@ -35,4 +35,4 @@ std::optional<double> GradientNoise::batch() const {
   return state_.trace / state_.squared_gradient;
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

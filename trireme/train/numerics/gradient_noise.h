@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The squared norm of a mean gradient over `batch` examples. They may also be sequences or tokens;
 // batch() then has the same unit.
@@ -50,4 +50,4 @@ class GradientNoise {
   State state_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <span>
 #include <string_view>
 
 #include <ATen/ATen.h>
@@ -12,10 +14,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
-#include "trireme/parallel/data/partition.h"
+#include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/train/numerics/loss_sum.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 constexpr int64_t kLanes = 16;  // independent sums per grain, for vectorisation
@@ -137,7 +139,7 @@ bool is_on_device(const parallel::Shard& shard) {
   return is_trained(shard) && !shard.gradient.is_cpu();
 }
 
-// Those of whole gradients on a device, in a few kernels for all of them.
+// Squared norms of whole gradients on a device, in a few kernels for all of them.
 std::vector<double> squares_on_device(std::span<const parallel::Shard> shards) {
   std::vector<double> squares(shards.size(), 0.0);
   std::map<at::ScalarType, std::pair<std::vector<size_t>, std::vector<at::Tensor>>> by_type;
@@ -231,4 +233,120 @@ std::string first_nonfinite_gradient(std::span<const std::string> parameters,
   return found == squares.end() ? "" : parameters[static_cast<size_t>(found - squares.begin())];
 }
 
-}  // namespace trireme::train::inline internal
+at::Tensor l2_norm(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) return at::linalg_vector_norm(tensor);
+  return at::scalar_tensor(gradient_norm(grain_squares(tensor, {tensor.sizes().vec(), {}})),
+                           at::kDouble);
+}
+
+at::Tensor root_mean_square(const at::Tensor& tensor) {
+  return l2_norm(tensor).div_(std::sqrt(static_cast<double>(tensor.numel())));
+}
+
+at::Tensor trust_ratio(const at::Tensor& numerator, const at::Tensor& denominator) {
+  return at::where(numerator.gt(0).logical_and_(denominator.gt(0)), at::div(numerator, denominator),
+                   1.0);
+}
+
+std::vector<double> table_squares(const parallel::EmbeddingTables& tables,
+                                  comm::Communicator& group) {
+  const size_t T = tables.configs().size();
+  std::vector<ExactSum> sums(T);
+  const std::vector<at::Tensor> squares_of_rows = tables.gradient_squares();
+  for (size_t t = 0; t < squares_of_rows.size(); ++t) {
+    const at::Tensor& squares = squares_of_rows[t];
+    if (!squares.defined()) continue;
+    const auto* const begin = squares.const_data_ptr<double>();
+    for (int64_t i = 0; i < squares.numel(); ++i) sums[t].add(begin[i]);
+  }
+  const at::Tensor limbs =
+      at::empty({static_cast<int64_t>(T), static_cast<int64_t>(ExactSum::kNumLimbs)}, at::kLong);
+  const std::span all(limbs.mutable_data_ptr<int64_t>(), T * ExactSum::kNumLimbs);
+  const auto limbs_of = [&](size_t t) {
+    return all.subspan(t * ExactSum::kNumLimbs, ExactSum::kNumLimbs);
+  };
+  for (size_t t = 0; t < T; ++t) std::ranges::copy(sums[t].limbs(), limbs_of(t).begin());
+  group.all_reduce(limbs)->wait();
+  std::vector<double> squares;
+  for (size_t t = 0; t < T; ++t) {
+    ExactSum whole;
+    whole.add(limbs_of(t));
+    squares.push_back(whole.value());
+  }
+  return squares;
+}
+
+namespace {
+
+constexpr int kLimbBits = 32;
+constexpr int kLowest = -1152;  // exponent of the first limb's lowest bit
+constexpr int kMantissaBits = 53;
+constexpr size_t kNotFinite = ExactSum::kNumLimbs - 1;
+constexpr uint64_t kLimbMask = (uint64_t{1} << kLimbBits) - 1;
+// Each term adds less than 2^32 to a limb.
+constexpr int64_t kMaxAdded = int64_t{1} << 30;
+
+}  // namespace
+
+void ExactSum::add(double term) {
+  if (!std::isfinite(term)) {
+    ++limbs_[kNotFinite];
+    return;
+  }
+  if (term == 0) return;
+  if (++num_added_ > kMaxAdded) carry();
+  int exponent = 0;
+  const double fraction = std::frexp(std::abs(term), &exponent);
+  const auto mantissa = static_cast<uint64_t>(std::ldexp(fraction, kMantissaBits));
+  const int place = exponent - kMantissaBits - kLowest;
+  const auto first = static_cast<size_t>(place / kLimbBits);
+  const int shift = place % kLimbBits;
+  const int64_t sign = term < 0 ? -1 : 1;
+  const uint64_t low = (mantissa & kLimbMask) << shift;
+  const uint64_t high = (mantissa >> kLimbBits) << shift;
+  const uint64_t middle = (low >> kLimbBits) + (high & kLimbMask);
+  limbs_[first] += sign * static_cast<int64_t>(low & kLimbMask);
+  limbs_[first + 1] += sign * static_cast<int64_t>(middle & kLimbMask);
+  limbs_[first + 2] += sign * static_cast<int64_t>((high >> kLimbBits) + (middle >> kLimbBits));
+}
+
+std::span<const int64_t> ExactSum::limbs() {
+  carry();
+  return limbs_;
+}
+
+void ExactSum::add(std::span<const int64_t> limbs) {
+  TRIREME_ASSERT(limbs.size() == kNumLimbs, "a sum has ", kNumLimbs, " limbs");
+  for (size_t i = 0; i < kNumLimbs; ++i) limbs_[i] += limbs[i];
+  carry();
+}
+
+// Brings every limb but the highest into [0, 2^32).
+void ExactSum::carry() {
+  for (size_t i = 0; i + 1 < kNotFinite; ++i) {
+    const int64_t over = limbs_[i] >> kLimbBits;  // rounds down
+    limbs_[i] -= over * (int64_t{1} << kLimbBits);
+    limbs_[i + 1] += over;
+  }
+  num_added_ = 0;
+}
+
+double ExactSum::value() {
+  if (limbs_[kNotFinite] != 0) return std::numeric_limits<double>::quiet_NaN();
+  carry();
+  // A negative sum has a negative highest limb; its magnitude is summed without cancellation.
+  const bool is_negative = limbs_[kNotFinite - 1] < 0;
+  ExactSum magnitude = *this;
+  if (is_negative) {
+    for (int64_t& limb : magnitude.limbs_) limb = -limb;
+    magnitude.carry();
+  }
+  double sum = 0;
+  for (size_t i = kNotFinite; i-- > 0;) {
+    sum += std::ldexp(static_cast<double>(magnitude.limbs_[i]),
+                      kLowest + kLimbBits * static_cast<int>(i));
+  }
+  return is_negative ? -sum : sum;
+}
+
+}  // namespace trireme::train

@@ -3,6 +3,9 @@
 // or ranks. A device sums in at least fp32, and whole gradients in an order of its own.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,8 +14,9 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/shard.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The sums of squares of the grains (see parallel::Grains) in this rank's part of a parameter.
 // tensor: has the shape of the layout's box, and any floating dtype.
@@ -32,8 +36,8 @@ struct NormPart {
 // Collective: every rank of the groups
 std::vector<double> gradient_squares(const NormPart& part);
 
-// The same of several parts, in the order of `parameters`, which names all of the model.
-// pipeline: ranks with other parameters; null: every rank has all.
+// The same for several parts, in the order of `parameters`, which names all of the model.
+// pipeline: ranks with different parameters; null: every rank has all.
 // Comm:       that of the parts, and the sum of 8 bytes per parameter over `pipeline`
 // Collective: every rank of the groups
 std::vector<double> gradient_squares(std::span<const NormPart> parts, comm::Communicator* pipeline,
@@ -50,4 +54,51 @@ double clip_factor(double norm, double max_norm);
 std::string first_nonfinite_gradient(std::span<const std::string> parameters,
                                      std::span<const double> squares);
 
-}  // namespace trireme::train::inline internal
+// Norms of whole tensors, and ratios of norms. The results are tensors, so nothing waits for a GPU.
+
+// The Euclidean norm, []. On a CPU it is summed in double in a fixed order (grain_squares).
+at::Tensor l2_norm(const at::Tensor& tensor);
+
+// The root of the mean square, []. The tensor must not be empty.
+at::Tensor root_mean_square(const at::Tensor& tensor);
+
+// numerator / denominator if both are above 0, else 1. [], [] -> []
+at::Tensor trust_ratio(const at::Tensor& numerator, const at::Tensor& denominator);
+
+// The part of embedding tables in the gradient norm. A row's squares are summed in double and in a
+// fixed order, and the rows' sums without rounding, so that the norm has the same bits whichever
+// rank has which rows or columns.
+
+// The sum of squares of each table's gradient since the last step. The same on every rank. NaN when
+// a gradient is not finite.
+// group: the ranks of the tables, or ranks among which they are all
+// Comm:       EmbeddingTables::gradient_squares(); then 568 bytes per table, all-reduced
+// Collective: every rank of `group`
+std::vector<double> table_squares(const parallel::EmbeddingTables& tables,
+                                  comm::Communicator& group);
+
+// A sum of doubles without rounding, so that it does not depend on the order of its terms. Parts of
+// a sum that were added on different ranks are merged limb by limb, as whole numbers.
+// Source: Kulisch & Miranker 1986, "The arithmetic of the digital computer: a new approach"
+
+class ExactSum {
+ public:
+  // 32 bits each, from 2^-1152 on; the last one counts the terms that were not finite.
+  static constexpr size_t kNumLimbs = 71;
+
+  void add(double term);
+  // The limbs may be added to those of another sum. At most 2^30 sums may be merged.
+  std::span<const int64_t> limbs();
+  void add(std::span<const int64_t> limbs);
+
+  // The nearest double, or one next to it. NaN if a term was not finite.
+  double value();
+
+ private:
+  void carry();
+
+  std::array<int64_t, kNumLimbs> limbs_{};
+  int64_t num_added_ = 0;  // since the last carry
+};
+
+}  // namespace trireme::train

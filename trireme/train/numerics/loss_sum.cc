@@ -7,16 +7,12 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
-int coordinate(const mesh::DeviceMesh& mesh, int world_rank, std::string_view axis) {
-  const std::vector<int> coordinates = mesh::coordinates_of(mesh.axes(), world_rank);
-  for (size_t i = 0; i < coordinates.size(); ++i) {
-    if (mesh.axes()[i].name == axis) return coordinates[i];
-  }
-  return 0;
-}
+using mesh::AxisKind;
+using mesh::Tokens;
+using mesh::Weights;
 
 }  // namespace
 
@@ -49,19 +45,32 @@ std::vector<double> gather(comm::Communicator& group, std::vector<double> mine) 
 }
 
 std::vector<double> sums_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank,
-                                      std::vector<double> mine, size_t width) {
+                                      std::vector<double> mine, size_t width, bool in_turn) {
   const size_t count = mine.size();
   const std::vector<double> all = gather(mesh.world(), std::move(mine));
-  std::vector<parallel::TreeSum<double>> sums(width);
-  std::vector<double> batches;  // of the current data rank
+  const auto samples =
+      mesh::axes_where([](const AxisKind& kind) { return kind.tokens == Tokens::kOtherSamples; });
+  const auto copies = mesh::axes_where([](const AxisKind& kind) {
+    return kind.tokens == Tokens::kSame && kind.weights != Weights::kOther;
+  });
+  const auto stages =
+      mesh::axes_where([](const AxisKind& kind) { return kind.weights == Weights::kOther; });
+  // By the ranks' samples; ranks with parts of the same samples add theirs in rank order.
+  std::vector<std::vector<double>> batches;
   for (int rank = 0; rank < mesh.world().size(); ++rank) {
-    if (coordinate(mesh, rank, "tensor") != 0) continue;
-    if (coordinate(mesh, rank, "pipeline") != pipeline_rank) continue;
-    const int context = coordinate(mesh, rank, "context");
-    if (context == 0) batches.assign(count, 0.0);
-    for (size_t i = 0; i < count; ++i) batches[i] += all[static_cast<size_t>(rank) * count + i];
-    if (context + 1 < mesh.size("context")) continue;
-    for (size_t i = 0; i < count; ++i) sums[i % width].push(batches[i]);
+    if (position_on(mesh.axes(), rank, copies).index != 0) continue;
+    if (position_on(mesh.axes(), rank, stages).index != pipeline_rank) continue;
+    const mesh::Position place = position_on(mesh.axes(), rank, samples);
+    if (batches.empty()) batches.assign(place.count, std::vector<double>(count, 0.0));
+    std::vector<double>& batch = batches[static_cast<size_t>(place.index)];
+    for (size_t i = 0; i < count; ++i) batch[i] += all[static_cast<size_t>(rank) * count + i];
+  }
+  std::vector<parallel::TreeSum<double>> sums(width);
+  const size_t at_once = in_turn ? width : count;  // numbers of a rank before those of the next
+  for (size_t begin = 0; begin < count; begin += at_once) {
+    for (const std::vector<double>& batch : batches) {
+      for (size_t i = begin; i < begin + at_once; ++i) sums[i % width].push(batch[i]);
+    }
   }
   std::vector<double> result;
   for (parallel::TreeSum<double>& sum : sums) result.push_back(sum.take());
@@ -72,4 +81,4 @@ double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::ve
   return sums_over_batches(mesh, pipeline_rank, std::move(mine), 1)[0];
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -11,10 +11,10 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
-// What the last stage wrote: for each of `count` microbatches the loss and the metrics' states,
-// `width` numbers; zeros on ranks without that stage.
+// The outputs of the last stage: for each of `count` microbatches, the loss and the metrics' states
+// (`width` numbers). Zeros on ranks without that stage.
 // outputs: by name, one tensor per microbatch
 // Throws:  ConfigError when the states have another number of elements
 std::vector<double> sums_of_outputs(const std::map<std::string, std::vector<at::Tensor>>& outputs,
@@ -28,12 +28,13 @@ std::vector<double> gather(comm::Communicator& group, std::vector<double> mine);
 // Sums over all microbatches of all data ranks, each in one binary tree. mine: `width` numbers per
 // microbatch of this rank; the result has as many. Only ranks at `pipeline_rank` count. Their
 // numbers are added over the context axis. On the tensor axis, where all ranks have the same
-// numbers, only the first counts.
+// numbers, only the first counts. in_turn: the ranks have read microbatches in turn, so that
+// microbatch j of all ranks comes before microbatch j + 1 of any.
 // Comm:       8 bytes per number from every rank to all
 // Collective: every rank of the world
 std::vector<double> sums_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank,
-                                      std::vector<double> mine, size_t width);
+                                      std::vector<double> mine, size_t width, bool in_turn = false);
 // The same for one number per microbatch.
 double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::vector<double> mine);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
+#include "trireme/base/numbers.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 // A tensor of a store, as a checkpoint reads and writes it.
@@ -37,7 +37,7 @@ DiskStore::DiskStore(const OffloadOptions& options, StatePlan plan) : plan_(std:
 DiskStore::~DiskStore() {
   io_.reset();  // waits, because the kernel still uses the buffers
   for (const Buffer& buffer : buffers_) {
-    if (buffer.data != nullptr) ::munmap(buffer.data, bytes_a_buffer_);
+    if (buffer.data != nullptr) ::munmap(buffer.data, bytes_per_buffer_);
   }
 }
 
@@ -54,30 +54,31 @@ void DiskStore::place_pieces() {
       extent.num_bytes += round_up(piece.count * c10::elementSize(tensor.dtype), kIoAlignment);
     }
     offset += extent.num_bytes;
-    bytes_a_buffer_ = std::max<size_t>(bytes_a_buffer_, extent.num_bytes);
+    bytes_per_buffer_ = std::max<size_t>(bytes_per_buffer_, extent.num_bytes);
   }
   file_bytes_ = static_cast<int64_t>(offset);
 }
 
 void DiskStore::map_buffers() {
-  if (bytes_a_buffer_ == 0) return;
+  if (bytes_per_buffer_ == 0) return;
   for (Buffer& buffer : buffers_) {
     // Page-aligned, as direct requests require, and freed as a whole.
-    void* data = ::mmap(nullptr, bytes_a_buffer_, PROT_READ | PROT_WRITE,
+    void* data = ::mmap(nullptr, bytes_per_buffer_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
       for (Buffer& mapped : buffers_) {
-        if (mapped.data != nullptr) ::munmap(std::exchange(mapped.data, nullptr), bytes_a_buffer_);
+        if (mapped.data != nullptr)
+          ::munmap(std::exchange(mapped.data, nullptr), bytes_per_buffer_);
       }
       throw Error(concat("no memory for the ", kNumBuffers, " buffers of offload.optimizer, ",
-                         bytes_a_buffer_, " bytes each; lower offload.buffer_bytes"));
+                         bytes_per_buffer_, " bytes each; lower offload.buffer_bytes"));
     }
     buffer.data = static_cast<std::byte*>(data);
   }
 }
 
 int64_t DiskStore::buffer_bytes() const {
-  return static_cast<int64_t>(kNumBuffers * bytes_a_buffer_);
+  return static_cast<int64_t>(kNumBuffers * bytes_per_buffer_);
 }
 
 void DiskStore::finish(Buffer& buffer) {
@@ -195,4 +196,4 @@ void DiskStore::describe(size_t tensor, checkpoint::Entry& entry) {
   entry.offloaded = std::make_shared<StoredTensor>(*this, tensor);
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

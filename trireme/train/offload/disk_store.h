@@ -13,7 +13,7 @@
 #include "trireme/base/io/scratch_file.h"
 #include "trireme/train/offload/state_store.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 class DiskStore : public StateStore {
  public:
@@ -71,11 +71,11 @@ class DiskStore : public StateStore {
   std::vector<Extent> extents_;                // one per chunk
   std::vector<std::vector<Place>> places_of_;  // one per tensor
   int64_t file_bytes_ = 0;
-  size_t bytes_a_buffer_ = 0;
+  size_t bytes_per_buffer_ = 0;
   std::array<Buffer, kNumBuffers> buffers_;
   size_t next_buffer_ = 0;
   std::unique_ptr<ScratchFile> file_;
   std::unique_ptr<AsyncIo> io_;  // destroyed first
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

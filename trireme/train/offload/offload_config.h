@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-// Where optimizer states and fp32 weights are kept.
+// The place of optimizer states and fp32 weights.
 enum class OffloadPlace { kNone, kHost, kDisk };
 inline constexpr Choice<OffloadPlace> kOffloadPlaces[] = {
     {"none", OffloadPlace::kNone}, {"host", OffloadPlace::kHost}, {"disk", OffloadPlace::kDisk}};
@@ -17,13 +17,14 @@ inline constexpr Choice<OffloadPlace> kOffloadPlaces[] = {
 struct OffloadConfig {
   TRIREME_KEYS_BEGIN(OffloadConfig)
   TRIREME_KEY(OffloadPlace, optimizer, OffloadPlace::kNone, kMayChange,
-              "keep optimizer states and fp32 weights with the parameters, in host memory or in "
-              "files",
+              "where to keep optimizer states and fp32 master weights; none = with the parameters, "
+              "host = host memory, disk = files",
               kOffloadPlaces)
   TRIREME_KEY(std::string, folder, "", kMayChange,
-              "disk: a folder on a fast disk; empty = in output.folder")
+              "disk: folder for the offloaded states, best on a fast local disk; empty = `offload` "
+              "in output.folder")
   TRIREME_KEY(int64_t, buffer_bytes, 64 << 20, kMayChange,
-              "disk: size of each of the three buffers that states pass through",
+              "disk: size of each of a rank's three transfer buffers, in bytes",
               Range{65536, kMaxBuffer})
   TRIREME_KEYS_END()
 };

@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 
 #include "trireme/train/offload/disk_store.h"
-#include "trireme/train/offload/memory_store.h"
 
 namespace trireme::train {
 
@@ -25,6 +25,36 @@ std::unique_ptr<StateStore> make_state_store(const OffloadOptions& options, Stat
   }
   const at::Device home = options.place == OffloadPlace::kHost ? at::Device(at::kCPU) : plan.device;
   return std::make_unique<MemoryStore>(std::move(plan), home);
+}
+
+MemoryStore::MemoryStore(StatePlan plan, at::Device home) : plan_(std::move(plan)) {
+  // A GPU copies pinned memory at full speed.
+  const bool pinned = home.is_cpu() && !plan_.device.is_cpu();
+  for (const StateTensor& tensor : plan_.tensors) {
+    tensors_.push_back(at::zeros(
+        tensor.shape, at::TensorOptions().dtype(tensor.dtype).device(home).pinned_memory(pinned)));
+  }
+}
+
+void MemoryStore::visit(std::span<const size_t> chunks, const Visit& visit) {
+  for (const size_t chunk : chunks) {
+    std::vector<at::Tensor> stored, pieces;
+    for (const StatePiece& piece : plan_.chunks[chunk]) {
+      const at::Tensor& tensor = tensors_[piece.tensor];
+      stored.push_back(piece.count == tensor.numel()
+                           ? tensor
+                           : tensor.view(-1).narrow(0, piece.first, piece.count));
+      pieces.push_back(stored.back().to(plan_.device));  // the same tensor if it is already there
+    }
+    visit(chunk, pieces);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (!pieces[i].is_same(stored[i])) stored[i].copy_(pieces[i]);
+    }
+  }
+}
+
+void MemoryStore::describe(size_t tensor, checkpoint::Entry& entry) {
+  entry.local = tensors_[tensor];
 }
 
 }  // namespace trireme::train

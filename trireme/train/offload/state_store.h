@@ -1,5 +1,5 @@
 // Keeps an optimizer's states: in memory, on the host of a GPU, or on a disk. An optimizer works on
-// them chunk by chunk and does not know which.
+// them chunk by chunk and does not know which. MemoryStore is the plain one.
 #pragma once
 
 #include <cstdint>
@@ -68,5 +68,20 @@ struct OffloadOptions {
 
 // Throws: ConfigError when a folder cannot be written or has too little room
 std::unique_ptr<StateStore> make_state_store(const OffloadOptions& options, StatePlan plan);
+
+// States in memory, on the device that works on them or on the host. Between a GPU and the host,
+// each chunk is copied there and back. On one device, a visit works on the states directly.
+
+class MemoryStore : public StateStore {
+ public:
+  MemoryStore(StatePlan plan, at::Device home);
+
+  void visit(std::span<const size_t> chunks, const Visit& visit) override;
+  void describe(size_t tensor, checkpoint::Entry& entry) override;
+
+ private:
+  StatePlan plan_;
+  std::vector<at::Tensor> tensors_;  // one per tensor of the plan, on `home`
+};
 
 }  // namespace trireme::train

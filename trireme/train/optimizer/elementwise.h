@@ -1,18 +1,20 @@
-// Runs elementwise updates in pieces: on a CPU within the caches and on several threads, on a GPU
-// whole. Pieces begin at multiples of 64 elements of their tensor, which every vector width
-// divides. An element is therefore always in a full vector, or always among the parameter's last
-// few elements. Its bits do not depend on the number of threads.
+// The arithmetic on parameters' elements. Elementwise updates run in pieces: on a CPU within the
+// caches and on several threads, on a GPU whole. Pieces begin at multiples of 64 elements of their
+// tensor, which every vector width divides. An element is therefore always in a full vector, or
+// always among the parameter's last few elements. Its bits do not depend on the number of threads.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/random/random.h"
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Flat pieces of items with equal settings, for one call of a fused kernel.
 struct PieceBatch {
@@ -29,4 +31,14 @@ struct PieceBatch {
 void update_elementwise(std::span<const UpdateItem> items,
                         const std::function<void(PieceBatch&)>& kernel);
 
-}  // namespace trireme::train::inline internal
+// Rounds to bf16 up or down by chance, the nearer value being more likely. The mean of many small
+// updates survives, while rounding to nearest would lose each of them.
+// Source: Gupta et al. 2015, arXiv:1502.02551, section 3; for bf16 weights Zamirai et al. 2020,
+//         arXiv:2010.06192
+// Rounds `exact` into `rounded`. Each element's random number depends on its index in the whole
+// parameter (`first` is that of the first element), so every layout rounds alike.
+// Shapes: exact fp32, rounded bf16, any shape, contiguous
+void round_stochastically(const at::Tensor& exact, at::Tensor rounded, int64_t first,
+                          RandomKey key);
+
+}  // namespace trireme::train

@@ -7,17 +7,19 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/train/optimizer/adafactor.h"
-#include "trireme/train/optimizer/adamw.h"
-#include "trireme/train/optimizer/lamb.h"
-#include "trireme/train/optimizer/lars.h"
-#include "trireme/train/optimizer/lion.h"
-#include "trireme/train/optimizer/muon.h"
-#include "trireme/train/optimizer/name_pattern.h"
-#include "trireme/train/optimizer/sgd.h"
-#include "trireme/train/optimizer/stochastic_rounding.h"
+#include "trireme/train/optimizer/elementwise.h"
+#include "trireme/train/optimizer/parameter_groups.h"
+#include "trireme/train/optimizer/update_rules.h"
 
 namespace trireme::train {
+
+// Shards are cut into chunks that are updated one after the other: weights and gradients of lower
+// precision are widened for the update, and all of them at once would take too much memory. The
+// store decides where states lie; step() and fill_masters() only visit chunks, so that a disk can
+// bring the next one meanwhile. Rules that need whole parameters get them uncut, and each expert of
+// a stack by itself, so that its update does not depend on the others of its rank. The master is a
+// shard's last state: it is updated in place of the weights, which are then rounded from it.
+
 namespace {
 
 // Limits a step's memory besides the states, because gradients and weights of lower precision are
@@ -97,6 +99,14 @@ std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config
 
 bool needs_whole_parameters(const OptimizerConfig& config) {
   return make_update_rule(config)->needs_whole_parameters();
+}
+
+std::string optimizers_in_words(bool need_whole_parameters) {
+  std::vector<std::string> names = optimizer_names();
+  std::erase_if(names, [&](const std::string& name) {
+    return needs_whole_parameters({.name = name}) != need_whole_parameters;
+  });
+  return in_words(names);
 }
 
 Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config,

@@ -15,7 +15,6 @@
 #include "trireme/train/offload/state_store.h"
 #include "trireme/train/optimizer/optimizer_config.h"
 #include "trireme/train/optimizer/parameter_groups.h"
-#include "trireme/train/optimizer/update_chunks.h"
 #include "trireme/train/optimizer/update_rule.h"
 
 namespace trireme::train {
@@ -26,6 +25,9 @@ std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config
 
 // Whether each parameter must lie whole on one rank (see UpdateRule).
 bool needs_whole_parameters(const OptimizerConfig& config);
+// For messages, the names of the optimizers that need whole parameters, or of all others: "adamw,
+// sgd or lion".
+std::string optimizers_in_words(bool need_whole_parameters);
 
 // The state with a parameter's weights in fp32.
 inline constexpr const char* kMasterState = "master";

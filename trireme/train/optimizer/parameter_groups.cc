@@ -4,8 +4,9 @@
 #include <charconv>
 #include <cmath>
 
+#include <fnmatch.h>
+
 #include "trireme/base/error.h"
-#include "trireme/train/optimizer/name_pattern.h"
 
 namespace trireme::train {
 namespace {
@@ -29,7 +30,8 @@ void parse_setting(const std::string& text, ParameterGroup& group) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   const bool is_number =
       !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
-  if (!is_number || !std::isfinite(number) || number < 0) fail(text, "is not a number from 0 on");
+  if (!is_number || !std::isfinite(number) || number < 0)
+    fail(text, "is not a number of at least 0");
 
   std::optional<double>& target = is_decay ? group.decay : group.rate;
   if (target) fail(text, "is set twice");
@@ -92,6 +94,29 @@ std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shar
   }
   check_used(groups, parameters.empty() ? names : parameters);
   return settings;
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+std::vector<std::string> split_list(std::string_view text, char separator) {
+  constexpr std::string_view kBlanks = " \t\n\r";
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    std::string_view part = text.substr(begin, end - begin);
+    part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
+    part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
+    if (!part.empty()) parts.emplace_back(part);
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool matches_any(const std::string& patterns, const std::string& name) {
+  return std::ranges::any_of(split_list(patterns, ','),
+                             [&](const std::string& pattern) { return matches(pattern, name); });
 }
 
 }  // namespace trireme::train

@@ -1,4 +1,5 @@
-// Weight decay and learning rate by parameter name, for the config key optimizer.groups.
+// Patterns of parameter names, and weight decay and learning rate by them, for the config key
+// optimizer.groups.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,7 @@
 namespace trireme::train {
 
 struct ParameterGroup {
-  std::string pattern;                         // see name_pattern.h
+  std::string pattern;                         // see matches()
   std::optional<double> decay = std::nullopt;  // weight decay; empty: the default
   std::optional<double> rate = std::nullopt;   // factor for the learning rate; empty: 1
 };
@@ -36,5 +37,15 @@ std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shar
                                                   std::span<const ParameterGroup> groups,
                                                   double weight_decay,
                                                   std::span<const std::string> parameters = {});
+
+// Whether `name` matches as in a shell: * is any text, ? one character, [ab] one of these. The
+// whole of `name` must match.
+bool matches(const std::string& pattern, const std::string& name);
+
+// Whether one of several patterns, separated by ',', is that of `name`.
+bool matches_any(const std::string& patterns, const std::string& name);
+
+// Splits "a, b" at ',' into {"a", "b"}. Drops surrounding blanks and empty parts.
+std::vector<std::string> split_list(std::string_view text, char separator);
 
 }  // namespace trireme::train

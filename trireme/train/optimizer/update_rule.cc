@@ -1,5 +1,8 @@
 #include "trireme/train/optimizer/update_rule.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <ATen/ATen.h>
 
 namespace trireme::train {
@@ -16,6 +19,107 @@ StateSpec state_like(const parallel::Shard& shard, const std::string& name) {
 
 at::Tensor converted_gradient(const UpdateItem& item) {
   return item.gradient.detach().to(item.weights.scalar_type());
+}
+
+namespace {
+
+constexpr int64_t kCut = 64;  // elements; cuts at its multiples change no result (see UpdateRule)
+
+int64_t round_up_bytes(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// Bytes of the states of `count` elements.
+int64_t bytes_of(const ShardSize& shard, int64_t count, int64_t unit) {
+  int64_t total = 0;
+  for (const int64_t bytes : shard.state_bytes) {
+    total += round_up_bytes(count == shard.elements ? bytes : bytes / shard.elements * count, unit);
+  }
+  return total;
+}
+
+// Fills chunks one after another.
+class Cutter {
+ public:
+  explicit Cutter(const ChunkLimits& limits) : limits_(limits) {}
+
+  void add(const ShardSize& shard, size_t index) {
+    for (int64_t first = 0; first == 0 || first < shard.elements;) {
+      int64_t count = shard.elements - first;
+      if (!fits(shard, count)) {
+        const bool may_cut = limits_.may_cut && shard.elements > 0;
+        const int64_t cut = may_cut ? largest_cut(shard, count) : 0;
+        if (cut == 0 && elements_ + bytes_ > 0) {
+          close();
+          continue;
+        }
+        // Even as the only one in its chunk, it may be too large.
+        if (may_cut) count = std::max(cut, std::min(count, smallest_cut(shard)));
+      }
+      chunk_.push_back({index, first, count});
+      elements_ += count;
+      bytes_ += bytes_of(shard, count, limits_.unit);
+      first += count;
+      if (count == 0) return;
+    }
+  }
+
+  std::vector<UpdateChunk> take() {
+    close();
+    return std::move(chunks_);
+  }
+
+ private:
+  bool fits(const ShardSize& shard, int64_t count) const {
+    return elements_ + count <= limits_.elements &&
+           bytes_of(shard, count, limits_.unit) <= limits_.bytes - bytes_;
+  }
+
+  // Cuts at multiples of this many elements leave every state at a whole unit.
+  int64_t smallest_cut(const ShardSize& shard) const {
+    int64_t item_bytes = limits_.unit / kCut;
+    for (const int64_t bytes : shard.state_bytes) {
+      item_bytes = std::min(item_bytes, bytes / shard.elements);
+    }
+    return std::max(kCut, limits_.unit / std::max<int64_t>(item_bytes, 1));
+  }
+
+  // The most elements before a cut that still fit; 0 if even the smallest cut does not fit.
+  int64_t largest_cut(const ShardSize& shard, int64_t left) const {
+    const int64_t step = smallest_cut(shard);
+    int64_t count = std::min(left, limits_.elements - elements_);
+    if (!shard.state_bytes.empty()) {
+      const int64_t a_state =
+          (limits_.bytes - bytes_) / static_cast<int64_t>(shard.state_bytes.size());
+      const int64_t item_bytes =
+          *std::max_element(shard.state_bytes.begin(), shard.state_bytes.end()) / shard.elements;
+      if (item_bytes > 0) count = std::min(count, a_state / item_bytes);
+    }
+    return std::max<int64_t>(count, 0) / step * step;
+  }
+
+  void close() {
+    if (!chunk_.empty()) chunks_.push_back(std::move(chunk_));
+    chunk_.clear();
+    elements_ = bytes_ = 0;
+  }
+
+  const ChunkLimits limits_;
+  std::vector<UpdateChunk> chunks_;
+  UpdateChunk chunk_;
+  int64_t elements_ = 0;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<UpdateChunk> cut_into_chunks(std::span<const ShardSize> shards,
+                                         const ChunkLimits& limits) {
+  Cutter cutter(limits);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    int64_t bytes = 0;
+    for (const int64_t state : shards[i].state_bytes) bytes += state;
+    if (shards[i].elements + bytes > 0) cutter.add(shards[i], i);
+  }
+  return cutter.take();
 }
 
 }  // namespace trireme::train

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device device) {
   return [&batches, device](const std::string& edge, int64_t microbatch) {
@@ -25,4 +25,4 @@ std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges) {
   return {fed.begin(), fed.end()};
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,4 +1,4 @@
-// What pipeline stages read from the batches themselves.
+// The inputs that pipeline stages read from the batches.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/task/task.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The tensors of the microbatches, on `device`. Batches in pinned memory are copied while the host
 // goes on. The batches must outlive the feed.
@@ -17,4 +17,4 @@ parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device de
 // The inputs that no stage writes, each once.
 std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

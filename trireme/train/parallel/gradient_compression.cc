@@ -8,13 +8,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/objects.h"
-#include "trireme/parallel/data/compression/cast_hook.h"
-#include "trireme/parallel/data/compression/int8_hook.h"
-#include "trireme/parallel/data/compression/power_sgd_hook.h"
-#include "trireme/parallel/data/compression/top_k_hook.h"
-#include "trireme/parallel/data/compression/warm_up_hook.h"
+#include "trireme/parallel/data/compression/feedback_hooks.h"
+#include "trireme/parallel/data/compression/narrow_hooks.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 std::shared_ptr<parallel::GradientHook> make_rule(const TrainConfig& train) {
@@ -99,4 +96,4 @@ int64_t compression_bytes(const parallel::GradientHook* hook) {
   return num_bytes;
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

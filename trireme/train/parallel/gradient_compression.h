@@ -1,5 +1,5 @@
 // A run's gradient compression: the hook that the config names, and its state as entries of a
-// checkpoint. docs/compression.md explains each rule.
+// checkpoint. docs/guide/compression.md explains each rule.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 #include "trireme/parallel/data/gradient_hook.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The hook of train.compression, with its warm-up; null without compression.
 std::shared_ptr<parallel::GradientHook> make_gradient_hook(const TrainConfig& train);
@@ -39,4 +39,4 @@ void restart_compression(const parallel::GradientHook* hook, const TrainConfig& 
 // Bytes that the hook keeps on this rank.
 int64_t compression_bytes(const parallel::GradientHook* hook);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,6 +1,7 @@
 // Decides whether tensor parallelism hides its communication: by config, or by trying both ways in
 // turn in the first steps. Both compute the same bits, so the choice only changes the time. When it
-// does hide communication, measures how much.
+// does hide communication, measures how much: the time that the group's calls took, from the flight
+// recorder, against the time that the layers waited for them.
 #pragma once
 
 #include <array>
@@ -9,15 +10,54 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/base/clock.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/train/config/parallel_config.h"
-#include "trireme/train/parallel/hidden_communication.h"
+#include "trireme/train/profile/span_recording.h"
+#include "trireme/train/profile/spans.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
+
+// Times of one rank, or their sums over ranks and steps.
+struct CommunicationTimes {
+  double under_way = 0;  // seconds with a call of the group under way; negative: unknown
+  double waiting = 0;    // seconds in which the computation waited for them
+};
+
+// The share that was hidden. Empty if a rank does not know its times, or nothing was communicated.
+// A rank that waits longer than its calls take hides nothing.
+std::optional<double> hidden_share(std::span<const CommunicationTimes> ranks);
+
+// Seconds within `window` in which a call of group `name` with `size` members was under way, from
+// its issue to its end. A background call's time in the queue counts. Negative when the recorder
+// has lost calls or does not record such a group.
+double seconds_under_way(const RankProfile& calls, const Span& window, const std::string& name,
+                         int size);
+
+// Thread safety: one thread, the one that runs the steps.
+class HiddenCommunication {
+ public:
+  // Measures the group `name` of `size` ranks. With a null recorder nothing is known.
+  HiddenCommunication(std::shared_ptr<const comm::Recorder> recorder, std::string name, int size);
+
+  // Begins to measure. Discards an unfinished measurement.
+  void begin();
+  // window: when the layers ran. waiting: how long they have waited since begin(). Adds to times().
+  void end(const Span& window, std::chrono::nanoseconds waiting);
+  const CommunicationTimes& times() const { return times_; }
+
+ private:
+  std::shared_ptr<const comm::Recorder> recorder_;
+  std::string name_;
+  int size_;
+  std::optional<CallRecording> calls_;
+  CommunicationTimes times_;
+};
 
 // The report of a step's layers.
 struct LayerTimes {
@@ -60,4 +100,4 @@ class OverlapChoice {
   int64_t start_ns_ = 0;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

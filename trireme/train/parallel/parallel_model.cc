@@ -1,9 +1,9 @@
+// Length: one class, the stages of a rank and their step.
 #include "trireme/train/parallel/parallel_model.h"
 
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -11,17 +11,18 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
-#include "trireme/parallel/tensor/weight_gradients.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/batch_feed.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 // Passes weight gradients that a stage's backward defers to the pipeline.
@@ -37,31 +38,32 @@ class Deferral : public parallel::WeightGradients {
 };
 
 parallel::DataGroups data_groups(const RunConfig& config, const mesh::DeviceMesh& mesh) {
-  comm::Communicator& shard = shard_group_of(mesh);
-  if (config.parallel.zero > 0) {
-    return {shard, mesh.size("data") > 1 ? &mesh.group("data") : nullptr};
-  }
-  constexpr std::string_view kAxes[] = {"data", "context"};
-  return {mesh.size("context") > 1 ? mesh.joined_group(kAxes) : mesh.group("data")};
+  const std::vector<std::string_view> axes = replica_axes(config.parallel.zero);
+  comm::Communicator& replicas = group_of(mesh, axes, "data");
+  if (config.parallel.zero == 0) return {replicas};
+  return {shard_group_of(mesh), replicas.size() > 1 ? &replicas : nullptr};
 }
 
 using LayoutOf = std::function<std::pair<mesh::Layout, int>(const std::string& name)>;
 
-parallel::DdpOptions ddp_options(const RunConfig& config, const StageModel& model,
-                                 LayoutOf outer_layout,
+parallel::DdpOptions ddp_options(const RunConfig& config, StageModel& model, LayoutOf outer_layout,
                                  std::shared_ptr<parallel::GradientHook> hook) {
-  return {.zero = static_cast<int>(config.parallel.zero),
-          .units = model.units(),
-          .max_gathered_units = static_cast<int>(config.parallel.gathered_units),
-          .bucket_bytes = config.train.bucket_bytes,
-          .overlap = config.train.overlap,
-          .symmetric = config.train.symmetric_memory,
-          .reproducible = config.train.reproducible,
-          .reduce_in_fp32 = config.train.reduce_dtype == ReduceDtype::kFp32,
-          .whole_parameters = needs_whole_parameters(config.optimizer),
-          .hook = std::move(hook),
-          .outer_layout = std::move(outer_layout),
-          .measure_squares = config.train.measure_noise};
+  return {
+      .zero = static_cast<int>(config.parallel.zero),
+      .units = model.units(),
+      .max_gathered_units = static_cast<int>(config.parallel.gathered_units),
+      .bucket_bytes = config.train.bucket_bytes,
+      .overlap = config.train.overlap,
+      .symmetric = config.train.symmetric_memory,
+      .rank_first = config.is_rank_first(),
+      .add_in_fp32 = config.adds_in_fp32(),
+      .reproducible = config.train.reproducible,
+      .reduce_in_fp32 = config.train.reduce_dtype == ReduceDtype::kFp32,
+      .whole_parameters = needs_whole_parameters(config.optimizer),
+      .hook = std::move(hook),
+      .initialise = [&model](std::span<const parallel::Shard> shards) { model.initialise(shards); },
+      .outer_layout = std::move(outer_layout),
+      .measure_squares = config.train.measure_noise};
 }
 
 // The tensors that `list` names in the modules of all stages.
@@ -86,28 +88,32 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
                                                     mesh.world(), expert_mesh_axes(config.parallel))
                                               : nullptr),
       config_(config),
+      traits_(config.task->model().traits()),
       layout_(pipeline_layout(config)),
       weight_gradients_(std::make_unique<Deferral>(deferred_)) {
-  for (model::ParameterPlan& parameter : config.task->parameters(
+  for (model::ParameterPlan& parameter : config.task->model().parameters(
            {.tensor = mesh.size("tensor"), .expert = static_cast<int>(config.parallel.expert)})) {
     names_.push_back(parameter.name);
     parameter_layouts_.emplace(parameter.name, std::move(parameter.layout));
   }
-  for (const Metric& metric : config.task->metrics()) {
+  for (const Metric& metric : config.task->traits().metrics) {
     num_sums_ += static_cast<size_t>(metric.size);
   }
   model::ModelAxes axes = model_axes(config, mesh_, std::move(overlap));
   axes.tensor.weight_gradients = weight_gradients_.get();
-  axes.tensor.waiting = tensor_waiting_;
-  axes.ring.waiting = context_waiting_;
-  axes.batch.waiting = batch_waiting_;
+  const auto waiting_on = [this](std::string_view axis) {
+    return waiting_[axis] = std::make_shared<std::chrono::nanoseconds>(0);
+  };
+  axes.tensor.waiting = waiting_on("tensor");
+  axes.ring.waiting = waiting_on("context");
+  axes.batch.waiting = waiting_on("data");
   if (expert_mesh_) {
     axes.expert.group = &expert_mesh_->group("expert");
     expert_hosts_ = comm::split_by_host(*axes.expert.group, comm::host_identity());
   }
   axes.expert.within_host = expert_hosts_.within.get();
   axes.expert.between_hosts = expert_hosts_.between.get();
-  axes.expert.waiting = expert_waiting_;
+  axes.expert.waiting = waiting_on("expert");
   for (int stage = 0; stage < layout_.num_stages(); ++stage) {
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
     add_stage(stage, axes, hook);
@@ -131,7 +137,7 @@ void ParallelModel::check_plan() const {
   for (const parallel::Shard& shard : shards_) mine += shard.name + '\n';
   std::map<std::string, int> count;
   for (const std::string& names : comm::all_gather_strings(mesh_.group("pipeline"), mine)) {
-    std::istringstream lines(names);
+    TextReader lines(names);
     for (std::string name; std::getline(lines, name);) ++count[name];
   }
   for (const std::string& name : names_) {
@@ -155,15 +161,18 @@ bool ParallelModel::counts(const parallel::Shard& shard) const {
   if (is_expert(shard.name)) return layout.num_ranks() > 1 || expert_mesh_->coordinate("data") == 0;
   const bool is_first_holder = layout.num_ranks() > 1 || shard_group_of(mesh_).rank() == 0;
   const bool is_split = layout.shape() != layout.whole_shape();
-  const bool is_first_tensor = is_split || mesh_.coordinate("tensor") == 0;
-  return mesh_.coordinate("data") == 0 && is_first_holder && is_first_tensor;
+  const bool is_first_of_cut = is_split || mesh_.position(cutting_axes()).index == 0;
+  return mesh_.position(replica_axes(/*zero=*/1)).index == 0 && is_first_holder && is_first_of_cut;
 }
 
 void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
                               const std::shared_ptr<parallel::GradientHook>& hook) {
   Stage stage;
   stage.number = number;
-  stage.model = config_.task->make_stage({config_, axes, layout_.part(number), number});
+  model::ModelPart part = layout_.part(number);
+  // A rank that will own parts of the parameters never has one whole, if the task can do that.
+  if (config_.parallel.zero > 0) part.without_memory = config_.device;
+  stage.model = config_.task->model().make_stage({config_, axes, part, number});
   stage.model->module().to(config_.device);
   const auto outer_layout = [this](const std::string& name) {
     const mesh::Layout& layout = layout_of(name);
@@ -180,7 +189,7 @@ void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
     return ddp->run(unit, x, forward);
   });
   std::ranges::copy(stage.ddp->shards(), std::back_inserter(shards_));
-  tables_.add(stage.model->tables());
+  if (const StageTables tables = stage.model->tables(); tables.tables) tables_.push_back(tables);
   for (model::BatchNormImpl* const norm : model::batch_norms_of(stage.model->module())) {
     for (const at::Tensor& statistic : norm->buffers()) statistics_.push_back({statistic});
   }
@@ -194,7 +203,7 @@ ParallelModel::Stage* ParallelModel::find_stage(int number) {
 
 std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
   std::vector<parallel::PipelineStage> result;
-  const std::vector<StageEdges> edges = config_.task->edges(layout_.num_stages());
+  const std::vector<StageEdges> edges = config_.task->model().edges(layout_.num_stages());
   for (int number = 0; number < layout_.num_stages(); ++number) {
     const StageEdges& own = edges[static_cast<size_t>(number)];
     parallel::PipelineStage stage;
@@ -202,8 +211,9 @@ std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
     stage.inputs = own.inputs;
     stage.outputs = own.outputs;
     if (const Stage* mine = find_stage(number)) {
-      stage.forward = [this, model = mine->model.get(), names = own.inputs](
+      stage.forward = [this, model = mine->model.get(), ddp = mine->ddp.get(), names = own.inputs](
                           int64_t microbatch, std::vector<at::Tensor> in) {
+        ddp->begin_forward(microbatch);
         StageInput input;
         for (size_t i = 0; i < names.size(); ++i) {
           input.tensors.emplace_back(names[i], std::move(in[i]));
@@ -229,7 +239,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
     }
   }
   parallel::PipelineOptions options{
-      .fed = inputs_of_batch(config_.task->edges(layout_.num_stages())),
+      .fed = inputs_of_batch(config_.task->model().edges(layout_.num_stages())),
       .deferred = &deferred_,
       .device = config_.device};
   options.around_backward = [this, split](int number, int64_t microbatch,
@@ -238,7 +248,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
     if (split.contains({number, microbatch})) {
       ddp.run_input_backward(microbatch, work);
     } else {
-      ddp.run_backward(work);
+      ddp.run_backward(work, microbatch);
     }
   };
   options.around_backward_weight = [this](int number, int64_t microbatch,
@@ -251,10 +261,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
 }
 
 int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
-  *tensor_waiting_ = {};
-  *context_waiting_ = {};
-  *batch_waiting_ = {};
-  *expert_waiting_ = {};
+  for (const auto& [axis, waiting] : waiting_) *waiting = {};
   for (Statistic& each : statistics_) each.before = each.now.clone();
   int64_t count = 0;
   for (const double terms : num_terms(batches)) count += static_cast<int64_t>(terms);
@@ -266,6 +273,7 @@ int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
 
 std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::Batch>& batches,
                                                     double scale) {
+  in_turn_ = config_.takes_turns();
   places_.clear();
   for (const dataset::Batch& batch : batches) {
     places_.push_back({.step = batch.step,
@@ -289,6 +297,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
 }
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
+  in_turn_ = false;
   places_.clear();
   const at::NoGradGuard guard;
   for (Stage& stage : stages_) stage.model->begin_batches(batches);
@@ -318,7 +327,7 @@ void ParallelModel::undo_statistics() {
 }
 
 std::vector<double> ParallelModel::sum_counts() {
-  const int64_t size = config_.task->num_counts();
+  const int64_t size = traits_.num_counts;
   std::vector<double> counts(static_cast<size_t>(size));
   if (size == 0) return counts;
   for (Stage& stage : stages_) stage.model->take_counts(counts);
@@ -337,7 +346,8 @@ void ParallelModel::end_step() {
 }
 
 std::vector<double> ParallelModel::sums_over_batches(std::vector<double> mine) const {
-  return train::sums_over_batches(mesh_, layout_.rank_of_stage.back(), std::move(mine), num_sums_);
+  return train::sums_over_batches(mesh_, layout_.rank_of_stage.back(), std::move(mine), num_sums_,
+                                  in_turn_);
 }
 
 double ParallelModel::sum_over_batches(std::vector<double> mine) const {
@@ -349,16 +359,15 @@ std::vector<double> ParallelModel::gradient_squares() const {
   for (const parallel::Shard& shard : shards_) {
     (is_expert(shard.name) ? experts : others).push_back(shard);
   }
+  comm::Communicator& cutting = group_of(mesh_, cutting_axes(), "tensor");
   std::vector<NormPart> parts = {
-      {others, shard_group_of(mesh_), mesh_.size("tensor") > 1 ? &mesh_.group("tensor") : nullptr}};
+      {others, shard_group_of(mesh_), cutting.size() > 1 ? &cutting : nullptr}};
   constexpr std::string_view kSplit[] = {"expert", "tensor"};
   if (expert_mesh_) {
     parts.push_back({experts, expert_mesh_->group("data"), &expert_mesh_->joined_group(kSplit)});
   }
-  std::vector<double> squares = train::gradient_squares(
+  return train::gradient_squares(
       parts, mesh_.size("pipeline") > 1 ? &mesh_.group("pipeline") : nullptr, names_);
-  std::ranges::copy(tables_.gradient_squares(mesh_.world()), std::back_inserter(squares));
-  return squares;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ParallelModel::parameters() const {
@@ -370,8 +379,8 @@ std::vector<std::pair<std::string, at::Tensor>> ParallelModel::buffers() const {
 }
 
 std::chrono::nanoseconds ParallelModel::communication_time() const {
-  std::chrono::nanoseconds time =
-      profile_.waiting + *tensor_waiting_ + *context_waiting_ + *batch_waiting_ + *expert_waiting_;
+  std::chrono::nanoseconds time = profile_.waiting;
+  for (const auto& [axis, waiting] : waiting_) time += *waiting;
   for (const Stage& stage : stages_) time += stage.ddp->communication_time();
   return time;
 }
@@ -390,10 +399,8 @@ double ParallelModel::microbatch_squares() const {
 
 parallel::DataParallelMemory ParallelModel::memory() const {
   parallel::DataParallelMemory sum;
-  for (const Stage& stage : stages_) {
-    sum += stage.ddp->memory();
-  }
+  for (const Stage& stage : stages_) sum += stage.ddp->memory(config_.microbatches_per_step());
   return sum;
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -11,18 +11,17 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/comm/hierarchical/host_groups.h"
+#include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/parallel/layout.h"
-#include "trireme/train/parallel/model_tables.h"
+#include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/parallel/stage_ddp.h"
 #include "trireme/train/profile/spans.h"
 #include "trireme/train/task/task.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Thread safety: one thread drives it. The mesh and the config must outlive it.
 class ParallelModel {
@@ -36,17 +35,18 @@ class ParallelModel {
   ~ParallelModel();
 
   const mesh::DeviceMesh& mesh() const { return mesh_; }
-  // The same ranks, with those that share out experts on an axis "expert". Null without that axis.
+  // The same ranks, with an axis "expert" over which experts are distributed. Null without it.
   const mesh::DeviceMesh* expert_mesh() const { return expert_mesh_.get(); }
   // Whether it is a parameter that the expert axis splits.
   bool is_expert(const std::string& name) const;
-  // Of a whole parameter over the axes that split it.
+  // The layout of a whole parameter over the axes that split it.
   const mesh::Layout& layout_of(const std::string& parameter) const;
   // This rank's part of every parameter it holds, stage by stage.
   const std::vector<parallel::Shard>& shards() const { return shards_; }
   // Whether this rank is the first of those that hold the same part as this shard.
   bool counts(const parallel::Shard& shard) const;
   const PipelineLayout& layout() const { return layout_; }
+  const ModelTraits& traits() const { return traits_; }
   // The whole parameters of this rank's stages. With ZeRO-3 they have memory only while in use.
   std::vector<std::pair<std::string, at::Tensor>> parameters() const;
   // The modules' tensors that are not parameters, such as a batch norm's running statistics. They
@@ -70,14 +70,13 @@ class ParallelModel {
   //             making an executor
   // Collective: every rank of the world, as for all functions below until num_terms()
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
-  // What the layers of all ranks counted in the step, see Task::num_counts().
+  // Sums the counts of the layers of all ranks in the step, see ModelTraits::num_counts.
   // Comm: with counts, 8 bytes for each all-reduced
   std::vector<double> sum_counts();
   // Lets the layers learn the sums. Only in a step whose weights change. Not collective.
   void use_counts(std::span<const double> counts);
   // The embedding tables of this rank's stages.
-  ModelTables& tables() { return tables_; }
-  const ModelTables& tables() const { return tables_; }
+  const std::vector<StageTables>& tables() const { return tables_; }
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
   // Gives batch norms the running statistics that they had at begin_step(), when the step is left
@@ -85,12 +84,13 @@ class ParallelModel {
   void undo_statistics();
   // Only the forward, without dropout. Otherwise as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
-  // What evaluations since begin_evaluation() add to the metrics, see Task::evaluation_metrics().
+  // The metrics of evaluations since begin_evaluation(), see
+  // TaskTraits::evaluation_metrics.
   void begin_evaluation() {
     for (Stage& stage : stages_) stage.model->begin_evaluation();
   }
   std::vector<double> finish_evaluation();
-  // How many terms this rank's losses sum over, one number per batch.
+  // The number of terms that this rank's losses sum over, one number per batch.
   std::vector<double> num_terms(const std::vector<dataset::Batch>& batches) const;
 
   // The loss and the metrics' states over all microbatches of all data ranks, of what
@@ -102,20 +102,15 @@ class ParallelModel {
   double sum_over_batches(std::vector<double> mine) const;
 
   // The sum of squares of each parameter's gradient, in the order of the whole model, see
-  // gradient_norm.h, then of each table's, see table_norm.h.
+  // gradient_norm.h. Without the embedding tables.
   // Collective: every rank of the world
   std::vector<double> gradient_squares() const;
-  std::vector<std::string> gradient_names() const {
-    std::vector<std::string> names = tables_.names();
-    names.insert(names.begin(), names_.begin(), names_.end());
-    return names;
-  }
   const std::vector<std::string>& parameter_names() const { return names_; }
 
   // How long communication on any axis has delayed the last step.
   std::chrono::nanoseconds communication_time() const;
   // The part of it in which the tensor axis's layers waited, and when forward_backward() ran them.
-  std::chrono::nanoseconds tensor_waiting() const { return *tensor_waiting_; }
+  std::chrono::nanoseconds tensor_waiting() const { return *waiting_.at("tensor"); }
   Span layers_window() const { return window_; }
   // Over all stages in the last step; otherwise as in DistributedDataParallel.
   int64_t gradient_bytes() const;
@@ -148,13 +143,14 @@ class ParallelModel {
   std::unique_ptr<mesh::DeviceMesh> expert_mesh_;
   comm::HostGroups expert_hosts_;  // of the expert axis
   const RunConfig& config_;
+  ModelTraits traits_;
   std::map<std::string, mesh::Layout> parameter_layouts_;  // of the whole model
   size_t num_sums_ = 1;                                    // of a microbatch
   std::vector<std::string> names_;                         // in the model's order
   PipelineLayout layout_;
   std::vector<Stage> stages_;  // of this rank
   std::vector<parallel::Shard> shards_;
-  ModelTables tables_;
+  std::vector<StageTables> tables_;
   std::vector<Statistic> statistics_;
   parallel::DeferredWork deferred_;
   std::unique_ptr<parallel::WeightGradients> weight_gradients_;
@@ -163,16 +159,10 @@ class ParallelModel {
   std::vector<dataset::Batch> next_batches_;
   std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
   parallel::PipelineProfile profile_;
+  bool in_turn_ = false;  // ranks have read the last batches in turn
   Span window_;
-  // Add up how long this rank waits for communication on each axis in this step.
-  std::shared_ptr<std::chrono::nanoseconds> tensor_waiting_ =
-      std::make_shared<std::chrono::nanoseconds>(0);
-  std::shared_ptr<std::chrono::nanoseconds> context_waiting_ =
-      std::make_shared<std::chrono::nanoseconds>(0);
-  std::shared_ptr<std::chrono::nanoseconds> batch_waiting_ =
-      std::make_shared<std::chrono::nanoseconds>(0);
-  std::shared_ptr<std::chrono::nanoseconds> expert_waiting_ =
-      std::make_shared<std::chrono::nanoseconds>(0);
+  // Sums of how long this rank waits in this step for communication within layers, by axis.
+  std::map<std::string_view, std::shared_ptr<std::chrono::nanoseconds>> waiting_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

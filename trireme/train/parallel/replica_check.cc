@@ -7,11 +7,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/checkpoint/replicas.h"
+#include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/parallel/parallel_model.h"
+#include "trireme/train/parallel/run_layout.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 std::string digest(const at::Tensor& tensor) {
@@ -24,30 +25,6 @@ bool is_replicated(const mesh::Layout& layout) {
 }
 
 }  // namespace
-
-std::vector<NamedTensor> replicated_tables(std::span<parallel::EmbeddingTables* const> all,
-                                           comm::Communicator& world) {
-  std::vector<parallel::TableTensor> whole;
-  std::string on_disk;  // for each of them
-  for (parallel::EmbeddingTables* const tables : all) {
-    std::vector<parallel::TableTensor> state = tables->state();
-    std::ranges::move(tables->open_state(), std::back_inserter(state));
-    for (parallel::TableTensor& tensor : state) {
-      if (!is_replicated(tensor.layout)) continue;
-      on_disk += tensor.stored ? '1' : '0';
-      whole.push_back(std::move(tensor));
-    }
-  }
-  if (whole.empty()) return {};
-  const std::vector<std::string> on_disks = comm::all_gather_strings(world, on_disk);
-  std::vector<NamedTensor> tensors;
-  for (size_t i = 0; i < whole.size(); ++i) {
-    const bool is_on_disk = std::ranges::any_of(
-        on_disks, [i](const std::string& of_rank) { return of_rank.at(i) == '1'; });
-    if (!is_on_disk) tensors.emplace_back(whole[i].name, whole[i].local);
-  }
-  return tensors;
-}
 
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
                     int world_rank) {
@@ -81,10 +58,12 @@ void check_replicas(const ParallelModel& model, bool sharded) {
   std::vector<NamedTensor> tensors;
   if (sharded) {
     for (const parallel::Shard& shard : model.shards()) {
-      // Those of experts are split over all their replicas.
+      // Parameters of experts are split over all their replicas.
       if (!model.is_expert(shard.name)) tensors.emplace_back(shard.name, shard.weights);
     }
-    check_replicas(tensors, mesh.group("data"), world_rank);
+    for (const std::string_view axis : replica_axes(/*zero=*/3)) {
+      check_replicas(tensors, mesh.group(axis), world_rank);
+    }
     tensors.clear();
   } else {
     tensors = model.parameters();
@@ -97,14 +76,15 @@ void check_replicas(const ParallelModel& model, bool sharded) {
   if (!experts.empty()) check_replicas(experts, model.expert_mesh()->group("data"), world_rank);
   std::vector<NamedTensor> on_data_ranks = tensors;
   std::ranges::copy(model.buffers(), std::back_inserter(on_data_ranks));
-  for (const char* axis : {"shard", "data", "context"}) {
+  for (const std::string_view axis : replica_axes(/*zero=*/0)) {
     check_replicas(on_data_ranks, mesh.group(axis), world_rank);
   }
   std::erase_if(tensors, [&](const NamedTensor& tensor) {
     return !is_replicated(model.layout_of(tensor.first));
   });
-  check_replicas(tensors, mesh.group("tensor"), world_rank);
-  check_replicas(replicated_tables(model.tables().all(), mesh.world()), mesh.world(), world_rank);
+  for (const std::string_view axis : cutting_axes()) {
+    check_replicas(tensors, mesh.group(axis), world_rank);
+  }
 }
 
 void check_threads(int num_threads, comm::Communicator& tensor_group) {
@@ -124,7 +104,8 @@ void check_sum_order(const comm::Communicator& tensor_group) {
                 tensor_group.name(),
                 " do not sum in rank order, so another number of data ranks could change the bits; "
                 "place the ranks of each host one after the other (rank 0 to N-1 on the first), "
-                "use a transport other than nccl, or set train.reproducible = false");
+                "use a transport other than nccl (for GPUs parallel.gpu_transport = \"cuda-ipc\"), "
+                "or set train.reproducible = false");
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

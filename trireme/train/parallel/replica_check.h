@@ -9,9 +9,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/parallel/embedding/embedding_tables.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 class ParallelModel;
 
@@ -26,18 +25,9 @@ using NamedTensor = std::pair<std::string, at::Tensor>;
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
                     int world_rank);
 
-// The tensors of tables and of their optimizers that every rank has whole. Leaves out a tensor that
-// is on the disk of any rank: parts of a table may fit into the memory of some ranks and not of
-// others.
-// Comm:       a byte for each whole tensor, all-gathered, and EmbeddingTables::open_state()
-// Collective: every rank of `world`, with the same tables
-std::vector<NamedTensor> replicated_tables(std::span<parallel::EmbeddingTables* const> all,
-                                           comm::Communicator& world);
-
 // Checks everything that must be equal on ranks of a mesh: buffers and whole parameters on all data
 // ranks, or with ZeRO-3 (`sharded`) each parameter's part on its replicas. Without ZeRO-3 also
-// compares the parameters that the tensor axis does not split over its ranks. Also compares the
-// embedding tables of which every rank has a copy.
+// compares the parameters that the tensor axis does not split over its ranks.
 // Collective: every rank of the model's world
 void check_replicas(const ParallelModel& model, bool sharded);
 
@@ -55,4 +45,4 @@ void check_threads(int num_threads, comm::Communicator& tensor_group);
 // Throws: ConfigError on every rank when the group promises no order
 void check_sum_order(const comm::Communicator& tensor_group);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

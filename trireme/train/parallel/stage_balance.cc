@@ -4,7 +4,7 @@
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/train/numerics/loss_sum.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 StageBalance::StageBalance(PipelineLayout layout, const mesh::DeviceMesh& mesh)
     : layout_(std::move(layout)), mesh_(mesh), sums_(layout_.layers.size()) {}
@@ -41,4 +41,4 @@ std::string to_text(const std::vector<int>& layers) {
   return text;
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -7,9 +7,9 @@
 
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/parallel/pipeline/run/profile.h"
-#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/run_layout.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Thread safety: one thread drives it. The mesh must outlive it.
 class StageBalance {
@@ -38,4 +38,4 @@ class StageBalance {
 // "3,3"
 std::string to_text(const std::vector<int>& layers);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

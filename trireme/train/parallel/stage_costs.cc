@@ -1,11 +1,13 @@
 #include "trireme/train/parallel/stage_costs.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
+#include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/train/optimizer/optimizer.h"
 
@@ -33,22 +35,26 @@ double itemsize(const RunConfig& config) {
 double wide_itemsize(const RunConfig& config) { return std::max(itemsize(config), 4.0); }
 
 plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
-  return {.weight = itemsize(config),
-          .gradient = static_cast<double>(c10::elementSize(config.gradient_dtype())),
-          .wide = wide_itemsize(config),
-          .states = elements_kept_per_parameter(config, width),
-          .has_masters = itemsize(config) < 4 && config.train.master_weights,
-          .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk,
-          .held_gradients = config.held_gradients()};
+  plan::NumberSizes sizes{
+      .weight = itemsize(config),
+      .gradient = static_cast<double>(c10::elementSize(config.gradient_dtype())),
+      .wide = wide_itemsize(config),
+      .states = elements_kept_per_parameter(config, width),
+      .has_masters = itemsize(config) < 4 && config.train.master_weights,
+      .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk};
+  plan::hold_gradients(sizes, config.is_rank_first(), config.train.reproducible,
+                       config.microbatches_per_step());
+  return sizes;
 }
 
 plan::Axes plan_axes(const ParallelConfig& parallel) {
-  return {.data = parallel.data,
-          .shard = parallel.shard,
-          .tensor = parallel.tensor,
-          .pipeline = parallel.pipeline,
-          .context = parallel.context,
-          .expert = parallel.expert};
+  plan::Axes axes{.data = parallel.data, .shard = parallel.shard};
+  for (const AxisKey& key : kAxisKeys) {
+    const auto* const same = std::ranges::find(plan::kAxisSizes, key.axis, &plan::AxisSize::axis);
+    TRIREME_ASSERT(same != std::end(plan::kAxisSizes), "the planner has no axis ", key.axis);
+    axes.*same->size = parallel.*key.size;
+  }
+  return axes;
 }
 
 double state_bytes_per_parameter(const RunConfig& config, int64_t width) {

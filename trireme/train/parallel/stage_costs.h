@@ -6,7 +6,6 @@
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
-#include "trireme/plan/cost/state_bytes.h"
 #include "trireme/plan/cost/workload.h"
 #include "trireme/train/config/config.h"
 

@@ -4,7 +4,7 @@
 
 #include <torch/nn/module.h>
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 using parallel::DistributedDataParallel;
 
@@ -40,15 +40,20 @@ int64_t StageDdp::begin_step(int64_t local_count, int64_t num_microbatches) {
   return count;
 }
 
+void StageDdp::begin_forward(int64_t microbatch) {
+  others_->begin_forward(microbatch);
+  if (experts_) experts_->begin_forward(microbatch);
+}
+
 at::Tensor StageDdp::run(size_t unit, const at::Tensor& x, const parallel::UnitForward& forward) {
   if (!experts_) return others_->run(unit, x, forward);
   return others_->run(unit, x,
                       [&](const at::Tensor& in) { return experts_->run(unit, in, forward); });
 }
 
-void StageDdp::run_backward(const std::function<void()>& autograd) {
-  if (!experts_) return others_->run_backward(autograd);
-  others_->run_backward([&] { experts_->run_backward(autograd); });
+void StageDdp::run_backward(const std::function<void()>& autograd, int64_t microbatch) {
+  if (!experts_) return others_->run_backward(autograd, microbatch);
+  others_->run_backward([&] { experts_->run_backward(autograd, microbatch); }, microbatch);
 }
 
 void StageDdp::run_input_backward(int64_t microbatch, const std::function<void()>& autograd) {
@@ -81,10 +86,10 @@ double StageDdp::microbatch_squares() const {
   return others_->microbatch_squares() + (experts_ ? experts_->microbatch_squares() : 0);
 }
 
-parallel::DataParallelMemory StageDdp::memory() const {
-  parallel::DataParallelMemory sum = others_->memory();
-  if (experts_) sum += experts_->memory();
+parallel::DataParallelMemory StageDdp::memory(int64_t num_microbatches) const {
+  parallel::DataParallelMemory sum = others_->memory(num_microbatches);
+  if (experts_) sum += experts_->memory(num_microbatches);
   return sum;
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,6 +1,6 @@
-// The data parallelism of one pipeline stage. Ranks that share out experts hold other experts, so
-// the gradients of those are summed over fewer ranks than all others: two instances of
-// DistributedDataParallel, each with its parameters.
+// The data parallelism of one pipeline stage. With expert parallelism, an expert's gradients are
+// summed over fewer ranks than the other gradients, because fewer ranks hold that expert. So there
+// are two instances of DistributedDataParallel: one for the experts, one for all other parameters.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 #include "trireme/parallel/data/ddp.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Each function is that of DistributedDataParallel with its name.
 class StageDdp {
@@ -28,8 +28,9 @@ class StageDdp {
   // In the module's order.
   const std::vector<parallel::Shard>& shards() const { return shards_; }
   int64_t begin_step(int64_t local_count, int64_t num_microbatches);
+  void begin_forward(int64_t microbatch);
   at::Tensor run(size_t unit, const at::Tensor& x, const parallel::UnitForward& forward);
-  void run_backward(const std::function<void()>& autograd);
+  void run_backward(const std::function<void()>& autograd, int64_t microbatch);
   void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
   void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
   void end_step();
@@ -37,7 +38,7 @@ class StageDdp {
   std::chrono::nanoseconds communication_time() const;
   int64_t gradient_bytes() const;
   double microbatch_squares() const;
-  parallel::DataParallelMemory memory() const;
+  parallel::DataParallelMemory memory(int64_t num_microbatches) const;
 
  private:
   std::unique_ptr<parallel::DistributedDataParallel> others_;
@@ -45,4 +46,4 @@ class StageDdp {
   std::vector<parallel::Shard> shards_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

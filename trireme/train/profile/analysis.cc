@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "trireme/comm/pending_work.h"
+#include "trireme/comm/background_work.h"
 
 namespace trireme::train {
 namespace {

@@ -1,5 +1,5 @@
 // Finds out where the time of the profiled steps went. Pure functions of what the ranks recorded.
-// docs/profile.md explains the rules.
+// docs/guide/profile.md explains the rules.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "trireme/train/profile/spans.h"
-#include "trireme/train/profile/time_set.h"
 
 namespace trireme::train {
 
-// When the last rank came to each collective. Spans must be on one clock.
+// The time at which the last rank entered each collective. Spans must be on one clock.
 class Arrivals {
  public:
   explicit Arrivals(const std::vector<RankProfile>& ranks);

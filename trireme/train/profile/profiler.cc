@@ -8,13 +8,11 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/median.h"
+#include "trireme/base/numbers.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/objects.h"
-#include "trireme/train/profile/call_recording.h"
-#include "trireme/train/profile/clock_offsets.h"
-#include "trireme/train/profile/operator_recording.h"
-#include "trireme/train/profile/trace.h"
+#include "trireme/train/profile/profile_report.h"
+#include "trireme/train/profile/span_recording.h"
 
 namespace trireme::train {
 namespace {}  // namespace

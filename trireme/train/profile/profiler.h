@@ -11,7 +11,7 @@
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/parallel/pipeline/run/profile.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
-#include "trireme/train/profile/report.h"
+#include "trireme/train/profile/profile_report.h"
 #include "trireme/train/profile/spans.h"
 
 namespace trireme::train {

@@ -1,5 +1,6 @@
-// One rank's work in the profiled steps, as spans of time. profiler.h collects them, analysis.h
-// evaluates them and trace.h draws them. Plain data; measures nothing.
+// One rank's work in the profiled steps, as spans of time, and sets of time with their arithmetic.
+// profiler.h collects the spans, analysis.h evaluates them and profile_report.h shows them. Plain
+// data; measures nothing.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct Span {
   friend bool operator==(const Span&, const Span&) = default;
 };
 
-// The phases of a step, in order. docs/profile.md defines them.
+// The phases of a step, in order. docs/guide/profile.md defines them.
 enum class Phase { kData, kForwardBackward, kNorm, kOptimizer, kExchange };
 inline constexpr int kNumPhases = 5;
 // "data", "forward_backward", ...
@@ -85,5 +86,26 @@ void shift(RankProfile& profile, int64_t nanoseconds);
 std::string to_bytes(const RankProfile& profile);
 // Throws: InternalError when they were not made by to_bytes()
 RankProfile rank_profile_of(std::string_view bytes);
+
+// Sets of time and their arithmetic. The intersection of two sets shows how much of one hides
+// behind the other.
+// Disjoint spans in order of time, none empty. A value: cheap to move, safe to share.
+class TimeSet {
+ public:
+  TimeSet() = default;
+  // From spans in any order, which may overlap, touch or be empty.
+  explicit TimeSet(std::vector<Span> spans);
+
+  const std::vector<Span>& spans() const { return spans_; }
+  int64_t total_ns() const;
+
+  friend TimeSet operator|(const TimeSet& a, const TimeSet& b);  // in either
+  friend TimeSet operator&(const TimeSet& a, const TimeSet& b);  // in both
+  friend TimeSet operator-(const TimeSet& a, const TimeSet& b);  // in a but not in b
+  friend bool operator==(const TimeSet&, const TimeSet&) = default;
+
+ private:
+  std::vector<Span> spans_;
+};
 
 }  // namespace trireme::train

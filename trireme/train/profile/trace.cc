@@ -1,4 +1,4 @@
-#include "trireme/train/profile/trace.h"
+#include "trireme/train/profile/profile_report.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,13 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
+
+// A rank is a process of the trace and each kind of span a row of it, whose number is also its
+// place, so that all ranks have the same order. Spans of one row must nest; calls that overlap get
+// rows of their own. Times begin with the first step of any rank, as all spans are on one clock.
+// Names of operators come from outside and may not be UTF-8, which must not prevent the trace.
+
 namespace {
 
 using nlohmann::json;
@@ -256,4 +262,4 @@ std::string chrome_trace(const std::vector<RankProfile>& ranks,
   return std::move(trace).finish(summary_of(report));
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -6,7 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/objects.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 using Batches = std::vector<dataset::Batch>;
@@ -17,7 +17,7 @@ Batches read_all(dataset::BatchReader& reader, int64_t step, int64_t begin, int6
   return batches;
 }
 
-// What one rank found in the microbatches.
+// The bad samples that one rank found in its microbatches.
 struct Found {
   int64_t data_rank = 0;
   int64_t count = 0;
@@ -106,4 +106,4 @@ std::optional<std::string> BadSamples::take_finding() {
   return std::exchange(finding_, std::nullopt);
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/dataset/batch_reader.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Not thread safe.
 class BadSamples {
@@ -44,4 +44,4 @@ class BadSamples {
   std::optional<std::string> finding_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -7,13 +7,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/machine/machine_memory.h"
-#include "trireme/train/parallel/layout.h"
-#include "trireme/train/parallel/memory_check.h"
-#include "trireme/train/run/device.h"
-#include "trireme/train/run/out_of_memory.h"
+#include "trireme/base/machine/machine.h"
+#include "trireme/train/parallel/run_layout.h"
+#include "trireme/train/run/compute_device.h"
+#include "trireme/train/run/memory_check.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,7 +73,7 @@ int64_t evaluation_samples(const RunConfig& config) {
 }
 
 void preflight(RunConfig& config, int num_ranks) {
-  config.device = rank_device(config.train.device, 0, num_ranks);
+  config.device = rank_device(config.train.device, config.parallel.gpu_transport, 0, num_ranks);
   open_inputs(config, num_ranks, num_ranks);
   lock_output_folder(config);
 }
@@ -83,4 +82,38 @@ std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config) {
   return std::make_unique<FolderLock>(config.output.folder, std::chrono::seconds(2));
 }
 
-}  // namespace trireme::train::inline internal
+dataset::BatchOptions training_batches(const RunConfig& config, const mesh::DeviceMesh& mesh,
+                                       const DataPosition& start) {
+  const mesh::Position place = mesh.position(mesh::axes_where(
+      [](const mesh::AxisKind& kind) { return kind.tokens == mesh::Tokens::kOtherSamples; }));
+  return {.global_batch = config.train.global_batch,
+          .micro_batch = config.train.micro_batch,
+          .data_rank = place.index,
+          .data_size = place.count,
+          .first_step = start.step,
+          .first_sample = start.sample,
+          .uneven = config.train.uneven_batches,
+          .seed = config.data.seed,
+          .last_batch = config.data.last_batch,
+          .most_replaced = config.data.skip_bad_samples,
+          .in_turn = config.takes_turns()};
+}
+
+dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh) {
+  dataset::BatchOptions options = training_batches(config, mesh, {});
+  options.global_batch = evaluation_samples(config);
+  options.in_turn = false;
+  options.uneven = true;
+  options.shuffle = false;
+  options.last_batch = dataset::LastBatch::kFill;
+  return options;
+}
+
+dataset::BatchReaderOptions read_ahead(const RunConfig& config, int64_t num_steps) {
+  return {.num_workers = static_cast<int>(config.data.workers),
+          .num_ahead = config.data.ahead,
+          .num_steps = num_steps,
+          .device = config.device};
+}
+
+}  // namespace trireme::train

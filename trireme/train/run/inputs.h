@@ -1,16 +1,19 @@
-// The inputs of a run, opened and checked before anything starts.
+// The inputs of a run, opened and checked before anything starts, and which of their samples this
+// rank reads.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "trireme/base/file/folder_lock.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/dataset/batch_reader.h"
+#include "trireme/mesh/device_mesh.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Resolves the config for `num_ranks`, opens the data of its task, checks that `num_local_ranks` of
 // them fit this machine's memory if they compute there, checks the layout, and makes the output
@@ -36,4 +39,17 @@ int64_t evaluation_samples(const RunConfig& config);
 // Throws: ConfigError when another run has the folder
 std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config);
 
-}  // namespace trireme::train::inline internal
+// The position at which a resumed run continues.
+struct DataPosition {
+  int64_t step = 0;    // finished steps
+  int64_t sample = 0;  // the next one, over all ranks
+};
+
+dataset::BatchOptions training_batches(const RunConfig& config, const mesh::DeviceMesh& mesh,
+                                       const DataPosition& start);
+// One step that holds the whole evaluation, in the order of the data.
+dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh);
+
+dataset::BatchReaderOptions read_ahead(const RunConfig& config, int64_t num_steps);
+
+}  // namespace trireme::train

@@ -1,12 +1,22 @@
 #include "trireme/train/run/run_folder.h"
 
+#include <algorithm>
+#include <limits>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/train/metrics/metrics.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 namespace fs = std::filesystem;
 
@@ -80,4 +90,62 @@ RunFolder::Loss RunFolder::recover(const StepMetrics& metrics) {
                  metrics.step, ", which could not be saved")};
 }
 
-}  // namespace trireme::train::inline internal
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Noted {
+  std::string job;
+  int64_t job_epoch = 0;
+  int64_t number = 0;
+};
+
+std::vector<Noted> read_noted(const std::string& text, const std::string& source) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  std::vector<Noted> noted;
+  TextReader lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    try {
+      const nlohmann::json value = parse_json(line, source);
+      const JsonView view(value, source);
+      noted.push_back({view.at("job").text(), view.at("job_epoch").integer(1, kMost),
+                       view.at("epoch").integer(1, kMost)});
+    } catch (const ConfigError&) {  // a kill cut it short
+    }
+  }
+  return noted;
+}
+
+// The newest number that the folder shows anywhere, so that it holds without epochs.jsonl too.
+int64_t newest_number(const fs::path& folder, const std::vector<Noted>& noted) {
+  // Without an agent lines and checkpoints are of epoch 1, whichever epoch a job gives them.
+  int64_t newest = newest_epoch_in(folder / kMetricsName);
+  if (newest == 1) newest = 0;
+  for (const Noted& each : noted) newest = std::max(newest, each.number);
+  for (const fs::path& each : checkpoint::list(folder / "checkpoints")) {
+    const int64_t epoch = checkpoint::epoch_of(each.filename().string());
+    if (epoch > 1) newest = std::max(newest, epoch);
+  }
+  return newest;
+}
+
+}  // namespace
+
+int64_t number_epoch(const fs::path& folder, const std::string& job, int64_t job_epoch) {
+  const fs::path path = folder / kEpochsName;
+  const std::string text = fs::exists(path) ? read_file(path) : "";
+  const std::vector<Noted> noted = read_noted(text, path.string());
+  if (job_epoch == 0) return std::max<int64_t>(1, newest_number(folder, noted));
+  const auto before = std::ranges::find(noted, job, &Noted::job);
+  const int64_t number = before != noted.end() ? before->number - before->job_epoch + job_epoch
+                                               : newest_number(folder, noted) + job_epoch;
+  OutputFile file(path, /*append=*/true);
+  // One that a kill cut short must not swallow this line.
+  const bool is_torn = !text.empty() && !text.ends_with('\n');
+  const nlohmann::json line{{"job", job}, {"job_epoch", job_epoch}, {"epoch", number}};
+  file.write((is_torn ? "\n" : "") + line.dump() + "\n");
+  file.sync();
+  return number;
+}
+
+}  // namespace trireme::train

@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 
-#include "trireme/base/file/folder_lock.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/train/metrics/metrics.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Not thread safe.
 class RunFolder {
@@ -52,4 +52,19 @@ class RunFolder {
   std::optional<MetricsWriter> metrics_;
 };
 
-}  // namespace trireme::train::inline internal
+// The epochs of a run's folder, over all jobs that ever wrote it. An agent counts the epochs of its
+// own job only, and a job that goes on with a run begins at 1 again.
+
+inline constexpr const char* kEpochsName = "epochs.jsonl";
+
+// The number of epoch `job_epoch` of the agent's `job` in the run's folder, from 1. Later epochs of
+// a job have higher numbers, in whatever order their ranks ask: one that was paused and asks after
+// its successor gets the lower number. Another job's numbers are above all that the folder has.
+// Without an agent (job_epoch 0) the newest number there is; 1 in a new folder. Notes what it gives
+// in epochs.jsonl.
+// Call with the folder's lock.
+// Throws: Error when the file cannot be read or written
+int64_t number_epoch(const std::filesystem::path& folder, const std::string& job,
+                     int64_t job_epoch);
+
+}  // namespace trireme::train

@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 // Updates the rows of one piece by the rule of its table.
@@ -220,4 +220,4 @@ parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
   };
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -16,12 +16,11 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
-#include "trireme/parallel/embedding/rows/remote_rows.h"
+#include "trireme/parallel/embedding/rows/stored_rows.h"
 #include "trireme/parallel/server/server_client.h"
 #include "trireme/parallel/server/state/key_ranges.h"
-#include "trireme/parallel/server/state/piece_update.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The tables of a model as parameters, in the same order.
 std::vector<parallel::ServedParameter> served_tables(const parallel::EmbeddingTables& tables);
@@ -119,4 +118,4 @@ parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
                                       std::shared_ptr<OwnedRows> rows, int64_t first_parameter,
                                       int64_t num_steps);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,20 +1,25 @@
-// The parameter servers of a run: one on each of its last ranks, and the director on rank 0.
+// The parameter servers of a run: one on each of its last ranks, and the director on rank 0. They
+// hold the run's model and optimizer in pieces.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/data/shard.h"
 #include "trireme/parallel/server/director.h"
 #include "trireme/parallel/server/parameter_server.h"
 #include "trireme/parallel/server/server_client.h"
+#include "trireme/parallel/server/state/key_ranges.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/optimizer/optimizer.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Not thread safe. The config and the world must outlive it.
 // Collective: the constructor, begin(), start() and finish(), by every rank of the world
@@ -28,7 +33,7 @@ class ServerRanks {
   int host() const { return host_; }
   bool is_server() const { return world_.rank() >= num_workers_; }
   // The group of the workers or of the servers: the one of this rank.
-  comm::Communicator& role() { return *role_; }
+  comm::Communicator& role() const { return *role_; }
 
   // Cuts the parameters into pieces and starts the director.
   // Throws: ConfigError if there are fewer pieces than servers
@@ -75,4 +80,19 @@ class ServerRanks {
   std::unique_ptr<parallel::ParameterServer> server_;
 };
 
-}  // namespace trireme::train::inline internal
+// A run's model and optimizer on parameter servers: pieces with the run's update rule.
+// The shards that are trained; each is a whole parameter.
+std::vector<const parallel::Shard*> trained_shards(std::span<const parallel::Shard> shards);
+std::vector<parallel::ServedParameter> served_parameters(std::span<const parallel::Shard> shards);
+
+// Makes pieces from the present weights of the shards and states of the optimizer. Elementwise
+// rules give the same bits as the optimizer. The pieces share no memory with the model, which must
+// outlive the returned function.
+parallel::MakePiece make_pieces(const RunConfig& config, std::span<const parallel::Shard> shards,
+                                const Optimizer& optimizer);
+
+// Pulls the shards' weights and the optimizer's states from the servers.
+void pull_into(parallel::ServerClient& client, std::span<const parallel::Shard> shards,
+               const Optimizer& optimizer);
+
+}  // namespace trireme::train

@@ -11,16 +11,16 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/listed.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/train/callbacks/callback.h"
-#include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
-#include "trireme/train/state/state.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,7 +33,7 @@ bool is_weight(const std::string& name) {
          !name.starts_with(kCallbackPrefix);
 }
 
-// What this rank finds of its tensors.
+// This rank's result of the search for its tensors.
 struct Findings {
   std::set<std::string> wanted;
   std::set<std::string> missing;  // those of them that the checkpoint should have
@@ -74,8 +74,8 @@ void require_all(const fs::path& folder, const Tensors& tensors, const InitConfi
   throw CheckpointError(
       concat("init.folder ", folder.string(), " does not fit the model", listed("missing", missing),
              listed("unexpected", unexpected),
-             missing.empty() ? "" : "; name what may be drawn anew in init.missing",
-             unexpected.empty() ? "" : "; name what is to be taken in init.names"));
+             missing.empty() ? "" : "; list those to initialise at random in init.missing",
+             unexpected.empty() ? "" : "; list those to take in init.names"));
 }
 
 // Reads a tensor of another dtype from the master, which no rounding has touched.
@@ -95,9 +95,7 @@ void read_foreign(const checkpoint::TensorSource& source,
   for (const checkpoint::Entry& entry : entries) {
     peers.check();
     const mesh::Box box = entry.box(world.rank(), world.size());
-    at::Tensor values = source.read(entry.name);
-    for (size_t d = 0; d < box.size.size(); ++d)
-      values = values.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+    at::Tensor values = checkpoint::view_box(source.read(entry.name), box);
     values = in_dtype(values, entry.local.scalar_type(), entry.name).contiguous();
     if (entry.offloaded) {
       entry.offloaded->write(values);
@@ -116,7 +114,7 @@ void require_shapes(const fs::path& folder, const Tensors& tensors, const Initia
   }
   if (different.empty()) return;
   throw CheckpointError(concat("init.folder ", folder.string(), " does not fit the model",
-                               listed("of another shape", different)));
+                               listed("with a different shape", different)));
 }
 
 }  // namespace
@@ -158,4 +156,4 @@ void load_initial_weights(const fs::path& folder, const InitConfig& init, Initia
   }
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The checkpoint that init.folder leads to.
 // Throws: CheckpointError when there is none
@@ -31,8 +31,8 @@ using OpenWeights = std::function<std::unique_ptr<checkpoint::TensorSource>()>;
 // checkpoint, the optimizer's master of it is read, if there is one. Parameters that init.missing
 // names keep their values if the checkpoint lacks them or init.names leaves them out. The
 // checkpoint's other states are ignored.
-// source: a checkpoint; with `open` the folder that it opens, of which every rank then has one
-// tensor at a time in memory
+// source: a checkpoint; with `open`, the folder that it opens. Every rank then has one of its
+// tensors at a time in memory.
 // Collective: every rank of `world`
 // Throws:     on all ranks: CheckpointError, listing parameters that the checkpoint lacks, tensors
 //             that the model lacks, and those with another shape; so when it is damaged;
@@ -41,4 +41,4 @@ void load_initial_weights(const std::filesystem::path& source, const InitConfig&
                           InitialWeights wanted, comm::Communicator& world,
                           const checkpoint::OnWait& on_wait = {}, const OpenWeights& open = {});
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

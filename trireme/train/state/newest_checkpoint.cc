@@ -7,22 +7,29 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
 
 // All checkpoints, the best one last.
 std::vector<fs::path> by_preference(const fs::path& root, std::span<const FastCheckpoint> fast) {
-  std::vector<fs::path> folders = checkpoint::list(root);
-  for (auto each = fast.rbegin(); each != fast.rend(); ++each) folders.push_back(each->folder);
-  std::ranges::stable_sort(folders, {}, [](const fs::path& folder) {
+  const auto step_of = [](const fs::path& folder) {
     return checkpoint::step_of(folder.filename().string());
-  });
+  };
+  std::vector<fs::path> folders = checkpoint::list(root);
+  // The last one is of the newest epoch. A later step of an earlier epoch was saved by ranks that
+  // had been paused when the newer one began.
+  if (!folders.empty()) {
+    const int64_t newest = step_of(folders.back());
+    std::erase_if(folders, [&](const fs::path& folder) { return step_of(folder) > newest; });
+  }
+  for (auto each = fast.rbegin(); each != fast.rend(); ++each) folders.push_back(each->folder);
+  std::ranges::stable_sort(folders, {}, step_of);
   return folders;
 }
 
-// What each place has, for the user: "memory: step 48, 3 s old: used".
+// Describes the checkpoint of each place, for the user: "memory: step 48, 3 s old: used".
 std::vector<std::string> describe_places(const fs::path& root, std::span<const FastCheckpoint> fast,
                                          const fs::path& chosen) {
   const auto note = [&](const std::string& place, const fs::path& folder, int64_t age) {
@@ -74,4 +81,4 @@ NewestCheckpoint newest_checkpoint(const fs::path& root, const DamagedCheckpoint
                                                    : "; there is no earlier checkpoint"));
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 
 #include "trireme/checkpoint/checkpoint.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Checkpoints that are not whole, each with what is wrong.
 using DamagedCheckpoints = std::map<std::filesystem::path, std::string>;
@@ -38,4 +38,4 @@ NewestCheckpoint newest_checkpoint(const std::filesystem::path& root,
                                    const DamagedCheckpoints& damaged,
                                    std::span<const FastCheckpoint> fast);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -7,13 +7,13 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
-#include "trireme/train/optimizer/name_pattern.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/optimizer/parameter_groups.h"
+#include "trireme/train/state/run_state.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 // The name of a tensor of open_state() in a checkpoint.
@@ -166,4 +166,4 @@ void InitialOpenRows::finish() {
   }
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -1,5 +1,5 @@
-// The rows of embedding tables with open vocabularies in checkpoints. How many there are, and which
-// rank has which, is known only when their ids are.
+// Saves and loads the rows of embedding tables with open vocabularies. A load must read the ids
+// first: they determine how many rows there are and which rank has which.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/places.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // The tensors of EmbeddingTables::open_state(): "<table>.ids" and "<table>.weight" as they are,
 // the others behind kOptimizerPrefix. Copies of the rows that are there now.
@@ -24,7 +24,7 @@ struct OpenTablesPart {
   std::vector<parallel::TableTensor> tensors{};  // as open_state_to_load() makes them
 };
 
-// What a load of these does: first the ids, of which each rank reads all, then this rank's rows.
+// Loads these tables: first the ids, which every rank reads in full, then this rank's rows.
 class OpenTablesLoad {
  public:
   // Reads the ids. `all` must outlive it.
@@ -54,8 +54,8 @@ class OpenTablesLoad {
   std::vector<std::string> ignored_;
 };
 
-// What a new run takes of them from a checkpoint of another one: ids and weights. States begin
-// anew, no id waits, and each row counts as used once, before the first step.
+// The tables that a new run takes from a checkpoint of another run: ids and weights. States start
+// afresh, no id is waiting, and each row counts as used once, before the first step.
 class InitialOpenRows {
  public:
   // Reads the ids of the tables that init.names does not leave out. `all` must outlive it.
@@ -74,4 +74,4 @@ class InitialOpenRows {
   std::vector<OpenTablesPart> parts_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

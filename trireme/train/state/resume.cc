@@ -1,24 +1,35 @@
 #include "trireme/train/state/resume.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/transfer/site_checkpoints.h"
 #include "trireme/train/metrics/metrics.h"
-#include "trireme/train/optimizer/name_pattern.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/optimizer/parameter_groups.h"
+#include "trireme/train/state/run_state.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
+
+// A resume finds the newest whole checkpoint, compares each key of its config with this run's, and
+// then the data. A key's own rule says whether it may change; resume.allow names exceptions. Data
+// is compared by content, because a copy elsewhere is the same data. A folder without a checkpoint
+// is a new run's only if nothing speaks against it: a note, a folder without a manifest, or more
+// steps than a run makes before its first checkpoint. Beginning again there would lose a run
+// without a word.
+
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kNote = "first_checkpoint.json";
 
 // "train.steps 20 -> 40, parallel.zero 0 -> 2".
 std::string to_text(const std::vector<Change>& changes) {
@@ -54,7 +65,7 @@ std::string differing_part(const DataIdentity& data, const DataIdentity& other) 
 // Compares by content if the checkpoint identifies its data, whatever the path.
 void compare_data(const RunData& saved, const RunData& now, std::vector<Change>& found) {
   if (!saved.training.is_known()) return;
-  const std::string key = now.config.task->data_key();
+  const std::string key = now.config.task->traits().data_key;
   auto path = std::ranges::find(found, key, &Change::key);
   const bool both_evaluate = saved.validation.is_known() && now.validation.is_known();
   const bool same_training = saved.training == now.training;
@@ -70,11 +81,28 @@ void compare_data(const RunData& saved, const RunData& now, std::vector<Change>&
     const std::string content = before.counts == after.counts
                                     ? differing_part(data, &data == &before ? after : before)
                                     : to_text(data);
-    return concat("'", config.task->data_name(), "' (", same_training ? "validation: " : "",
+    return concat("'", config.task->traits().data_name, "' (", same_training ? "validation: " : "",
                   content, ")");
   };
   if (path == found.end()) path = found.insert(found.begin(), Change());
   *path = {key, describe(saved.config, before), describe(now.config, after), OnResume::kMustStay};
+}
+
+// The order of gradients of a run that continues one with the config `saved`, or null: none.
+GradientOrder gradient_order(const RunConfig& config, const RunConfig* saved,
+                             std::vector<std::string>& notes) {
+  const bool keeps = saved != nullptr && config.parallel.gradient_order == GradientOrder::kAuto;
+  if (!keeps) {
+    return config.is_rank_first() ? GradientOrder::kRankFirst : GradientOrder::kMicrobatchFirst;
+  }
+  // Versions without the key had the one order.
+  if (saved->parallel.gradient_order != GradientOrder::kRankFirst) {
+    return GradientOrder::kMicrobatchFirst;
+  }
+  const std::string reason = config.reason_against_rank_first();
+  if (reason.empty()) return GradientOrder::kRankFirst;
+  notes.push_back("parallel.gradient_order is microbatch-first from here on: " + reason);
+  return GradientOrder::kMicrobatchFirst;
 }
 
 // Folders in checkpoints/ that look like checkpoints but are incomplete. No save leaves such
@@ -93,7 +121,7 @@ std::vector<std::string> incomplete(const fs::path& root) {
   return names;
 }
 
-// What the run that last wrote the folder was to do about checkpoints; empty if unknown.
+// The [checkpoint] section of the run that last wrote the folder; empty if unknown.
 std::optional<CheckpointConfig> earlier_checkpoints(const fs::path& folder,
                                                     const RunConfig& config) {
   try {
@@ -115,8 +143,8 @@ std::optional<int64_t> last_step_without_checkpoint(const std::optional<Checkpoi
 // The evidence that a folder without a checkpoint has had one; "": none.
 std::string trace_of_checkpoint(const RunConfig& config, int64_t last_step) {
   const fs::path folder = config.output.folder;
-  const fs::path note = folder / kNote;
-  if (fs::exists(note)) return concat(kNote, " says that there was one");
+  const fs::path note = folder / kCheckpointNote;
+  if (fs::exists(note)) return concat(kCheckpointNote, " says that there was one");
   const std::vector<std::string> names = incomplete(folder / "checkpoints");
   if (!names.empty()) return concat("checkpoints/", names.back(), " has no manifest.json");
   const auto earlier = earlier_checkpoints(folder, config);
@@ -139,6 +167,7 @@ ResumePoint begin_anew(const RunConfig& config) {
                "after removing this one"));
   }
   ResumePoint point;
+  point.gradient_order = gradient_order(config, nullptr, point.notes);
   if (last_step > 0) {
     point.notes.push_back(concat("the run ended at step ", last_step,
                                  " before its first checkpoint: it begins again at step 1"));
@@ -161,6 +190,36 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
   return found;
 }
 
+// Whether the model of the checkpoint has as many parameters as this one: with another number no
+// permission helps.
+bool has_same_size(const RunConfig& config, std::span<const Change> refused) {
+  RunConfig before = config;
+  try {
+    std::vector<Override> earlier;
+    for (const Change& change : refused) {
+      std::string value = change.before;
+      if (value.starts_with('\'')) value = value.substr(1, value.size() - 2);
+      const bool is_of_model = !change.key.starts_with("data.");
+      if (is_of_model) earlier.emplace_back(change.key, value);
+    }
+    override_keys(before, earlier);
+    return before.task->model().traits().num_parameters ==
+           config.task->model().traits().num_parameters;
+  } catch (const ConfigError&) {
+    return true;  // not to be told
+  }
+}
+
+[[noreturn]] void refuse_changes(const std::string& where, const RunConfig& config,
+                                 const std::vector<Change>& refused) {
+  const bool can_continue = has_same_size(config, refused);
+  throw ConfigError(
+      concat(where, " belongs to another run: ", to_text(refused), "; set back what has changed, ",
+             can_continue ? "" : "or ", "choose another output.folder",
+             can_continue ? ", or continue anyway with --resume.allow=" + keys_of(refused)
+                          : "; the size of its weights differs from this model's"));
+}
+
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                               const DataIdentity& validation, const DamagedCheckpoints& damaged,
                               std::span<const FastCheckpoint> fast) {
@@ -178,10 +237,14 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                 folder.string(), " and another output.folder");
   const std::string task = saved_task_name(state.config, where);
   TRIREME_CHECK(task.empty() || task == config.task_choice.name, where,
-                " is of another run: task.name '", shown(task), "' -> '", config.task_choice.name,
-                "'; set it back, or choose another output.folder");
+                " belongs to another run: task.name '", shown(task), "' -> '",
+                config.task_choice.name, "'; set it back, or choose another output.folder");
   const RunConfig saved = parse_saved_config(state.config, where, config);
   std::vector<Change> all = changes(saved, config);
+  if (config.parallel.gradient_order == GradientOrder::kAuto) {
+    std::erase_if(all,
+                  [](const Change& change) { return change.key == "parallel.gradient_order"; });
+  }
   compare_data({saved, state.data, state.validation}, {config, data, validation}, all);
   const std::vector<std::string> allowed = split_list(config.resume.allow, ',');
   std::vector<Change> free, taken, refused;
@@ -189,12 +252,10 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
     const bool is_named = std::ranges::count(allowed, change.key) > 0;
     (change.rule == OnResume::kMayChange ? free : is_named ? taken : refused).push_back(change);
   }
-  TRIREME_CHECK(refused.empty(), where, " is of another run: ", to_text(refused),
-                "; set back what has changed, choose another output.folder, or continue anyway "
-                "with --resume.allow=",
-                keys_of(refused));
+  if (!refused.empty()) refuse_changes(where, config, refused);
 
   ResumePoint point{.checkpoint = newest, .notes = found.notes};
+  point.gradient_order = gradient_order(config, &saved, point.notes);
   if (!config.init.folder.empty()) {
     point.notes.push_back(concat("init.folder ", config.init.folder,
                                  " is left out: the weights are the checkpoint's"));
@@ -208,7 +269,7 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
 }
 
 void note_checkpoint(const fs::path& folder, int64_t step) {
-  const fs::path note = folder / kNote;
+  const fs::path note = folder / kCheckpointNote;
   if (fs::exists(note)) return;
   write_file_atomically(note, nlohmann::json{{"step", step}}.dump() + "\n");
 }
@@ -231,4 +292,88 @@ std::string describe_changes(const fs::path& checkpoint, const RunConfig& config
                 ": set it back, or choose another output.folder");
 }
 
-}  // namespace trireme::train::inline internal
+namespace fs = std::filesystem;
+
+Resumption::Resumption(const RunConfig& config, comm::Communicator& world, const Places& places,
+                       checkpoint::OnWait on_wait)
+    : config_(config), world_(world), places_(places), on_wait_(std::move(on_wait)) {
+  identify_data();
+  find();
+}
+
+void Resumption::identify_data() {
+  const auto look = [this](const checkpoint::Peers&) {
+    const Task& task = *config_.task;
+    data_ = task.identify(task.training());
+    if (task.validation() != nullptr) validation_ = task.identify(*task.validation());
+  };
+  checkpoint::run_or_throw(world_, look, on_wait_);
+  const std::string name = config_.task->traits().data_name;
+  require_same_data(data_, name, world_);
+  if (validation_.is_known()) require_same_data(validation_, name + " (validation)", world_);
+}
+
+const FastPlace* Resumption::place_of(const fs::path& checkpoint) const {
+  for (const FastPlace& place : places_.fast()) {
+    if (checkpoint.parent_path() == place.root) return &place;
+  }
+  return nullptr;
+}
+
+// The newest complete checkpoint of each fast place; rank 0 can read its manifest.
+std::vector<FastCheckpoint> Resumption::find_fast() {
+  std::vector<FastCheckpoint> found;
+  for (const FastPlace& place : places_.fast()) {
+    std::set<int64_t> left_out;
+    for (const auto& [folder, problem] : damaged_) {
+      if (place_of(folder) != &place) continue;
+      left_out.insert(checkpoint::step_of(folder.filename().string()));
+      notes_.push_back(concat("DAMAGED: ", problem, "; another checkpoint is used"));
+    }
+    const auto complete =
+        checkpoint::find_complete(place.root, left_out, place.sites, world_, on_wait_);
+    notes_.insert(notes_.end(), complete.notes.begin(), complete.notes.end());
+    if (!complete.newest) continue;
+    checkpoint::bring(complete.newest->folder, {}, place.sites, world_, on_wait_);
+    found.push_back(
+        {place.name, complete.newest->folder, complete.newest->step, complete.newest->age});
+  }
+  return found;
+}
+
+void Resumption::find() {
+  notes_.clear();
+  const std::vector<FastCheckpoint> fast = find_fast();
+  const auto look = [&](const checkpoint::Peers&) {
+    ResumePoint point = find_resume_point(config_, data_, validation_, damaged_, fast);
+    std::ranges::move(point.notes, std::back_inserter(notes_));
+    return concat(name_of(kGradientOrders, point.gradient_order), " ", point.checkpoint.string());
+  };
+  const std::string found = checkpoint::from_root(world_, look, on_wait_);
+  const size_t space = found.find(' ');
+  gradient_order_ = choose(kGradientOrders, "parallel.gradient_order", found.substr(0, space));
+  checkpoint_ = found.substr(space + 1);
+  place_ = place_of(checkpoint_);
+}
+
+RunState Resumption::load(TrainingState& state) {
+  while (!checkpoint_.empty()) {
+    try {
+      return state.load(checkpoint_, place_);
+    } catch (const CheckpointError& error) {
+      const auto look = [&](const checkpoint::Peers&) -> std::string {
+        if (place_ != nullptr) return error.what();  // no host has all of its files
+        const auto problems = checkpoint::verify(checkpoint_).problems;
+        return problems.empty() ? std::string() : problems.front();
+      };
+      const std::string problem = checkpoint::from_root(world_, look, on_wait_);
+      if (problem.empty()) throw;  // it is whole, and does not fit
+      damaged_[checkpoint_] = problem;
+    }
+    find();
+    state.build();  // the damaged one may have left values in it
+  }
+  return state.begin();
+}
+
+}  // namespace trireme::train

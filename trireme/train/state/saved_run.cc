@@ -7,13 +7,13 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/shards.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/callbacks/weight_average.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
 
@@ -44,8 +44,6 @@ void require_weights(Weights weights, const std::string& state, const fs::path& 
                                "average.decay, or use the last weights"));
 }
 
-namespace {
-
 // Takes no memory: the least and the largest value are NaN if any is.
 bool is_finite(const at::Tensor& values) {
   if (values.numel() == 0) return true;
@@ -53,12 +51,16 @@ bool is_finite(const at::Tensor& values) {
   return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
 }
 
-}  // namespace
-
 void require_finite(const at::Tensor& values, const std::string& name, const fs::path& folder) {
   if (is_finite(values)) return;
-  const int64_t surplus = values.numel() - at::isfinite(values).sum().item<int64_t>();
-  throw CheckpointError(concat(folder.string(), ": ", surplus, " of the ", values.numel(),
+  require_finite(values.numel() - at::isfinite(values).sum().item<int64_t>(), values.numel(), name,
+                 folder);
+}
+
+void require_finite(int64_t num_not_finite, int64_t num_values, const std::string& name,
+                    const fs::path& folder) {
+  if (num_not_finite == 0) return;
+  throw CheckpointError(concat(folder.string(), ": ", num_not_finite, " of the ", num_values,
                                " values of \"", name,
                                "\" are NaN or infinite: training had diverged when it was saved; "
                                "use an earlier checkpoint"));

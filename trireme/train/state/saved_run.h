@@ -12,7 +12,7 @@
 namespace torch::nn {
 class Module;
 }
-namespace trireme::checkpoint::inline internal {
+namespace trireme::checkpoint {
 struct Manifest;
 }
 
@@ -22,7 +22,7 @@ namespace trireme::train {
 // Throws: CheckpointError when there is none
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
-// Which weights of a run to use: those of its last step, or their moving average (average.decay).
+// The weights of a run to use: those of its last step, or their moving average (average.decay).
 enum class Weights { kLast, kAverage };
 
 // The name of a parameter's tensor in a checkpoint.
@@ -33,9 +33,14 @@ std::string tensor_of(const std::string& parameter, Weights weights);
 void require_weights(Weights weights, const std::string& state,
                      const std::filesystem::path& folder);
 
+bool is_finite(const at::Tensor& values);
+
 // Throws: CheckpointError naming the tensor `name` of the checkpoint `folder` when one of its
 //         values is NaN or infinite; a model with such weights would produce noise
 void require_finite(const at::Tensor& values, const std::string& name,
+                    const std::filesystem::path& folder);
+// The same for a tensor that is read in parts, given its numbers of values and of non-finite ones.
+void require_finite(int64_t num_not_finite, int64_t num_values, const std::string& name,
                     const std::filesystem::path& folder);
 
 // The values in another dtype. `name` is theirs, for messages.

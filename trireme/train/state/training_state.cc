@@ -8,14 +8,13 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
-#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/parallel/gradient_compression.h"
-#include "trireme/train/run/out_of_memory.h"
+#include "trireme/train/run/memory_check.h"
 #include "trireme/train/state/initial_weights.h"
-#include "trireme/train/state/open_tables.h"
 #include "trireme/train/state/resume.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,7 +32,7 @@ LossScale make_loss_scale(const TrainConfig& train) {
   return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
 }
 
-// What a checkpoint holds, as its manifest says.
+// The contents of a checkpoint, from its manifest.
 struct Saved {
   checkpoint::Summary summary;
   std::map<std::string, std::string> callbacks;
@@ -66,6 +65,9 @@ TrainingState::TrainingState(const RunConfig& config, const mesh::DeviceMesh& me
       bad_samples_(config.data.skip_bad_samples) {}
 
 void TrainingState::build() {
+  parts_.clear();
+  tables_.reset();
+  dense_.reset();
   optimizer_.reset();
   model_.reset();
   model_.emplace(config_, mesh_, hook_, overlap_);
@@ -83,20 +85,24 @@ void TrainingState::build() {
     }
   };
   checkpoint::run_or_throw(world_, make_optimizer, on_wait_);
+  dense_.emplace(config_, *model_, *optimizer_);
+  tables_.emplace(config_, model_->tables(), world_, on_wait_);
+  parts_ = {&*dense_, &*tables_};
   callbacks_.build(model_->shards());
 }
 
 RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   const Saved saved = inspect(path, world_);
-  auto entries = weight_entries();
+  std::vector<PartLoad> loads;
+  for (StepPart* const part : parts_) loads.push_back(part->to_load({path, saved.summary, place}));
+  std::vector<checkpoint::Entry> entries;
+  for (PartLoad& load : loads) std::ranges::move(load.entries, std::back_inserter(entries));
   auto residuals = compression_entries();
   compression_restarted_ = !has_compression_state(saved.summary, residuals, world_);
   if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
-  OpenTablesLoad open(model_->tables().all(), path, saved.summary, place, world_, on_wait_);
-  std::ranges::move(open.entries(), std::back_inserter(entries));
   Callbacks::Wanted wanted = callbacks_.wanted(saved.callbacks);
   std::ranges::move(wanted.entries, std::back_inserter(entries));
-  std::ranges::copy(open.ignored(), std::back_inserter(wanted.ignored));
+  for (PartLoad& load : loads) std::ranges::move(load.ignored, std::back_inserter(wanted.ignored));
   if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
   if (place != nullptr) checkpoint::bring(path, entries, place->sites, world_, on_wait_);
   RunState state;
@@ -108,10 +114,8 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
     throw CheckpointError(error.what() + describe_changes(path, config_));
   }
   if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
-  model_->end_step();  // each rank has read its part of the weights
-  open.finish(world_, on_wait_);
-  optimizer_->set_num_steps(state.optimizer_steps);
-  model_->tables().set_num_steps(state.optimizer_steps);
+  for (const PartLoad& load : loads) load.finish();
+  for (StepPart* const part : parts_) part->set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
   bad_steps_.restore(state.bad_steps);
   noise_.restore(state.noise);
@@ -131,29 +135,26 @@ RunState TrainingState::begin() {
   const std::string found = checkpoint::from_root(world_, find, on_wait_);
   initial_weights_ = found.empty() ? folder : fs::path(found);
   InitialWeights wanted;
-  for (const parallel::Shard& shard : model_->shards()) {
-    wanted.weights.push_back({shard.name, shard.weights, shard.layout, shard.rank});
-  }
-  std::ranges::move(whole_entries(model_->buffers()), std::back_inserter(wanted.weights));
-  for (parallel::EmbeddingTables* const tables : model_->tables().all()) {
-    for (checkpoint::Entry& entry : table_entries(*tables)) {
-      if (!entry.name.starts_with(kOptimizerPrefix)) wanted.weights.push_back(std::move(entry));
-    }
-  }
-  InitialOpenRows open_rows(model_->tables().all(), initial_weights_, config_.init, world_,
-                            on_wait_);
-  std::ranges::move(open_rows.entries(), std::back_inserter(wanted.weights));
-  const std::string prefix = concat(kMasterState, ".");
-  for (checkpoint::Entry& entry : optimizer_->state()) {
-    if (!entry.name.starts_with(prefix)) continue;
-    entry.name.erase(0, prefix.size());
-    wanted.masters.push_back(std::move(entry));
+  std::vector<PartLoad> loads;
+  for (StepPart* const part : parts_) {
+    PartLoad& load = loads.emplace_back(part->to_begin(initial_weights_));
+    std::ranges::move(load.entries, std::back_inserter(wanted.weights));
+    std::ranges::move(load.masters, std::back_inserter(wanted.masters));
   }
   load_initial_weights(initial_weights_, config_.init, std::move(wanted), world_, on_wait_,
                        found.empty() ? open : OpenWeights());
-  open_rows.finish();
-  model_->end_step();  // each rank has read its part of the weights
+  for (const PartLoad& load : loads) load.finish();
   return {};
+}
+
+std::vector<std::string> TrainingState::initial_notes() const {
+  if (initial_weights_.empty()) return {};
+  return config_.task->notes_on_weights(initial_weights_, config_.dtype());
+}
+
+void TrainingState::write_files(const fs::path& folder) const {
+  config_.task->write_files(folder);
+  if (!initial_weights_.empty()) config_.task->take_files(initial_weights_, folder);
 }
 
 void TrainingState::fill_in(RunState& position) const {
@@ -168,9 +169,9 @@ void TrainingState::fill_in(RunState& position) const {
 }
 
 std::vector<checkpoint::Entry> TrainingState::entries() const {
-  auto entries = weight_entries();
-  for (parallel::EmbeddingTables* const tables : model_->tables().all()) {
-    std::ranges::move(open_table_entries(*tables), std::back_inserter(entries));
+  std::vector<checkpoint::Entry> entries;
+  for (StepPart* const part : parts_) {
+    std::ranges::move(part->to_save(), std::back_inserter(entries));
   }
   std::ranges::move(compression_entries(), std::back_inserter(entries));
   std::ranges::move(callbacks_.entries(), std::back_inserter(entries));
@@ -189,38 +190,26 @@ checkpoint::SaveOptions TrainingState::save_options() const {
           .compression = config.compression,
           .compare_replicas = config.compare_replicas,
           .allow_nonfinite = config.allow_nonfinite,
+          .epoch = config_.run_epoch,
           .on_wait = on_wait_};
 }
 
 void TrainingState::save(const fs::path& root, RunState position) {
   fill_in(position);
-  model_->tables().settle();
   checkpoint::save(root, position.step, entries(), to_json(position), world_, save_options());
 }
 
 void TrainingState::start_save(checkpoint::Saver& saver, const Places& places, RunState position,
                                bool only_memory) {
   fill_in(position);
-  model_->tables().settle();
   saver.start(places.targets(save_options(), only_memory), position.step, entries(),
               to_json(position));
 }
 
-int64_t TrainingState::compression_bytes() const {
-  return internal::compression_bytes(hook_.get());
-}
-
-std::vector<checkpoint::Entry> TrainingState::weight_entries() const {
-  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
-  std::ranges::move(whole_entries(model_->buffers()), std::back_inserter(entries));
-  for (parallel::EmbeddingTables* const tables : model_->tables().all()) {
-    std::ranges::move(table_entries(*tables), std::back_inserter(entries));
-  }
-  return entries;
-}
+int64_t TrainingState::compression_bytes() const { return train::compression_bytes(hook_.get()); }
 
 std::vector<checkpoint::Entry> TrainingState::compression_entries() const {
-  return internal::compression_entries(hook_.get(), mesh_.axes());
+  return train::compression_entries(hook_.get(), mesh_.axes());
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

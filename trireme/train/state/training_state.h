@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
@@ -21,9 +22,10 @@
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/run/bad_samples.h"
 #include "trireme/train/state/places.h"
-#include "trireme/train/state/state.h"
+#include "trireme/train/state/run_state.h"
+#include "trireme/train/state/step_part.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
 // Not thread safe. All that it is made from must outlive it. Every function is collective: every
 // rank of the world calls it.
@@ -52,8 +54,8 @@ class TrainingState {
   // Writes `root`/step-…. position: its fields for what this object holds are filled in.
   // Throws: as checkpoint::save()
   void save(const std::filesystem::path& root, RunState position);
-  // The same with `saver`, to the places, or to memory alone. It may go on after the call: see
-  // checkpoint::Saver::start().
+  // The same with `saver`, to all places or only to memory. The save may continue after the call:
+  // see checkpoint::Saver::start().
   void start_save(checkpoint::Saver& saver, const Places& places, RunState position,
                   bool only_memory);
 
@@ -61,6 +63,10 @@ class TrainingState {
   const ParallelModel& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   const Optimizer& optimizer() const { return *optimizer_; }
+  // What a step updates, in the order of the gradient norm's sums.
+  std::span<StepPart* const> parts() const { return parts_; }
+  TablePart& tables() { return *tables_; }
+  const TablePart& tables() const { return *tables_; }
   LossScale& loss_scale() { return loss_scale_; }
   BadSteps& bad_steps() { return bad_steps_; }
   GradientNoise& noise() { return noise_; }
@@ -71,12 +77,15 @@ class TrainingState {
   bool compression_restarted() const { return compression_restarted_; }
   // The checkpoint that begin() has read; empty: none.
   const std::filesystem::path& initial_weights() const { return initial_weights_; }
+  // Lines for people on these weights.
+  // Throws: as Task::open_weights()
+  std::vector<std::string> initial_notes() const;
+  // Writes the task's files into a run's folder, and those that come with the initial weights.
+  void write_files(const std::filesystem::path& folder) const;
 
  private:
-  // Weights, optimizer states and the modules' buffers, without open vocabularies.
-  std::vector<checkpoint::Entry> weight_entries() const;
   std::vector<checkpoint::Entry> compression_entries() const;
-  // All that is saved.
+  // Everything that is saved.
   std::vector<checkpoint::Entry> entries() const;
   void fill_in(RunState& position) const;
   checkpoint::SaveOptions save_options() const;
@@ -90,6 +99,9 @@ class TrainingState {
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
   std::optional<ParallelModel> model_;
   std::optional<Optimizer> optimizer_;
+  std::optional<DensePart> dense_;
+  std::optional<TablePart> tables_;
+  std::vector<StepPart*> parts_;
   LossScale loss_scale_;
   BadSteps bad_steps_;
   GradientNoise noise_;
@@ -98,4 +110,4 @@ class TrainingState {
   std::filesystem::path initial_weights_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -48,8 +48,6 @@ DataIdentity identify_samples(const dataset::Source& source) {
           .counts = {{"num_samples", source.size()}}};
 }
 
-inline namespace internal {
-
 void require_same_data(const DataIdentity& mine, const std::string& name,
                        comm::Communicator& world) {
   std::string sums;
@@ -72,5 +70,4 @@ std::string to_text(const DataIdentity& identity) {
   return text;
 }
 
-}  // namespace internal
 }  // namespace trireme::train

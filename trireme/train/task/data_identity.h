@@ -11,7 +11,7 @@
 namespace trireme::train {
 
 struct DataIdentity {
-  // Of its parts, by name, such as "tokens"; those of trireme/base/file/file.h.
+  // Checksums (trireme/base/file/file.h) of the data's parts, by name, such as "tokens".
   std::map<std::string, std::string> checksums{};
   std::map<std::string, int64_t> counts{};  // "num_documents" -> 3
 
@@ -24,8 +24,6 @@ struct DataIdentity {
 // One that cannot be read counts as such.
 DataIdentity identify_samples(const dataset::Source& source);
 
-inline namespace internal {
-
 // Checks that all ranks read the same data; ranks on several hosts may each have their own copy.
 // Comm:       some 60 bytes from each rank to all
 // Collective: every rank of `world`
@@ -35,6 +33,4 @@ void require_same_data(const DataIdentity& mine, const std::string& name,
 
 // "6 documents, 18112 tokens".
 std::string to_text(const DataIdentity& identity);
-
-}  // namespace internal
 }  // namespace trireme::train

@@ -1,6 +1,6 @@
 // What the training loop sees of a problem, and nothing more: its config keys, its samples, this
 // rank's parts of its model, and its loss. The loop, the checkpoint and the mesh know no model.
-// docs/tasks.md shows how to write one.
+// docs/guide/tasks.md shows how to write one.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/dataset/source.h"
 #include "trireme/model/family/parts.h"
+#include "trireme/parallel/data/shard.h"
 #include "trireme/parallel/data/unit.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/plan/cost/workload.h"
-#include "trireme/train/task/callback_kind.h"
 #include "trireme/train/task/data_identity.h"
 #include "trireme/train/task/keys.h"
 #include "trireme/train/task/task_metrics.h"
@@ -29,12 +29,19 @@
 namespace torch::nn {
 class Module;
 }
-
 namespace trireme::parallel {
 class EmbeddingTables;
 }
 
 namespace trireme::train {
+
+class Callback;
+
+struct CallbackKind {
+  std::string_view name;
+  std::unique_ptr<Callback> (*make)();
+};
+using CallbackTable = std::span<const CallbackKind>;
 
 struct RunConfig;
 
@@ -81,6 +88,12 @@ class StageModel {
   // From now on, every unit's forward goes through `run`.
   virtual void run_units_with(parallel::RunUnit /*run*/) {}
 
+  // Fills parts of parameters that were built without memory (ModelPart::without_memory) with their
+  // values of a new run.
+  virtual void initialise(std::span<const parallel::Shard> /*shards*/) {
+    throw InternalError("nobody fills parameters without memory");
+  }
+
   // Sees the microbatches of a step, or of a part of an evaluation, before the first forward. Their
   // forwards follow in this order.
   // Collective: every rank of the world
@@ -100,18 +113,18 @@ class StageModel {
   // How many terms this rank's loss of `batch` sums over.
   virtual int64_t num_terms(const dataset::Batch& batch) const = 0;
 
-  // The tables in which the stage looks ids up. Only if Task::has_tables().
+  // The tables in which the stage looks ids up. Only if TaskTraits::has_tables.
   virtual StageTables tables() { return {}; }
 
   // An evaluation begins.
   virtual void begin_evaluation() {}
-  // The metrics of the samples seen since then that are no sums over samples, such as the exact
-  // area under a curve; those of Task::evaluation_metrics(), in that order.
+  // The metrics of the samples seen since then that are not sums over samples, such as the exact
+  // area under a curve; those of TaskTraits::evaluation_metrics, in that order.
   // Collective: as begin_batches()
   virtual std::vector<double> finish_evaluation() { return {}; }
 
   // Adds what the stage counted in training since the last call to the counts of the whole model,
-  // Task::num_counts() numbers, which are then summed over all ranks.
+  // ModelTraits::num_counts numbers, which are then summed over all ranks.
   virtual void take_counts(std::span<double> /*counts*/) {}
   // Learns the sums of a step whose weights change.
   virtual void use_counts(std::span<const double> /*counts*/) {}
@@ -134,15 +147,6 @@ struct Metric {
   double (*finish)(std::span<const double> state) = mean_of;
 };
 
-// How fast a run is, in the words of its field.
-struct Throughput {
-  std::string unit = "samples";  // metrics.jsonl has "<unit>_per_second"
-  int64_t per_sample = 1;        // units in a sample
-  // Floating-point operations of the matrix products in forward and backward of a sample, each
-  // counted once however often it is computed. 0: unknown.
-  double flops = 0;
-};
-
 // What uses most of a run's memory, for advice: keys of the task with their values, such as
 // "model.width (256)".
 struct MemoryKeys {
@@ -153,67 +157,66 @@ inline std::string with_value(std::string_view key, int64_t value) {
   return concat(key, " (", value, ")");
 }
 
-// A copy has the same values and shares the open data.
-class Task {
- public:
-  virtual ~Task() = default;
-  virtual std::unique_ptr<Task> clone() const = 0;
+// What a task declares of itself. Its keys decide; the data need not be open.
+struct TaskTraits {
+  // The key that says where the data is, and its value.
+  std::string data_key = "data.path";
+  std::string data_name{};
+  std::string samples_name = "samples";  // for people: "sequences of 256 tokens"
+  // Throughput in the words of the field: metrics.jsonl has "<unit>_per_second".
+  std::string unit = "samples";
+  int64_t units_per_sample = 1;
+  // Bytes of one sample's tensors, once the data is open; 0: see sample_bytes() below.
+  double sample_bytes = 0;
+  std::vector<Metric> metrics{};
+  // The names of the metrics that only an evaluation has, see StageModel::finish_evaluation().
+  std::vector<std::string> evaluation_metrics{};
+  // The names of the files that write_files() writes. They go along when a checkpoint is packed or
+  // made into another run; no other file does.
+  std::vector<std::string> file_names{};
+  // Whether the model has embedding tables. StageRequest::axes.batch then has the ranks that read
+  // different data.
+  bool has_tables = false;
+  // Callbacks that the task brings along. They run before the built-in ones.
+  CallbackTable callbacks{};
+};
 
-  // Adds the task's keys. They may be in sections of its own or in [model] and [data].
-  virtual void add_keys(Keys& keys) = 0;
-  // Checks its keys against each other and against the run's, without data.
+// What a model declares of itself, once the data is open.
+struct ModelTraits {
+  std::string name{};  // for people: "llama, 6 layers, width 256, vocabulary 8192"
+  // The axes besides data on which it can run: of "tensor", "context", "expert", "pipeline".
+  std::vector<std::string> axes{};
+  int64_t num_parameters = 0;
+  // Floating-point operations of the matrix products in forward and backward of a sample, each
+  // counted once however often it is computed. 0: unknown.
+  double flops_per_sample = 0;
+  // Whether it has a model::BatchNorm, so that ranks with different data share statistics.
+  bool has_batch_norm = false;
+  // Whether some rows of its embedding tables are on a disk, because memory has no room for them.
+  bool has_tables_on_disk = false;
+  // How many numbers the layers of the whole model count in a step, such as the tokens of each
+  // expert. Callbacks see their sums in StepMetrics::counts.
+  int64_t num_counts = 0;
+  MemoryKeys memory_keys{};
+};
+
+// The model of a task, of which each rank builds its part. The data is open, except for check().
+class TaskModel {
+ public:
+  virtual ~TaskModel() = default;
+
+  virtual ModelTraits traits() const = 0;
+  // Checks the model's keys against each other and against the run's, without data.
   // Throws: ConfigError with the key, the value found and the value expected
   virtual void check(const RunConfig& /*config*/) const {}
-
-  // Sets the keys of `config`, the task's config, that weights of another program in `folder`
-  // (init.folder) decide: the model's, and the precision. They are defaults: config file and
-  // command line come after. Does nothing for other folders.
-  // Throws: ConfigError when they are of no model that the task has
-  virtual void take_keys_of(const std::filesystem::path& /*folder*/, RunConfig& /*config*/) {}
-  // Those weights under the names of the model's parameters and buffers. Null for other folders.
-  // Throws: ConfigError with a key that says another model than the folder; CheckpointError when
-  //         the tensors do not fit
-  virtual std::unique_ptr<checkpoint::TensorSource> open_weights(
-      const std::filesystem::path& /*folder*/) const {
-    return nullptr;
-  }
-
-  // Opens the data, and the validation data if `evaluates`. May fill in keys that the data decides.
-  // Throws: ConfigError
-  virtual void open(bool evaluates) = 0;
-  virtual const dataset::Source& training() const = 0;
-  // Null without evaluation.
-  virtual const dataset::Source* validation() const = 0;
-  // The key that says where the data is, and its value. Valid before open().
-  virtual std::string data_key() const { return "data.path"; }
-  virtual std::string data_name() const = 0;
-  // Identifies one of the two sources, whatever its path.
-  virtual DataIdentity identify(const dataset::Source& source) const = 0;
-  // Bytes of one sample's tensors.
-  virtual double sample_bytes() const = 0;
-  // Writes what belongs into a run's folder besides weights, such as a tokenizer.
-  virtual void write_files(const std::filesystem::path& /*folder*/) const {}
-
-  // The axes besides data on which it can run: of "tensor", "context", "expert",
-  // "pipeline".
-  virtual std::vector<std::string> axes() const = 0;
-  // Checks that the axes can divide the model. The data is open.
+  // Checks that the axes can divide the model.
   // Throws: ConfigError with the key, its value, the reason, and what to do
   virtual void check_layout(const RunConfig& /*config*/) const {}
   // Every parameter of the whole model, in its order.
   virtual std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const = 0;
-  virtual int64_t num_parameters() const = 0;
-  // Whether the model has a model::BatchNorm, so that ranks with different data share statistics.
-  virtual bool has_batch_norm() const { return false; }
-  // Whether the model has embedding tables. StageRequest::axes.batch then has the ranks that read
-  // different data.
-  virtual bool has_tables() const { return false; }
-  // Whether some of their rows are on a disk, because memory has no room for them.
-  virtual bool has_tables_on_disk() const { return false; }
   // The layers that pipeline stages are made of, with their costs (stage_costs.h), at least one.
   virtual std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const = 0;
-  // One step of a resolved config in the words of the cost model. The data is open. Empty: the cost
-  // model does not know the task's model.
+  // One step of a resolved config in the words of the cost model, if it knows the model.
   virtual std::optional<plan::Workload> workload(const RunConfig& /*config*/) const {
     return std::nullopt;
   }
@@ -223,23 +226,65 @@ class Task {
   // layout.
   // Collective: every rank of the axes
   virtual std::unique_ptr<StageModel> make_stage(const StageRequest& request) const = 0;
-
-  // For the user, before the first step: "llama, 6 layers, width 256, vocabulary 8192".
-  virtual std::string model_name() const = 0;
-  // "sequences of 256 tokens".
-  virtual std::string samples_name() const { return "samples"; }
-  virtual Throughput throughput() const { return {}; }
-  virtual std::vector<Metric> metrics() const { return {}; }
-  // The names of the metrics that only an evaluation has, see StageModel::finish_evaluation().
-  virtual std::vector<std::string> evaluation_metrics() const { return {}; }
-  virtual MemoryKeys memory_keys() const { return {}; }
-
-  // How many numbers the layers of the whole model count in a step, such as the tokens of each
-  // expert. Callbacks see their sums in StepMetrics::counts.
-  virtual int64_t num_counts() const { return 0; }
-  // Callbacks that the task brings along. They run before the built-in ones.
-  virtual CallbackTable callbacks() const { return {}; }
 };
+
+// A copy has the same values and shares the open data.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual std::unique_ptr<Task> clone() const = 0;
+
+  // Adds the task's keys. They may be in sections of its own or in [model] and [data].
+  virtual void add_keys(Keys& keys) = 0;
+  virtual TaskTraits traits() const = 0;
+  // The model that the keys say. Lives as long as the task.
+  virtual const TaskModel& model() const = 0;
+  // Checks its keys against each other and against the run's, without data; calls model().check().
+  // Throws: ConfigError with the key, the value found and the value expected
+  virtual void check(const RunConfig& config) const { model().check(config); }
+
+  // Opens the data, and the validation data if `evaluates`. May fill in keys that the data decides.
+  // Throws: ConfigError
+  virtual void open(bool evaluates) = 0;
+  virtual const dataset::Source& training() const = 0;
+  // Null without evaluation.
+  virtual const dataset::Source* validation() const = 0;
+  // Identifies one of the two sources, whatever its path.
+  virtual DataIdentity identify(const dataset::Source& source) const {
+    return identify_samples(source);
+  }
+  // Writes what belongs into a run's folder besides weights, such as a tokenizer.
+  virtual void write_files(const std::filesystem::path& /*folder*/) const {}
+
+  // Sets the keys of `config`, the task's config, that weights of another program in `folder`
+  // (init.folder) decide: the model's, and the precision. They are defaults: config file and
+  // command line come after. Does nothing for other folders.
+  // Throws: ConfigError when they are of no model that the task has; CheckpointError when the
+  //         weights cannot be opened
+  virtual void take_keys_of(const std::filesystem::path& /*folder*/, RunConfig& /*config*/) {}
+  // Those weights under the names of the model's parameters and buffers. Null for other folders.
+  // Throws: ConfigError with a key that says another model than the folder; CheckpointError when
+  //         the tensors do not fit
+  virtual std::unique_ptr<checkpoint::TensorSource> open_weights(
+      const std::filesystem::path& /*folder*/) const {
+    return nullptr;
+  }
+  // Lines for people on what such weights say twice, and on values that `dtype`, the run's, rounds.
+  virtual std::vector<std::string> notes_on_weights(const std::filesystem::path& /*folder*/,
+                                                    c10::ScalarType /*dtype*/) const {
+    return {};
+  }
+  // Copies what belongs to a run with these initial weights from beside them, such as a chat
+  // template. weights: a checkpoint of another run, or such a folder
+  virtual void take_files(const std::filesystem::path& /*weights*/,
+                          const std::filesystem::path& /*folder*/) const {}
+};
+
+// Bytes of one sample's tensors: as declared, or else of one that is read. The data is open.
+inline double sample_bytes(const Task& task) {
+  const double declared = task.traits().sample_bytes;
+  return declared > 0 ? declared : dataset::sample_bytes(task.training());
+}
 
 // A task that programs offer by name.
 struct TaskKind {

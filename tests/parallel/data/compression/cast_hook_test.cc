@@ -1,4 +1,4 @@
-#include "trireme/parallel/data/compression/cast_hook.h"
+#include "trireme/parallel/data/compression/narrow_hooks.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trireme/parallel/data/compression/error_feedback.h"
+#include "trireme/parallel/data/compression/feedback_hooks.h"
 
 #include <cmath>
 

@@ -11,7 +11,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
-#include "trireme/parallel/data/bucket.h"
+#include "trireme/parallel/data/bucket_plan.h"
 
 namespace trireme::parallel::testing {
 namespace {

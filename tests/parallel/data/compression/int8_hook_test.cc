@@ -1,4 +1,4 @@
-#include "trireme/parallel/data/compression/int8_hook.h"
+#include "trireme/parallel/data/compression/narrow_hooks.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "trireme/parallel/data/compression/power_sgd_hook.h"
+#include "trireme/parallel/data/compression/feedback_hooks.h"
 
 #include <cmath>
 

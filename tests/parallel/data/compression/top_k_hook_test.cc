@@ -1,4 +1,4 @@
-#include "trireme/parallel/data/compression/top_k_hook.h"
+#include "trireme/parallel/data/compression/feedback_hooks.h"
 
 #include <algorithm>
 #include <cmath>

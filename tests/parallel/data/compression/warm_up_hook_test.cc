@@ -1,10 +1,9 @@
-#include "trireme/parallel/data/compression/warm_up_hook.h"
+#include "trireme/parallel/data/compression/feedback_hooks.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/parallel/data/compression/hook_runs.h"
-#include "trireme/parallel/data/compression/top_k_hook.h"
 
 namespace trireme::parallel {
 namespace {

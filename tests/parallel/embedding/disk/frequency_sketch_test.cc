@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/disk/frequency_sketch.h"
+#include "trireme/parallel/embedding/disk/row_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/disk/slot_map.h"
+#include "trireme/parallel/embedding/disk/row_cache.h"
 
 #include <map>
 #include <random>

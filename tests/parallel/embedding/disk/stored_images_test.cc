@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/disk/stored_images.h"
+#include "trireme/parallel/embedding/disk/disk_rows.h"
 
 #include <cstring>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/open/open_values.h"
+#include "trireme/parallel/embedding/rows/row_memory.h"
 
 #include <algorithm>
 #include <array>

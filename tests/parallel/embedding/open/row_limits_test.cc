@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/open/row_limits.h"
+#include "trireme/parallel/embedding/open/open_rows.h"
 
 #include <set>
 #include <utility>

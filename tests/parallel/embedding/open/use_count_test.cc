@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/open/use_count.h"
+#include "trireme/parallel/embedding/open/eviction_heap.h"
 
 #include <utility>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/rows/initial_rows.h"
+#include "trireme/parallel/embedding/rows/row_memory.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/sums/square_exchange.h"
+#include "trireme/parallel/embedding/sums/square_tree.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "tests/parallel/embedding/embedding_runs.h"
-#include "trireme/parallel/embedding/sums/square_tree.h"
 
 namespace trireme::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/parallel/pipeline/run/deferred_work.h"
+#include "trireme/parallel/pipeline/run/executor.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -145,13 +145,9 @@ class DelayedCommunicator : public harness::CountingCommunicator {
  public:
   DelayedCommunicator(comm::Communicator& inner, uint64_t seed)
       : CountingCommunicator(inner), random_(seed) {}
-  comm::WorkPtr send(at::Tensor data, int peer, comm::Options options) override {
-    delay();
-    return CountingCommunicator::send(std::move(data), peer, options);
-  }
-  comm::WorkPtr recv(at::Tensor data, int peer, comm::Options options) override {
-    delay();
-    return CountingCommunicator::recv(std::move(data), peer, options);
+  comm::WorkPtr run(comm::Collective call) override {
+    if (call.is_message()) delay();
+    return CountingCommunicator::run(std::move(call));
   }
 
  private:

@@ -1,4 +1,4 @@
-#include "trireme/parallel/pipeline/run/pipeline_times.h"
+#include "trireme/parallel/pipeline/run/profile.h"
 
 #include <gtest/gtest.h>
 

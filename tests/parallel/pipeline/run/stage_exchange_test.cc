@@ -1,4 +1,4 @@
-#include "trireme/parallel/pipeline/run/stage_exchange.h"
+#include "trireme/parallel/pipeline/run/tensor_channel.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

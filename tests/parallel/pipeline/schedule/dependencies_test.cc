@@ -1,4 +1,4 @@
-#include "trireme/parallel/pipeline/schedule/dependencies.h"
+#include "trireme/parallel/pipeline/schedule/schedule_check.h"
 
 #include <gtest/gtest.h>
 

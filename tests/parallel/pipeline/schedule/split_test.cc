@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -110,6 +111,22 @@ TEST(Split, IsTheBestOfAllSplits) {
     }
   }
   EXPECT_GT(refused, 10);
+}
+
+TEST(Split, ManyLayersOnManyStagesAreSplit) {
+  std::vector<LayerCost> layers(65536);
+  layers.back().time = 2.7;
+  for (const int num_stages : {64, 2048}) {
+    const std::vector<int> counts = split_layers(layers, {.num_stages = num_stages});
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), 65536);
+    EXPECT_LE(*std::ranges::max_element(counts) - counts.back(), 3);
+  }
+}
+
+TEST(Split, WhatIsTooLargeToWeighIsRefused) {
+  std::vector<LayerCost> layers(65536);
+  layers.back().time = 2.7;
+  EXPECT_THROW(split_layers(layers, {.num_stages = 32768}), ConfigError);
 }
 
 TEST(Split, SaysHowMuchMemoryIsMissing) {

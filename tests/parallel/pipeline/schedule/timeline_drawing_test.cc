@@ -74,7 +74,7 @@ TEST(TimelineDrawing, SvgHasABoxWithATitleForEachAction) {
   EXPECT_EQ(count(svg, "<title>forward of microbatch"), 16u);
   EXPECT_EQ(count(svg, "<title>weight part of the backward of microbatch"), 16u);
   EXPECT_EQ(count(svg, "forward of microbatch 0 on stage 0, 0 to 1 ms"), 1u);
-  EXPECT_EQ(count(svg, "V &lt;&amp;>"), 1u);
+  EXPECT_EQ(count(svg, "V &lt;&amp;&gt;"), 1u);
   EXPECT_EQ(count(svg, ">rank 1<"), 1u);
   EXPECT_EQ(count(svg, ">idle</text>"), 1u);
   EXPECT_EQ(count(svg, ">backward<"), 0u);  // no such action: not in the legend

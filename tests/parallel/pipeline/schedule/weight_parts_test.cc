@@ -1,4 +1,4 @@
-#include "trireme/parallel/pipeline/schedule/weight_parts.h"
+#include "trireme/parallel/pipeline/schedule/builders.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/parallel/pipeline/schedule/zero_bubble.h"
+#include "trireme/parallel/pipeline/schedule/builders.h"
 
 #include <algorithm>
 

@@ -14,7 +14,7 @@
 
 #include "tests/harness/draw.h"
 #include "trireme/base/error.h"
-#include "trireme/comm/store/tcp_socket.h"
+#include "trireme/comm/net/tcp_socket.h"
 #include "trireme/parallel/server/link/connection.h"
 
 namespace trireme::parallel {

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/layers/fused_linear.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 
 #include <limits>
 #include <tuple>

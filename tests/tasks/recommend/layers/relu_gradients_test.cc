@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/layers/relu_gradients.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 
 #include <limits>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/metrics/area_under_curve.h"
+#include "trireme/tasks/recommend/metrics/click_metrics.h"
 
 #include <gtest/gtest.h>
 

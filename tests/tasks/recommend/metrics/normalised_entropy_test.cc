@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/metrics/normalised_entropy.h"
+#include "trireme/tasks/recommend/metrics/click_metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/tables/table_choice.h"
+#include "trireme/tasks/recommend/tables/planned_tables.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/tables/table_loads.h"
+#include "trireme/tasks/recommend/tables/planned_tables.h"
 
 #include <set>
 #include <vector>
@@ -8,8 +8,8 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "tests/tasks/recommend/feature_folder.h"
+#include "trireme/dataset/batch_loader.h"
 #include "trireme/dataset/recommend/feature_source.h"
-#include "trireme/dataset/sample_order.h"
 #include "trireme/parallel/embedding/embedding_table.h"
 
 namespace trireme::tasks {

@@ -6,7 +6,13 @@
 
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// An all-reduce of coded values cannot be left to the group, which would add codes. Each rank codes
+// its parts for all others, sums the decoded terms of its own part in rank order, codes the sum
+// once more and hands it to all. Every rank then decodes the same bytes, also the owner of the
+// part: its own sum in full accuracy would differ from the replicas'.
+
 namespace {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
@@ -28,6 +34,7 @@ int64_t coded_all_reduce(const at::Tensor& rows, const RowCode& code, comm::Comm
   for (size_t r = 0; r < parts.size(); ++r) terms.push_back(at::empty_like(codes[rank]));
   group.all_to_all(terms, codes)->wait();
 
+  // In rank order, whatever arrived first.
   const at::Tensor sum = code.decode(terms[0]);
   for (size_t r = 1; r < terms.size(); ++r) sum.add_(code.decode(terms[r]));
   const at::Tensor coded_sum = at::empty_like(codes[rank]);
@@ -48,4 +55,4 @@ at::ScalarType compute_dtype(const at::TensorOptions& gradient) {
   return at::promote_types(c10::typeMetaToScalarType(gradient.dtype()), at::kFloat);
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -9,7 +9,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // A code for rows of numbers with a fixed number of elements per row.
 struct RowCode {
@@ -39,4 +39,4 @@ int64_t counted_all_reduce(const at::Tensor& data, comm::Communicator& group);
 // The dtype that hooks compute in: the gradient's, or fp32 if that is more precise.
 at::ScalarType compute_dtype(const at::TensorOptions& gradient);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -4,16 +4,20 @@
 #include <numeric>
 #include <utility>
 
-#include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include <ATen/ATen.h>
 
-namespace trireme::parallel::inline internal {
+#include "trireme/base/error.h"
+#include "trireme/base/words.h"
+
+namespace trireme::parallel {
 namespace {
 
 constexpr int64_t kMostBufferBytes = int64_t{16} << 20;
 constexpr size_t kImagesAtOnce = 1024;  // of write()
-constexpr int64_t kBufferShare = 8;     // of the slots' bytes
-constexpr int64_t kFirstLent = -2;      // rows of lent slots have numbers from here down
+// The rest is for rows, which are what the limit is for.
+constexpr int64_t kBufferShare = 8;  // of the slots' bytes
+// Below every row's number and below kNoRow.
+constexpr int64_t kFirstLent = -2;  // rows of lent slots have numbers from here down
 
 }  // namespace
 
@@ -33,6 +37,7 @@ DiskRows::DiskRows(const DiskRowsOptions& options, RowImage image)
 
 void DiskRows::evict(int64_t row, int64_t slot) {
   uint8_t& changed = changed_[static_cast<size_t>(slot)];
+  // A lent row is nobody's: its values are drawn again when they are asked for.
   if (std::exchange(changed, 0) == 0 || row <= kFirstLent) return;
   image_.save(slot, buffer_.data());
   log_.append(row, buffer_);
@@ -53,6 +58,7 @@ int64_t DiskRows::lend() { return place(kFirstLent - num_lent_++); }
 
 void DiskRows::grow(int64_t num_rows) {
   if (num_rows <= options_.num_rows) return;
+  // Half more than before, so that growing costs little in the sum.
   const int64_t room = std::max(num_rows, options_.num_rows + options_.num_rows / 2);
   log_.grow(room);
   options_.num_rows = room;
@@ -61,6 +67,7 @@ void DiskRows::grow(int64_t num_rows) {
 void DiskRows::forget(int64_t row) {
   log_.erase(row);
   const int32_t slot = cache_.slot_of(row);
+  // It must not be written back when it leaves.
   if (slot != RowCache::kNone) changed_[static_cast<size_t>(slot)] = 0;
 }
 
@@ -77,6 +84,7 @@ void DiskRows::fetch(std::span<const int64_t> rows, std::vector<int64_t>& slots)
   for (const int64_t row : rows) {
     const int32_t slot = cache_.use(row);
     slots.push_back(slot);
+    // All missing rows are placed before any is read, so that the reads are one batch.
     if (slot != RowCache::kNone) continue;
     missing_rows.push_back(row);
     places.push_back(slots.size() - 1);
@@ -94,6 +102,7 @@ void DiskRows::fetch(std::span<const int64_t> rows, std::vector<int64_t>& slots)
 void DiskRows::change_again(std::vector<int64_t> rows,
                             const std::function<void(std::span<const int64_t> slots)>& change) {
   std::erase_if(rows, [this](int64_t row) { return !was_changed(row); });
+  // As many as fit into memory at once.
   const auto at_once = static_cast<size_t>(options_.num_slots);
   std::vector<int64_t> slots;
   for (std::span<const int64_t> left = rows; !left.empty();) {
@@ -111,6 +120,7 @@ void DiskRows::change_again(std::vector<int64_t> rows,
 void DiskRows::load_missing(std::span<const int64_t> rows, std::span<const int64_t> slots) {
   std::vector<int64_t> stored_rows, stored_slots;
   for (size_t i = 0; i < rows.size(); ++i) {
+    // A row that was never written has its initial values, which are computed and not stored.
     if (log_.has(rows[i])) {
       stored_rows.push_back(rows[i]);
       stored_slots.push_back(slots[i]);
@@ -127,6 +137,7 @@ void DiskRows::load_missing(std::span<const int64_t> rows, std::span<const int64
 void DiskRows::prefetch(std::span<const int64_t> rows) {
   std::vector<int64_t> wanted;
   for (const int64_t row : rows) {
+    // Rows that the log lacks cost no disk.
     if (cache_.slot_of(row) == RowCache::kNone && log_.has(row)) wanted.push_back(row);
   }
   if (!wanted.empty()) log_.prefetch(wanted);
@@ -193,4 +204,43 @@ void DiskRows::write(int64_t begin, Part part, std::span<const std::byte> values
   }
 }
 
-}  // namespace trireme::parallel::inline internal
+StoredImages::StoredImages(std::shared_ptr<DiskRows> rows, int64_t begin, const at::Tensor& row,
+                           std::shared_ptr<const std::vector<int64_t>> numbers)
+    : rows_(std::move(rows)),
+      part_{begin, static_cast<int64_t>(row.nbytes())},
+      row_(at::empty_like(row)),
+      numbers_(std::move(numbers)) {}
+
+at::Tensor StoredImages::read(int64_t begin, int64_t end) {
+  if (numbers_) {
+    return read_numbers(
+        std::span(*numbers_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+  }
+  std::vector<int64_t> rows(static_cast<size_t>(end - begin));
+  std::iota(rows.begin(), rows.end(), begin);
+  return read_numbers(rows);
+}
+
+at::Tensor StoredImages::read(std::span<const int64_t> rows) {
+  if (!numbers_) return read_numbers(rows);
+  std::vector<int64_t> numbers;
+  for (const int64_t row : rows) numbers.push_back(numbers_->at(static_cast<size_t>(row)));
+  return read_numbers(numbers);
+}
+
+at::Tensor StoredImages::read_numbers(std::span<const int64_t> numbers) {
+  std::vector<int64_t> sizes{std::ssize(numbers)};
+  sizes.insert(sizes.end(), row_.sizes().begin(), row_.sizes().end());
+  const at::Tensor values = at::empty(sizes, row_.options());
+  rows_->read(numbers, part_, static_cast<std::byte*>(values.mutable_data_ptr()));
+  return values;
+}
+
+void StoredImages::write(int64_t begin, const at::Tensor& values) {
+  // A row's number is then not its place.
+  TRIREME_ASSERT(!numbers_, "rows in another order are written");
+  rows_->write(begin, part_,
+               {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
+}
+
+}  // namespace trireme::parallel

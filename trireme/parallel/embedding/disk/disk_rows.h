@@ -1,28 +1,32 @@
-// Rows of a table on a disk, of which those that are used most are in slots in memory. A row that
-// was never changed takes no reading: it has its initial value.
+// Rows of a table on disk, and their images as tensors for checkpoints. The most used rows are in
+// slots in memory. A row that was never changed is not read: it has its initial value.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "trireme/parallel/embedding/disk/row_cache.h"
 #include "trireme/parallel/embedding/disk/row_log.h"
+#include "trireme/parallel/embedding/rows/stored_rows.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // A row as bytes: its weights and all that its optimizer keeps.
 struct RowImage {
   int64_t num_bytes = 0;
   std::function<void(int64_t slot, std::byte* image)> save;
   std::function<void(int64_t slot, const std::byte* image)> load;
-  // Of a row that was never changed.
+  // Makes the image of a row that was never changed.
   std::function<void(int64_t row, std::byte* image)> initial;
-  // Says in an image that it has been written from outside. May be missing.
+  // Marks an image as written from outside. May be missing.
   std::function<void(std::byte* image)> loaded{};
 };
 
@@ -58,9 +62,9 @@ class DiskRows {
   // The row becomes one that was never changed, but for what is in its slot, if it has one: the
   // next fetch() may find that there.
   void forget(int64_t row);
-  // The same for all rows, of which none is in a slot any more. Makes room as grow().
+  // The same for all rows. No row is in a slot afterwards. Makes room as grow().
   void clear(int64_t num_rows);
-  // What is in the slot has changed. Any thread.
+  // Marks the row in the slot as changed. Any thread may call it.
   void mark_changed(int64_t slot) { changed_[static_cast<size_t>(slot)] = 1; }
   // Calls change(slots) for those of `rows` that were changed already, as many at a time as there
   // are slots. Releases all before and after.
@@ -82,7 +86,7 @@ class DiskRows {
   // Whether the row may have other values than its first ones.
   bool was_changed(int64_t row) const;
 
-  // Of fetch() so far.
+  // Hits and misses of fetch() so far.
   int64_t num_found() const { return num_found_; }
   int64_t num_missed() const { return num_missed_; }
 
@@ -104,4 +108,27 @@ class DiskRows {
   int64_t num_lent_ = 0;
 };
 
-}  // namespace trireme::parallel::inline internal
+// One of the tensors of a table on a disk, for checkpoints: some bytes of every row's image.
+class StoredImages : public StoredRows {
+ public:
+  // begin:   of the tensor's part in an image
+  // row:     the shape and dtype of one row
+  // numbers: on the disk, of the rows of the tensor; null: their own
+  StoredImages(std::shared_ptr<DiskRows> rows, int64_t begin, const at::Tensor& row,
+               std::shared_ptr<const std::vector<int64_t>> numbers = nullptr);
+
+  at::Tensor read(int64_t begin, int64_t end) override;
+  at::Tensor read(std::span<const int64_t> rows) override;
+  // Only without `numbers`.
+  void write(int64_t begin, const at::Tensor& values) override;
+
+ private:
+  at::Tensor read_numbers(std::span<const int64_t> numbers);
+
+  std::shared_ptr<DiskRows> rows_;
+  DiskRows::Part part_;
+  at::Tensor row_;
+  std::shared_ptr<const std::vector<int64_t>> numbers_;
+};
+
+}  // namespace trireme::parallel

@@ -1,8 +1,5 @@
-// Decides which rows stay in a fixed number of slots. New rows enter a small window. A row that
-// leaves the window stays only if it was used more often of late than the row that it would
-// replace. Knows nothing of what is in the slots.
-// Source: Einziger et al. 2017, arXiv:1512.00727 (W-TinyLFU); the clock: Corbato 1968, "A paging
-//         experiment with the Multics system"
+// Decides which rows of a table on disk stay in memory: how often rows were used, where they are,
+// and which one goes.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +7,62 @@
 #include <deque>
 #include <vector>
 
-#include "trireme/parallel/embedding/disk/frequency_sketch.h"
-#include "trireme/parallel/embedding/disk/slot_map.h"
+namespace trireme::parallel {
 
-namespace trireme::parallel::inline internal {
+// Estimates how often rows were used recently, in a few bits per row.
+// Sources: Cormode & Muthukrishnan 2005, "An improved data stream summary: the count-min sketch";
+//          aging: Einziger et al. 2017, arXiv:1512.00727 (TinyLFU), section 3.3
+class FrequencySketch {
+ public:
+  static constexpr uint8_t kMost = 15;
+
+  // capacity: how many rows shall be told apart
+  // Memory:   4 to 8 bytes for each
+  explicit FrequencySketch(int64_t capacity);
+
+  // Counts a use. After ten uses per row of the capacity all counts are halved.
+  void add(int64_t row);
+  // At least the uses counted, as far as they were not halved, and at most kMost.
+  uint8_t estimate(int64_t row) const;
+
+ private:
+  static constexpr int kNumHashes = 4;
+  size_t place(int64_t row, int hash) const;
+
+  std::vector<uint8_t> counts_;  // [kNumHashes * width]
+  uint64_t mask_;                // width - 1
+  int64_t num_added_ = 0;        // since the last halving
+};
+
+// Maps rows to slots: a hash table that never grows.
+class SlotMap {
+ public:
+  static constexpr int32_t kNone = -1;
+
+  // Memory: 12 to 24 bytes for each of `capacity` rows, times two
+  explicit SlotMap(int64_t capacity);
+
+  int32_t find(int64_t row) const;
+  // The row must not be there, and there must be fewer than `capacity`.
+  void insert(int64_t row, int32_t slot);
+  // The row must be there.
+  void erase(int64_t row);
+
+ private:
+  size_t home(int64_t row) const;
+  size_t next(size_t place) const { return (place + 1) & mask_; }
+
+  // Open addressing: a row is at its home place or, without a gap, after it.
+  std::vector<int64_t> rows_;
+  std::vector<int32_t> slots_;  // kNone: the place is empty
+  size_t mask_;
+};
+
+// Decides which rows stay in a fixed number of slots. New rows enter a small window. A row that
+// leaves the window stays only if it was used more often recently than the row that it would
+// replace. Knows nothing of what is in the slots.
+// Source: Einziger et al. 2017, arXiv:1512.00727 (W-TinyLFU); the clock: Corbato 1968, "A paging
+//         experiment with the Multics system"
 
 // Not thread safe.
 class RowCache {
@@ -59,7 +108,7 @@ class RowCache {
 
   std::vector<Slot> slots_;
   std::deque<int32_t> window_;  // the oldest first
-  size_t num_unknown_ = 0;      // so many of the oldest may not be pinned; the others are
+  size_t num_unknown_ = 0;      // the oldest ones, which may not be pinned; the others are
   int64_t window_capacity_;
   int64_t num_main_ = 0;
   int32_t num_used_ = 0;  // slots from here on are free
@@ -69,4 +118,4 @@ class RowCache {
   FrequencySketch sketch_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

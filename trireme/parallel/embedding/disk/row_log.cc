@@ -6,10 +6,20 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/round_up.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/numbers.h"
+#include "trireme/base/words.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// A log-structured file: a row's new image is appended, and its old one becomes garbage. Writing in
+// place would cost a random write per row; a segment is one large write. Segments are emptied when
+// few are free, the one with the fewest live images first, and what is live there is appended
+// again. The file has a quarter more room than images, so the emptied segment is at most four
+// fifths live and each round wins space. positions_ is in memory and only there: the file is
+// scratch, and a checkpoint reads rows through this class. What is read early (prefetch_) refers to
+// places in the file, so nothing may be appended while it is under way: a segment could be emptied
+// and filled again under it.
+
 namespace {
 
 constexpr int64_t kBlock = kIoAlignment;
@@ -18,6 +28,7 @@ constexpr int64_t kMostSegmentBytes = int64_t{256} << 10;
 constexpr int64_t kRecordsAtLeast = 8;   // per segment
 constexpr int64_t kSegmentsAbout = 128;  // of a small table, so that each is a small part of it
 constexpr size_t kSpareSegments = 3;     // are free before one is opened
+// Of the io ring. Beyond it a read is made in several rounds.
 constexpr unsigned kMostRequests = 1024;
 
 int64_t round_to_blocks(int64_t num_bytes) {
@@ -75,6 +86,7 @@ void RowLog::add_segments(int64_t num_segments) {
   const auto first = std::ssize(num_live_), end = first + num_segments;
   num_live_.resize(static_cast<size_t>(end));
   is_closed_.resize(static_cast<size_t>(end));
+  // From the back, so that the file is filled from its beginning.
   for (int64_t segment = end; segment-- > first;) free_.push_back(segment);
 }
 
@@ -115,6 +127,7 @@ void RowLog::wait(Reads& reads) {
 void RowLog::open_segment() {
   filling_ = (filling_ + 1) % kNumBuffers;
   Buffer& buffer = buffers_[filling_];
+  // Its last write has to be on the disk before its memory is filled again.
   wait(buffer);
   TRIREME_ASSERT(!free_.empty(), "no segment is free");
   const int64_t segment = free_.back();
@@ -141,6 +154,7 @@ void RowLog::put(int64_t row, std::span<const std::byte> image) {
   std::memcpy(record, &row, kNumberBytes);
   std::ranges::copy(image, record + kNumberBytes);
   uint32_t& position = positions_[static_cast<size_t>(row)];
+  // The old image is garbage from now on.
   if (position != kNowhere) --num_live_[static_cast<size_t>(segment_of(position))];
   position = static_cast<uint32_t>(buffer.segment * records_ + buffer.num_records++);
   ++num_live_[static_cast<size_t>(buffer.segment)];
@@ -150,7 +164,8 @@ void RowLog::append(int64_t row, std::span<const std::byte> image) {
   wait(prefetch_);  // a segment that is read could become a new one
   prefetched_.erase(row);
   put(row, image);
-  while (free_.size() < kSpareSegments) empty_a_segment();
+  // More than one: emptying a segment may fill and open another.
+  while (free_.size() < kSpareSegments) empty_one_segment();
 }
 
 void RowLog::erase(int64_t row) {
@@ -167,7 +182,8 @@ void RowLog::clear() {
   std::ranges::fill(positions_, kNowhere);
 }
 
-void RowLog::empty_a_segment() {
+void RowLog::empty_one_segment() {
+  // A linear search: there are some hundred segments, and it is rare.
   int64_t victim = -1;
   for (int64_t segment = 0; segment < std::ssize(num_live_); ++segment) {
     const auto at = static_cast<size_t>(segment);
@@ -177,17 +193,20 @@ void RowLog::empty_a_segment() {
   TRIREME_ASSERT(victim >= 0, "no segment can be emptied");
   uint32_t& num_live = num_live_[static_cast<size_t>(victim)];
   std::byte* const records = reads_.data.get();
+  // The segment may not be on the disk yet.
   if (const Buffer* const buffer = buffer_of(victim)) {
     std::copy_n(buffer->data.get(), segment_bytes_, records);
   } else if (num_live > 0) {
     io_->wait(io_->start({IoKind::kRead, static_cast<uint64_t>(victim * segment_bytes_), records,
                           static_cast<size_t>(segment_bytes_)}));
   }
+  // No longer a candidate, and not free before its live images are elsewhere.
   is_closed_[static_cast<size_t>(victim)] = false;
   for (uint32_t i = 0; i < records_ && num_live > 0; ++i) {
     const std::byte* const record = records + int64_t{i} * record_bytes_;
     int64_t row = 0;
     std::memcpy(&row, record, kNumberBytes);
+    // An image that a newer one has replaced.
     if (positions_[static_cast<size_t>(row)] != static_cast<uint32_t>(victim * records_ + i)) {
       continue;
     }
@@ -218,6 +237,7 @@ size_t RowLog::start(Reads& reads, std::span<const int64_t> rows, size_t first, 
     }
     const uint64_t num_bytes = std::max(request.num_bytes, end - request.offset);
     if (reads.used_bytes + static_cast<int64_t>(num_bytes) > buffer_bytes_ ||
+        // Room in the ring for the writes that are under way.
         reads.tickets.size() >= kMostRequests - kNumBuffers - 1) {
       break;
     }
@@ -268,4 +288,4 @@ void RowLog::prefetch(std::span<const int64_t> rows) {
         [&](size_t i, const std::byte* image) { prefetched_[in_file[i]] = image; });
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

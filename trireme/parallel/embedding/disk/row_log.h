@@ -1,6 +1,6 @@
 // The newest image of each row, in an unnamed file that is gone with the process. Images that leave
-// the memory are appended to segments, so writes are large wherever the rows are in the table.
-// Where a row's newest image lies is known in memory. Segments with the most outdated images are
+// the memory are appended to segments, so writes are large wherever the rows are in the table. The
+// location of each row's newest image is kept in memory. Segments with the most outdated images are
 // emptied and used again.
 // Source: Rosenblum & Ousterhout 1992, "The design and implementation of a log-structured file
 //         system", section 3
@@ -22,7 +22,7 @@
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 struct RowLogOptions {
   std::string table;  // its name, for errors
@@ -43,7 +43,7 @@ class RowLog {
   //         rows than 32 bits can number
   explicit RowLog(const RowLogOptions& options);
 
-  // Makes room for more rows, of which it has none, if `num_rows` is more than before.
+  // If `num_rows` has grown, makes room for the new rows, which have no image yet.
   // Throws: ConfigError as the constructor
   void grow(int64_t num_rows);
 
@@ -56,8 +56,8 @@ class RowLog {
   // Calls use(i, image) once for each i, in any order. The log has all rows[i].
   using Use = std::function<void(size_t i, const std::byte* image)>;
   void read(std::span<const int64_t> rows, const Use& use);
-  // Begins to read rows, of which the log has all, as far as there is a buffer for them. The next
-  // read() takes them from there.
+  // Begins to read rows, all of which are in the log, as far as buffers allow. The next read()
+  // takes them from the buffers.
   void prefetch(std::span<const int64_t> rows);
 
  private:
@@ -93,7 +93,7 @@ class RowLog {
   void wait(Reads& reads);
   void put(int64_t row, std::span<const std::byte> image);
   void open_segment();
-  void empty_a_segment();
+  void empty_one_segment();
   // Begins to read rows[first], rows[first + 1] and so on, as far as there is room. Calls found()
   // with the place in `rows` and the place in memory of each. Returns the first one without room.
   size_t start(Reads& reads, std::span<const int64_t> rows, size_t first, const Use& found);
@@ -117,4 +117,4 @@ class RowLog {
   std::unique_ptr<AsyncIo> io_;  // destroyed first: the kernel may still use the memory
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

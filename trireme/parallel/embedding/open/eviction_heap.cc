@@ -5,9 +5,10 @@
 #include <queue>
 #include <utility>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
+// Four children share a cache line more often than two, and the heap is half as deep.
 constexpr size_t kChildren = 4;
 
 size_t parent_of(size_t place) { return (place - 1) / kChildren; }
@@ -55,6 +56,7 @@ void EvictionHeap::erase(int64_t slot) {
   const Item last = items_.back();
   items_.pop_back();
   if (gap == items_.size()) return;
+  // The last item may belong above the gap, when it comes from another branch.
   if (gap > 0 && last.rank < items_[parent_of(gap)].rank) {
     rise(gap, last);
   } else {
@@ -72,12 +74,15 @@ std::vector<EvictionRank> EvictionHeap::first(int64_t count, const Now& now) {
   // that wait here lies below another, so a sinking item moves none of them.
   const auto is_later = [this](size_t a, size_t b) { return items_[a].rank > items_[b].rank; };
   std::priority_queue<size_t, std::vector<size_t>, decltype(is_later)> next(is_later);
+  // Ranks are looked at in order without changing the heap, since the ranks of all processes decide
+  // together.
   if (!items_.empty()) next.push(0);
   std::vector<EvictionRank> ranks;
   while (!next.empty() && std::ssize(ranks) < count) {
     const size_t place = next.top();
     next.pop();
     const EvictionRank rank = now(items_[place].rank);
+    // Its uses have changed since it was put in. Ranks only grow, so it sinks.
     if (rank != items_[place].rank) {
       sink(place, {rank, items_[place].slot});
       next.push(place);
@@ -92,4 +97,4 @@ std::vector<EvictionRank> EvictionHeap::first(int64_t count, const Now& now) {
   return ranks;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The finaliser of splitmix64, which is a bijection of 64 bits, with the top bit flipped so that
 // signed keys are in the order of the unsigned mixture.
@@ -30,4 +30,4 @@ constexpr int64_t place_of_open_key(int64_t key) {
   return (key >> (64 - kOpenPlaceBits)) + (int64_t{1} << (kOpenPlaceBits - 1));
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -4,14 +4,18 @@
 #include <bit>
 #include <limits>
 #include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
-#include "trireme/parallel/embedding/open/use_count.h"
+#include "trireme/base/words.h"
+#include "trireme/parallel/embedding/open/eviction_heap.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
+// Steps are kept in 32 bits: an entry is per key, and there are many.
 int32_t bounded(int64_t value) {
   return static_cast<int32_t>(
       std::clamp<int64_t>(value, 0, std::numeric_limits<int32_t>::max() - 1));
@@ -19,6 +23,7 @@ int32_t bounded(int64_t value) {
 
 }  // namespace
 
+// links_[0] is the list's own end, so that no link is null.
 OpenRows::OpenRows(OpenRowsOptions options)
     : options_(std::move(options)),
       keeps_order_(options_.evicts == Evicts::kOldest || options_.expire_steps > 0),
@@ -32,6 +37,8 @@ int64_t OpenRows::find(int64_t key, int64_t num_steps) const {
 }
 
 OpenRows::Use OpenRows::use(int64_t key, int64_t step) {
+  // Ids that wait for a row pile up without one. Twice the entries of the last sweep keeps its cost
+  // constant per use.
   if (options_.expire_steps > 0 && entries_.size() >= sweep_at_) {
     sweep(step - 1);
     sweep_at_ = std::max<size_t>(1024, 2 * entries_.size());
@@ -45,16 +52,20 @@ OpenRows::Use OpenRows::use(int64_t key, int64_t step) {
       ++counts_.expired;
     }
   }
+  // Exchanged before the count decays: it decays by the time since the last use.
   const int64_t last_use = std::exchange(entry.last_use, bounded(step));
   bool is_new = false;
+  // To the end: the list is in the order of last uses.
   if (entry.slot != kNone) {
     unlink(entry.slot);
     append(entry.slot, key);
     if (counts_uses_) {
+      // A row's uses are a float in the bits of the count that it had while it waited.
       entry.uses = std::bit_cast<int32_t>(uses_after(std::bit_cast<float>(entry.uses), last_use,
                                                      entry.last_use, options_.halve_steps));
     }
   } else {
+    // Stays below the largest, which means "none".
     entry.uses = std::min(entry.uses, std::numeric_limits<int32_t>::max() - 1) + 1;
     is_new = entry.uses >= options_.min_uses;
     if (is_new) {
@@ -118,6 +129,7 @@ void OpenRows::drop_row(Place place) {
 
 void OpenRows::expire(int64_t num_steps) {
   if (options_.expire_steps == 0) return;
+  // Stops at the first that is young enough: the list is ordered.
   for (; counts_.rows > 0; ++counts_.expired) {
     const Place place = find_oldest();
     if (!is_expired(place->second, num_steps)) return;
@@ -160,6 +172,7 @@ OpenKeys OpenRows::list(int64_t num_steps, bool has_row) const {
       sorted.emplace_back(key, entry);
     }
   }
+  // By key, so that the order does not depend on the hash table.
   std::ranges::sort(sorted, {}, [](const auto& each) { return each.first; });
   OpenKeys list;
   for (const auto& [key, entry] : sorted) {
@@ -178,6 +191,7 @@ void OpenRows::load(const OpenKeys& rows, const OpenKeys& waiting) {
   heap_.clear();
   links_.assign(1 + rows.keys.size(), {});
   links_[0] = {};
+  // Ages of equal steps are ordered by key, as at an eviction.
   std::vector<std::pair<EvictionRank, int64_t>> by_age;  // with slots
   for (size_t i = 0; i < rows.keys.size(); ++i) {
     const int32_t last_use = bounded(rows.last_uses[i]);
@@ -197,4 +211,90 @@ void OpenRows::load(const OpenKeys& rows, const OpenKeys& waiting) {
   sweep_at_ = std::max<size_t>(1024, 2 * entries_.size());
 }
 
-}  // namespace trireme::parallel::inline internal
+namespace {
+
+// One exchange for all tables.
+// The rows of each rank, [ranks][tables].
+std::vector<std::vector<int64_t>> gather_rows(std::span<const LimitedRows> tables,
+                                              comm::Communicator* group) {
+  std::vector<int64_t> own;
+  for (const LimitedRows& table : tables) own.push_back(table.rows.counts().rows);
+  // Replicas decide alike without a word.
+  const bool is_alone =
+      group == nullptr || std::ranges::all_of(tables, &LimitedRows::is_replicated);
+  if (is_alone) return {own};
+  const auto T = std::ssize(tables);
+  const at::Tensor mine = at::tensor(own, at::kLong),
+                   all = at::empty({group->size(), T}, at::kLong);
+  group->all_gather(all.unbind(0), mine)->wait();
+  std::vector<std::vector<int64_t>> rows;
+  for (const auto* row = all.const_data_ptr<int64_t>(); std::ssize(rows) < group->size();
+       row += T) {
+    rows.emplace_back(row, row + T);
+  }
+  return rows;
+}
+
+// Number of this rank's rows among the first `excess` rows to be evicted over all ranks.
+// most: rows that a rank sends
+int64_t count_own(const LimitedRows& table, int64_t excess, int64_t most,
+                  // No rank can lose more than the excess, so each sends its first ones only.
+                  comm::Communicator& group) {
+  const std::vector<EvictionRank> own = table.rows.first_to_evict(excess);
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // no last use
+  const int64_t columns = table.counts_uses ? 3 : 2;
+  const at::Tensor mine = at::full({most, columns}, kNever, at::kLong);
+  auto* number = mine.mutable_data_ptr<int64_t>();
+  for (const EvictionRank& rank : own) {
+    *number++ = rank.last_use;
+    *number++ = rank.key;
+    if (table.counts_uses) *number++ = rank.weight;
+  }
+  const at::Tensor all = at::empty({group.size(), most, columns}, at::kLong);
+  group.all_gather(all.unbind(0), mine)->wait();
+  std::vector<EvictionRank> ranks;
+  const auto* at = all.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < group.size() * most; ++i, at += columns) {
+    if (at[0] == kNever) continue;
+    ranks.push_back({.weight = table.counts_uses ? at[2] : 0, .last_use = at[0], .key = at[1]});
+  }
+  const auto last = ranks.begin() + (excess - 1);
+  // The excess-th of all ranks is the border. Each rank drops its own up to there, so together
+  // exactly the excess goes.
+  std::ranges::nth_element(ranks, last);
+  return std::ranges::upper_bound(own, *last) - own.begin();
+}
+
+}  // namespace
+
+void keep_limits(std::span<const LimitedRows> tables, comm::Communicator* group) {
+  if (tables.empty()) return;
+  const std::vector<std::vector<int64_t>> rows = gather_rows(tables, group);
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const LimitedRows& table = tables[t];
+    const int64_t own = table.rows.counts().rows;
+    int64_t all = 0, most = 0;
+    for (const std::vector<int64_t>& of_rank : rows) {
+      all += of_rank[t];
+      most = std::max(most, of_rank[t]);
+    }
+    if (table.is_replicated) all = own;
+    const int64_t excess = all - table.max_rows;
+    if (excess <= 0) continue;
+    TRIREME_CHECK(table.evicts, "embedding table \"", shown(table.table), "\" has ", all,
+                  " rows; expected at most ", table.max_rows,
+                  " (open_max_rows); allow more, evict old ones, drop rows after fewer steps or "
+                  "require more uses of an id");
+    const bool is_alone = table.is_replicated || rows.size() == 1;
+    // Bounded by the largest rank: a rank has no more candidates than rows.
+    table.rows.evict(is_alone ? excess : count_own(table, excess, std::min(excess, most), *group));
+  }
+}
+
+void check_saved_rows(const std::string& table, int64_t rows, int64_t max_rows) {
+  TRIREME_CHECK(max_rows == 0 || rows <= max_rows, "embedding table \"", shown(table),
+                "\": the checkpoint has ", rows, " rows; expected at most ", max_rows,
+                " (open_max_rows); allow more or evict old ones");
+}
+
+}  // namespace trireme::parallel

@@ -1,7 +1,4 @@
-// Which keys of an open vocabulary have a row on this rank, and in which slot. What it decides
-// depends only on the steps in which keys were used, not on other keys or on where rows lie.
-// Source: Liu et al. 2022, "Monolith: real time recommendation system with collisionless embedding
-//         table", arXiv:2209.07663, section 2.2 (filtering by uses and expiry)
+// The keys of an open vocabulary that have a row, and the limits within which ranks keep them.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +9,18 @@
 
 #include <c10/util/flat_hash_map.h>
 
+#include "trireme/comm/communicator.h"
 #include "trireme/parallel/embedding/open/eviction_heap.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
-// Which rows are evicted first.
+// The keys of an open vocabulary that have a row on this rank, and the slots of these rows.
+// Decisions depend only on the steps in which keys were used, not on other keys or on where rows
+// lie.
+// Source: Liu et al. 2022, "Monolith: real time recommendation system with collisionless embedding
+//         table", arXiv:2209.07663, section 2.2 (filtering by uses and expiry)
+
+// The order of eviction.
 enum class Evicts { kNone, kOldest, kRarest };
 
 struct OpenRowsOptions {
@@ -24,7 +28,7 @@ struct OpenRowsOptions {
   int64_t expire_steps = 0;  // 0: never
   int64_t min_uses = 1;
   Evicts evicts = Evicts::kOldest;  // kNone saves the time for the order of rows
-  int64_t halve_steps = 0;          // kRarest: see use_count.h; 0: never
+  int64_t halve_steps = 0;          // kRarest: see eviction_heap.h; 0: never
   // Hears of each slot whose row is dropped, but for load().
   std::function<void(int64_t slot)> on_drop{};
 };
@@ -37,7 +41,7 @@ struct OpenKeys {
   std::vector<float> uses{};         // rows: as of the last one; only with kRarest
 };
 
-// Of rows of this rank, since the vocabulary was made.
+// Counts of this rank's rows since the vocabulary was created.
 struct OpenCounts {
   int64_t rows = 0;     // that are there now
   int64_t begun = 0;    // new rows
@@ -74,8 +78,8 @@ class OpenRows {
   const OpenCounts& counts() const { return counts_; }
   OpenKeys rows(int64_t num_steps) const { return list(num_steps, /*has_row=*/true); }
   OpenKeys waiting(int64_t num_steps) const { return list(num_steps, /*has_row=*/false); }
-  // Forgets all. Row i of `rows`, of which `numbers` is not read, gets slot i. Without `uses` each
-  // has one.
+  // Replaces all rows. Row i of `rows` gets slot i; `rows.numbers` is not read. Without `uses`,
+  // each row has one use.
   void load(const OpenKeys& rows, const OpenKeys& waiting);
 
  private:
@@ -100,7 +104,7 @@ class OpenRows {
   EvictionRank rank_of(int64_t key, const Entry& entry) const;
   using Place = ska::flat_hash_map<int64_t, Entry>::iterator;
   void drop_row(Place place);
-  // Of the row whose last use is longest ago.
+  // The place of the least recently used row.
   Place find_oldest() { return entries_.find(links_[links_[0].after].key); }
   // Removes keys that have expired while they waited.
   void sweep(int64_t num_steps);
@@ -116,4 +120,29 @@ class OpenRows {
   size_t sweep_at_ = 1024;  // entries
 };
 
-}  // namespace trireme::parallel::inline internal
+// Keeps open vocabularies within their limits: drops rows that have expired, and when the ranks
+// together have too many, those that OpenRows evicts first.
+// One table with a limit.
+struct LimitedRows {
+  OpenRows& rows;  // of this rank
+  std::string table{};
+  int64_t max_rows = 0;  // on all ranks
+  bool evicts = true;    // otherwise too many are an error
+  bool is_replicated = false;
+  bool counts_uses = false;  // the rows are evicted by them
+};
+
+// After a step. Rows are evicted in an order that is theirs, so which of them stay depends neither
+// on the ranks nor on the placement.
+// group: null for one rank
+// Comm:       to each other rank 8 bytes for each table; where e rows are too many, 16 for each of
+//             the min(e, rows of the rank with most of them) rows that go first, or 24 if it
+//             counts uses. Nothing for replicated tables.
+// Collective: every rank of the group
+// Throws:     ConfigError on every rank, when there are too many and they are not evicted
+void keep_limits(std::span<const LimitedRows> tables, comm::Communicator* group);
+
+// Throws: ConfigError when a checkpoint has more rows than may be. max_rows: 0: no limit
+void check_saved_rows(const std::string& table, int64_t rows, int64_t max_rows);
+
+}  // namespace trireme::parallel

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 OpenRowsOptions with_disk(OpenRowsOptions options, const std::shared_ptr<DiskRows>& disk) {
@@ -23,6 +23,7 @@ void OpenSlots::bring(std::vector<int64_t>& numbers) {
   for (const int64_t number : numbers) {
     if (number != OpenRows::kNone) wanted_.push_back(number);
   }
+  // Before the fetch, which checks its rows.
   options_.disk->grow(rows_.num_slots());
   found_.clear();
   options_.disk->fetch(wanted_, found_);
@@ -36,6 +37,8 @@ void OpenSlots::bring(std::vector<int64_t>& numbers) {
 void OpenSlots::lend(std::span<const int64_t> keys, std::vector<int64_t>& slots) {
   for (size_t i = 0; i < keys.size(); ++i) {
     if (slots[i] != OpenRows::kNone) continue;
+    // Behind the rows that exist: a key that is only looked up must get values and must not get a
+    // row.
     slots[i] = options_.disk ? options_.disk->lend() : rows_.num_slots() + num_lent_++;
     options_.begin_row(keys[i], slots[i]);
   }
@@ -59,6 +62,7 @@ void OpenSlots::fetch_used(std::span<const int64_t> keys, int64_t step,
     is_new_.push_back(is_new);
   }
   bring(slots);
+  // After all rows are in memory: their slots are known now.
   for (size_t i = 0; i < keys.size(); ++i) {
     if (is_new_[i]) options_.begin_row(keys[i], slots[i]);
   }
@@ -80,4 +84,4 @@ void OpenSlots::prefetch(std::span<const int64_t> keys, int64_t num_steps) {
   options_.disk->prefetch(wanted_);
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

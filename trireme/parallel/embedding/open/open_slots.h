@@ -12,7 +12,7 @@
 #include "trireme/parallel/embedding/disk/disk_rows.h"
 #include "trireme/parallel/embedding/open/open_rows.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 struct OpenSlotsOptions {
   OpenRowsOptions rows{};
@@ -53,4 +53,4 @@ class OpenSlots {
   std::vector<int64_t> wanted_, found_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -8,11 +8,11 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
+#include "trireme/parallel/embedding/open/eviction_heap.h"
 #include "trireme/parallel/embedding/open/open_key.h"
-#include "trireme/parallel/embedding/open/use_count.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 namespace {
 
@@ -36,6 +36,7 @@ std::vector<float> uses_of_saved(const at::Tensor& uses, const std::string& tabl
   if (!uses.defined()) return {};
   const std::span values(uses.const_data_ptr<float>(), static_cast<size_t>(uses.numel()));
   const auto bad =
+      // A wrong count would overflow or never be evicted.
       std::ranges::find_if_not(values, [](float each) { return each >= 1 && each <= kMostUses; });
   if (bad != values.end()) {
     throw CheckpointError(concat("embedding table \"", shown(table), "\": a saved row has ", *bad,
@@ -68,6 +69,7 @@ std::vector<int64_t> cuts_of_saved(const at::Tensor& ids, const std::string& tab
   std::vector<int64_t> keys(static_cast<size_t>(ids.numel()));
   const auto* const begin = ids.const_data_ptr<int64_t>();
   std::transform(begin, begin + ids.numel(), keys.begin(), open_key);
+  // Order by key is by place, and a place decides the rank.
   const auto bad = std::ranges::adjacent_find(keys, std::ranges::greater_equal());
   if (bad != keys.end()) {
     throw CheckpointError(
@@ -75,6 +77,7 @@ std::vector<int64_t> cuts_of_saved(const at::Tensor& ids, const std::string& tab
   }
   std::vector<int64_t> cuts;
   for (const mesh::Range& range : places) {
+    // The cuts follow from the keys, so any layout finds its own part in the saved order.
     cuts.push_back(std::ranges::lower_bound(keys, range.offset, {}, place_of_open_key) -
                    keys.begin());
   }
@@ -92,4 +95,4 @@ mesh::Layout layout_of_saved(at::IntArrayRef sizes, const mesh::Axis& axis,
           {is_replicated ? mesh::Placement::replicated() : mesh::Placement::sharded(0, cuts)}};
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -12,7 +12,7 @@
 #include "trireme/mesh/layout.h"
 #include "trireme/parallel/embedding/open/open_rows.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // Shapes: [n] int64 -> the keys of the ids, with their numbers; none if these are not defined
 OpenKeys keys_of_saved(const at::Tensor& ids, const at::Tensor& last_uses,
@@ -31,10 +31,9 @@ at::Tensor ids_to_save(std::vector<int64_t> keys);
 std::vector<int64_t> cuts_of_saved(const at::Tensor& ids, const std::string& table,
                                    std::span<const mesh::Range> places);
 
-// The layout of tensors of shape [n, ...] of which each rank has the rows between two cuts; with a
-// replicated placement all.
+// The layout of tensors of shape [n, ...] whose rows are cut among the ranks, or replicated on all.
 // sizes: of any rank's tensor
 mesh::Layout layout_of_saved(at::IntArrayRef sizes, const mesh::Axis& axis,
                              const mesh::Placement& placement, const std::vector<int64_t>& cuts);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
+// A byte per row: 255 marks, then all rows count as touched once.
 constexpr uint8_t kLastStamp = std::numeric_limits<uint8_t>::max();
 
 }  // namespace
@@ -13,11 +14,13 @@ constexpr uint8_t kLastStamp = std::numeric_limits<uint8_t>::max();
 void TouchedRows::touch(std::span<const int64_t> rows) {
   if (rows.empty()) return;
   uint8_t* const stamps = stamps_.data();
+  // The same value from all threads; no other is written before mark().
   for (const int64_t row : rows) stamps[row] = now_;
   is_touched_.store(true, std::memory_order_relaxed);
 }
 
 int64_t TouchedRows::mark() {
+  // Only if something was touched: marks without changes must not use up stamps.
   if (is_touched_.exchange(false)) {
     if (now_ < kLastStamp) {
       ++now_;
@@ -55,4 +58,4 @@ void TouchedRows::forget() {
   is_touched_.store(false);
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

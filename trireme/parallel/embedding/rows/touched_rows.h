@@ -1,4 +1,5 @@
-// Which rows of a table have been updated since a moment, for checkpoints that save only those.
+// Tracks the rows of a table that were updated since a moment, for checkpoints that save only
+// those.
 #pragma once
 
 #include <atomic>
@@ -7,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // Remembers a byte per row. Thread safety: touch() of different rows may run at once; nothing else
 // may run beside another function.
@@ -32,4 +33,4 @@ class TouchedRows {
   std::atomic<bool> is_touched_ = false;  // since the last mark
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

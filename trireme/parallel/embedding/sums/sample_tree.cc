@@ -6,7 +6,7 @@
 #include "trireme/base/machine/multiversion.h"
 #include "trireme/parallel/embedding/rows/row_memory.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 template <typename scalar>
@@ -46,6 +46,8 @@ TRIREME_INLINE void sum_body(const Term<scalar>* terms, int64_t count, int64_t c
       add_to(terms[i], column, width, slot(top));
       continue;
     }
+    // The tree is given by the numbers of the samples alone, so every layout adds in the same
+    // shape.
     const int height = height_over(terms[i - 1].sample, terms[i].sample);
     for (; top > 0 && heights[top] < height; --top) join_below(top);
     const bool is_last =
@@ -55,6 +57,7 @@ TRIREME_INLINE void sum_body(const Term<scalar>* terms, int64_t count, int64_t c
       add_to(terms[i], column, width, slot(top));
       continue;
     }
+    // kMaxSubtrees bounds the stack: its heights fall from entry to entry.
     heights[++top] = height;
     set_to(terms[i], column, width, slot(top));
   }
@@ -110,4 +113,4 @@ void sum_up_tree(std::span<const Term<double>> terms, std::span<const int64_t> f
             sums, scratch);
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The most subtrees that a range has. Samples are numbered below 2^32.
 inline constexpr int64_t kMaxSubtrees = 64;
@@ -41,12 +41,12 @@ struct Term {
   int64_t sample;
 };
 
-// The sums of the terms [first[i], first[i + 1]) for each i, of which there is at least one. Those
-// of an i ascend by sample. Only the columns [column, column + width) are summed.
+// The sums of the terms [first[i], first[i + 1]) for each i. There is at least one i, and its terms
+// ascend by sample. Only the columns [column, column + width) are summed.
 // Shapes: first [n + 1], sums [n, width]; scratch: [kMaxSubtrees * width], contents arbitrary
 void sum_up_tree(std::span<const Term<float>> terms, std::span<const int64_t> first, int64_t column,
                  int64_t width, float* sums, float* scratch);
 void sum_up_tree(std::span<const Term<double>> terms, std::span<const int64_t> first,
                  int64_t column, int64_t width, double* sums, double* scratch);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -1,3 +1,19 @@
+// Sums of the squares of a row's gradient in one fixed order, whatever ranks its columns are on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include "trireme/base/machine/multiversion.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/mesh/layout.h"
+
+namespace trireme::parallel {
+
 // The fixed order in which the squares of one row's gradient are summed over its columns.
 //
 // The columns are the leaves of one binary tree, like the samples of sample_tree.h: column d and
@@ -5,18 +21,6 @@
 // columns' numbers. So a rank that has some columns of a row sums each subtree that lies in them,
 // and whoever has all of these sums has the bits of a sum over the whole row. An even part whose
 // width is a power of two is one subtree; columns [begin, end) are at most 2 log2(end).
-#pragma once
-
-#include <cstdint>
-#include <span>
-
-#include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
-
-#include "trireme/base/machine/multiversion.h"
-#include "trireme/mesh/layout.h"
-
-namespace trireme::parallel::inline internal {
 
 // Adds n numbers, a power of two, up the tree. Arrays of a fixed size let the compiler vectorise.
 template <int64_t n, typename scalar>
@@ -41,8 +45,8 @@ TRIREME_INLINE number sum_squares_of(const scalar* values) {
   return sum_up_pairs<n / 2>(pairs);
 }
 
-// The sum of the squares of n >= 1 neighbouring columns, of which the first one has the number 0 or
-// begins a subtree that has them all.
+// The sum of the squares of n >= 1 neighbouring columns. The first one is column 0 or begins a
+// subtree that contains them all.
 template <typename number, typename scalar>
 TRIREME_INLINE number sum_squares(const scalar* values, int64_t n) {
   constexpr int64_t kLargest = 128, kSmallest = 16;
@@ -88,4 +92,33 @@ at::Tensor squares_of(const at::Tensor& rows, mesh::Range columns, std::span<con
 // sums: [n] of each of them; the first becomes those of whole rows, what is in the others is lost
 void join_subtrees(std::span<const int64_t> begins, std::span<const at::Tensor> sums);
 
-}  // namespace trireme::parallel::inline internal
+// Sums the squares of rows whose columns are on several ranks.
+
+inline constexpr int kEachRank = -1;
+
+// Rows of one table. Ranks with columns of it, and those that receive, have the same rows.
+struct SplitRows {
+  at::Tensor values;                       // [n, columns of this rank] fp32 or fp64, contiguous
+  std::span<const mesh::Range> columns{};  // [p] of each rank, in order; they cover all
+  int receiver = kEachRank;                // who gets the sums
+};
+
+struct SquareOptions {
+  c10::ScalarType dtype = c10::ScalarType::Float;  // of the sums: that of all values, or Double
+  bool symmetric = true;                           // they lie in symmetric memory in transit
+};
+
+// The sum of squares of each row, over all of its columns: [n] for each table, undefined where
+// another rank receives it. It has the bits of a sum over whole rows.
+// group: null for one rank
+// Comm:       for each row num_square_sums() numbers to each other rank that receives: 1 if this
+//             rank's columns are a power of two that begin at a multiple of it. One all-to-all for
+//             all tables.
+// Collective: every rank of the group, with or without columns
+std::vector<at::Tensor> gather_squares(std::span<const SplitRows> tables, comm::Communicator* group,
+                                       const SquareOptions& options);
+
+// How many sums a rank sends for a row: one for each of its columns' subtrees.
+int64_t num_square_sums(mesh::Range columns);
+
+}  // namespace trireme::parallel

@@ -14,7 +14,7 @@
 // in take(), where a forward or backward needs the tensors; the time of the action is measured
 // after that. At its list's end it waits for its sends.
 //
-// No circle. All lists follow one order of all transfers and computations (transfers.cc), and
+// No circle. All lists follow one order of all transfers and computations (schedule.cc), and
 // check_schedule() has performed them with every send waiting for its recv. This executor waits for
 // less, so it cannot wait in a circle either.
 //
@@ -46,14 +46,69 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/ops/add.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
 #include "trireme/comm/objects.h"
-#include "trireme/parallel/pipeline/run/stage_exchange.h"
 #include "trireme/parallel/pipeline/run/stage_runner.h"
+#include "trireme/parallel/pipeline/run/tensor_channel.h"
 
 namespace trireme::parallel {
+
+bool DeferredWork::defer(const at::Tensor& leaf, GradientFunction gradient) {
+  if (!is_recording_) return false;
+  items_[current_].push_back({leaf, std::move(gradient)});
+  return true;
+}
+
+void DeferredWork::begin(const Key& key) {
+  // A second one would mix the gradients of two microbatches.
+  TRIREME_ASSERT(!is_recording_, "two input parts at once");
+  current_ = key;
+  is_recording_ = true;
+}
+
+void DeferredWork::clear() {
+  is_recording_ = false;
+  items_.clear();
+}
+
+void DeferredWork::run(const Key& key) {
+  const auto found = items_.find(key);
+  if (found == items_.end()) return;
+  std::vector<Item> items = std::move(found->second);
+  items_.erase(found);
+  struct Sum {
+    int uses_left = 0;
+    at::Tensor gradient;
+  };
+  std::map<const void*, Sum> sums;
+  for (const Item& item : items) ++sums[item.leaf.unsafeGetTensorImpl()].uses_left;
+  const c10::NoGradGuard no_grad;
+  for (Item& item : items) {
+    Sum& sum = sums[item.leaf.unsafeGetTensorImpl()];
+    at::Tensor gradient = item.gradient();
+    // Activations are freed one by one, which is what the order of weight parts is chosen for.
+    item.gradient = nullptr;  // and everything it keeps alive
+    sum.gradient = sum.gradient.defined() ? at::add(sum.gradient, gradient) : std::move(gradient);
+    // A leaf that is used several times gets one gradient: hooks count it as one.
+    if (--sum.uses_left == 0) accumulate_gradient(item.leaf, std::move(sum.gradient));
+  }
+}
+
+void accumulate_gradient(const at::Tensor& leaf, at::Tensor gradient) {
+  TRIREME_ASSERT(leaf.is_leaf() && leaf.requires_grad(), "a gradient for a tensor that has none");
+  const c10::NoGradGuard no_grad;
+  const auto accumulate = torch::autograd::impl::grad_accumulator(leaf);
+  torch::autograd::variable_list gradients;
+  gradients.push_back(std::move(gradient));
+  (*accumulate)(std::move(gradients));
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -73,6 +128,7 @@ class PipelineExecutor::Engine {
         exchange_(group, graph_, schedule_, options_.timeout, options_.device) {
     if (!options_.loss.empty()) graph_.check_loss(options_.loss);
     check_agreement();
+    // Checked before a stage runs: an error of names would show as a rank that waits.
     for (int stage = 0; stage < schedule_.num_stages(); ++stage) {
       if (is_local(stage)) runners_.emplace(stage, graph_.stages()[stage]);
     }
@@ -86,11 +142,13 @@ class PipelineExecutor::Engine {
     exchange_.channel().reset_counts();
     try {
       for (const Action& action : schedule.actions[group_.rank()]) {
+        // Cheap, and between actions is the only time.
         exchange_.channel().progress();
         perform(action, feed);
       }
       exchange_.channel().finish_sends();
     } catch (const std::exception& error) {
+      // The other ranks would wait for tensors that never come.
       abandon(concat("pipeline: rank ", group_.rank(), " failed: ", error.what()));
       throw;
     }
@@ -156,6 +214,7 @@ class PipelineExecutor::Engine {
       const std::vector<StagePort> ports = graph_.inputs_between(edge);
       for (size_t i = 0; i < ports.size(); ++i) inputs[ports[i].index] = std::move(list[i]);
     }
+    // Waits here, after everything that could be done without them.
     return inputs;
   }
 
@@ -187,11 +246,13 @@ class PipelineExecutor::Engine {
   std::vector<at::Tensor> take_gradients(int stage, int microbatch) {
     const std::vector<std::string>& names = graph_.stages()[stage].outputs;
     std::vector<at::Tensor> gradients(names.size());
+    // From the last edge: an order that does not depend on when gradients arrive.
     for (auto edge = schedule_.edges.rbegin(); edge != schedule_.edges.rend(); ++edge) {
       if (edge->from != stage) continue;
       std::vector<EdgeTensor> list = exchange_.take({*edge, microbatch, true});
       const std::vector<StagePort> ports = graph_.inputs_between(*edge);
       for (size_t i = 0; i < ports.size(); ++i) {
+        // A stage that does not use an input sends nothing for it.
         if (!list[i].value.defined()) continue;
         at::Tensor& sum = gradients[graph_.source(ports[i]).index];
         sum = sum.defined() ? sum + list[i].value : std::move(list[i].value);
@@ -214,6 +275,7 @@ class PipelineExecutor::Engine {
     const bool splits = action.kind == ActionKind::kBackwardInput;
     const bool defers = splits && options_.deferred != nullptr;
     timed(action, [&] {
+      // The time of the action is that of its computation; transfers are not in it.
       if (defers) options_.deferred->begin(key);
       around(options_.around_backward, action, [&] {
         results = runners_.at(action.stage).backward(action.microbatch, std::move(gradients));

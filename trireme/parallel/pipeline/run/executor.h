@@ -13,17 +13,60 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/parallel/pipeline/run/deferred_work.h"
 #include "trireme/parallel/pipeline/run/profile.h"
 #include "trireme/parallel/pipeline/run/stage_graph.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 
 namespace trireme::parallel {
+
+// Postponed weight gradients. While a zero-bubble schedule runs the input part of a backward,
+// layers that know this class leave their weights' gradients here.
+// Source: Qi et al. 2023, arXiv:2401.10241, section 2
+
+using GradientFunction = std::function<at::Tensor()>;
+
+// A layer's backward calls
+//
+//   if (!deferred.defer(weight, gradient)) grad_weight = gradient();
+//
+// and gives autograd an undefined gradient if it deferred. Within a stage, either every use of a
+// weight defers or none does; then its gradients are added in the same order as without deferring.
+// The tensors that `gradient` captures stay in memory until it has run.
+// Thread safety: the thread that runs the pipeline, and autograd's threads while they run for it
+class DeferredWork {
+ public:
+  using Key = std::pair<int, int64_t>;  // stage, microbatch
+
+  // While an input part runs, keeps `gradient` for later and returns true. Otherwise returns false.
+  bool defer(const at::Tensor& leaf, GradientFunction gradient);
+
+  // Gradients deferred between begin() and end() belong to `key`.
+  void begin(const Key& key);
+  void end() { is_recording_ = false; }
+  // Computes the gradients that `key` deferred, in the order of deferring. Each leaf's gradients
+  // are summed first and accumulated once, as in one backward.
+  void run(const Key& key);
+  bool empty() const { return items_.empty(); }
+  void clear();
+
+ private:
+  struct Item {
+    at::Tensor leaf;
+    GradientFunction gradient;
+  };
+  bool is_recording_ = false;
+  Key current_;
+  std::map<Key, std::vector<Item>> items_;
+};
+
+// Adds `gradient` to leaf.grad() and calls the leaf's hooks, as autograd does.
+void accumulate_gradient(const at::Tensor& leaf, at::Tensor gradient);
 
 // Wraps `work`, a backward of a stage and microbatch or a part of it: data parallelism begins and
 // ends the microbatch's gradients here. Must call `work` once.
@@ -40,11 +83,11 @@ struct PipelineOptions {
   // Around autograd's run of a backward or of its input part, and around a weight part.
   AroundBackward around_backward = {};
   AroundBackward around_backward_weight = {};
-  // Where layers leave their weights' gradients when a backward is split. Null: they compute them
-  // in the input part. Outlives the executor.
+  // Collects the deferred weight gradients of layers when the backward pass is split. Null: they
+  // compute them in the input part. Outlives the executor.
   DeferredWork* deferred = nullptr;
   std::chrono::milliseconds timeout{0};  // of each transfer; zero means the group's own
-  // Of received tensors. The group takes tensors of the host too (comm/device_group.h).
+  // Device of received tensors. The group also accepts host tensors (comm/device_group.h).
   at::Device device = at::kCPU;
 };
 

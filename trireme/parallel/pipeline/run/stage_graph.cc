@@ -30,6 +30,7 @@ StageGraph::StageGraph(std::vector<PipelineStage> stages, std::vector<std::strin
     readers_.emplace_back(stage.outputs.size());
     std::set<std::string> read;
     for (const std::string& edge : stage.inputs) {
+      // Stages only look back, so a pipeline has no circle by construction.
       const auto found = written.find(edge);
       TRIREME_CHECK(found != written.end(), label(stage, s), " reads edge \"", edge,
                     "\", which no earlier stage writes and nobody feeds");
@@ -48,6 +49,7 @@ StageGraph::StageGraph(std::vector<PipelineStage> stages, std::vector<std::strin
                     "\", which comes from elsewhere already");
     }
   }
+  // Several tensors between two stages are one edge: they travel as one list.
   std::ranges::sort(edges_);
   edges_.erase(std::ranges::unique(edges_).begin(), edges_.end());
 }
@@ -64,6 +66,7 @@ void StageGraph::check_loss(const std::string& loss) const {
   for (size_t s = 0; s < stages_.size(); ++s) {
     const auto found = std::ranges::find(stages_[s].outputs, loss);
     if (found == stages_[s].outputs.end()) continue;
+    // Its gradient is the seed, and another reader would add to it.
     TRIREME_CHECK(readers_[s][found - stages_[s].outputs.begin()].empty(), "the loss, edge \"",
                   loss, "\", is read by a stage; backward starts from one that none reads");
     return;

@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The places that a backward needs: where gradients enter the graph and where they leave it. The
 // outputs are not kept, so their memory can be freed.
@@ -32,9 +32,11 @@ std::vector<EdgeTensor> StageRunner::forward(int64_t microbatch, std::vector<Edg
                                              bool keeps_graph) {
   Live live;
   for (EdgeTensor& input : inputs) {
+    // A leaf of this stage's graph: backward ends here, and the gradient is sent on.
     at::Tensor leaf = input.value.detach();
     if (keeps_graph && input.requires_grad) leaf.requires_grad_();
     live.inputs.push_back(std::move(leaf));
+    // The caller's reference would keep the tensor alive.
     input.value.reset();
   }
   const c10::AutoGradMode records(keeps_graph);
@@ -46,8 +48,10 @@ std::vector<EdgeTensor> StageRunner::forward(int64_t microbatch, std::vector<Edg
     TRIREME_CHECK(outputs[i].defined(), "pipeline stage ", stage_->name, " returned no \"",
                   stage_->outputs[i], "\"");
     const bool has_graph = keeps_graph && outputs[i].requires_grad();
+    // The edge and not the tensor: an output's memory is free as soon as the next stage has it.
     live.roots.push_back(has_graph ? torch::autograd::impl::gradient_edge(outputs[i])
                                    : torch::autograd::Edge());
+    // Detached: the next stage's graph begins with a leaf of its own.
     results.push_back({outputs[i].detach(), has_graph});
   }
   if (keeps_graph) {
@@ -69,6 +73,7 @@ std::vector<at::Tensor> StageRunner::backward(int64_t microbatch,
     roots.push_back(std::move(live.roots[i]));
     seeds.push_back(std::move(gradients[i]));
   }
+  // No gradient has come: the microbatch did not use this stage.
   if (!roots.empty()) {
     torch::autograd::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false,
                                                           /*create_graph=*/false,
@@ -79,4 +84,4 @@ std::vector<at::Tensor> StageRunner::backward(int64_t microbatch,
   return results;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

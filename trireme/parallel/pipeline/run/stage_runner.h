@@ -11,7 +11,7 @@
 #include "trireme/parallel/pipeline/run/stage_graph.h"
 #include "trireme/parallel/pipeline/run/tensor_channel.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 class StageRunner {
  public:
@@ -39,4 +39,4 @@ class StageRunner {
   std::map<int64_t, std::unique_ptr<Live>> live_;  // by microbatch
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

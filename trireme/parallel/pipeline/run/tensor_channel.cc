@@ -8,7 +8,14 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// A list of tensors is a header and then each tensor under a tag of its own. The receiver cannot
+// post a tensor's recv before it knows the sizes, so progress() looks for headers that have arrived
+// and posts what follows them, between two actions of the schedule. Sizes are sent with each list
+// and not agreed on once, because microbatches may differ. Everything runs behind the computation;
+// the only waits are finish_recv() and finish_sends(), whose time is counted.
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -56,6 +63,7 @@ void TensorChannel::send(const std::vector<EdgeTensor>& tensors, int peer, int t
   issue(header_of(tensors), peer, tag);
   for (const EdgeTensor& tensor : tensors) {
     ++tag;
+    // The other side knows from the header that nothing comes.
     if (tensor.value.defined() && tensor.value.numel() > 0)
       issue(tensor.value.contiguous(), peer, tag);
   }
@@ -92,6 +100,7 @@ void TensorChannel::progress() {
   for (Incoming& incoming : incoming_) {
     if (!incoming.is_posted && incoming.header_work->poll()) post(incoming);
   }
+  // In the order of sending: the first that is not over ends the look.
   while (!outgoing_.empty() && outgoing_.front().work->poll()) {
     outgoing_.front().work->wait();
     outgoing_.pop_front();
@@ -124,6 +133,7 @@ void TensorChannel::finish_sends() {
 }
 
 void TensorChannel::abort(const std::string& reason) {
+  // First: without it the waits below would not end.
   group_.abort(reason);
   // The tensors must live until their work is done.
   const auto let_end = [](const comm::WorkPtr& work) {
@@ -146,4 +156,63 @@ void TensorChannel::reset_counts() {
   waiting_ = {};
 }
 
-}  // namespace trireme::parallel::inline internal
+Parcel parcel_of(const Action& transfer) {
+  const StageEdge down{transfer.stage, transfer.peer_stage};
+  const StageEdge up{transfer.peer_stage, transfer.stage};
+  switch (transfer.kind) {
+    case ActionKind::kSendActivation: return {down, transfer.microbatch, false};
+    case ActionKind::kRecvActivation: return {up, transfer.microbatch, false};
+    case ActionKind::kSendGradient: return {up, transfer.microbatch, true};
+    case ActionKind::kRecvGradient: return {down, transfer.microbatch, true};
+    default: throw InternalError(concat(to_string(transfer), " is no transfer"));
+  }
+}
+
+StageExchange::StageExchange(comm::Communicator& group, const StageGraph& graph,
+                             const Schedule& schedule, std::chrono::milliseconds timeout,
+                             at::Device device)
+    : graph_(graph), schedule_(schedule), rank_(group.rank()), channel_(group, timeout, device) {
+  for (const StageEdge& edge : schedule.edges) {
+    const auto num_tensors = static_cast<int>(graph.inputs_between(edge).size());
+    // One tag for the header and one for each tensor.
+    tags_per_list_ = std::max(tags_per_list_, 1 + num_tensors);
+  }
+  // Tags are numbered over the whole step, so that no two messages under way share one.
+  const int64_t lists = 2 * std::ssize(schedule.edges) * schedule.num_microbatches;
+  TRIREME_CHECK(lists * tags_per_list_ <= int64_t{comm::kMostTag} + 1, "a pipeline of ",
+                schedule.edges.size(), " edges and ", schedule.num_microbatches,
+                " microbatches has more transfers than tags; use fewer microbatches");
+}
+
+int StageExchange::tag_of(const Parcel& parcel) const {
+  const auto found = std::ranges::lower_bound(schedule_.edges, parcel.edge);
+  const auto edge = static_cast<int>(found - schedule_.edges.begin());
+  const int list = (edge * schedule_.num_microbatches + parcel.microbatch) * 2 + parcel.is_gradient;
+  return list * tags_per_list_;
+}
+
+void StageExchange::put(const Parcel& parcel, std::vector<EdgeTensor> tensors) {
+  // put() without a send or a take would keep its memory for ever.
+  const bool is_new = kept_.emplace(parcel, std::move(tensors)).second;
+  TRIREME_ASSERT(is_new, "a second list from stage ", parcel.source(), " to ", parcel.target());
+}
+
+void StageExchange::send(const Parcel& parcel) {
+  const auto list = kept_.extract(parcel);
+  TRIREME_ASSERT(!list.empty(), "nothing from stage ", parcel.source(), " to ", parcel.target());
+  channel_.send(list.mapped(), rank_of(parcel.target()), tag_of(parcel));
+}
+
+void StageExchange::start_recv(const Parcel& parcel) {
+  channel_.start_recv(graph_.inputs_between(parcel.edge).size(), rank_of(parcel.source()),
+                      tag_of(parcel));
+}
+
+std::vector<EdgeTensor> StageExchange::take(const Parcel& parcel) {
+  if (rank_of(parcel.source()) != rank_) return channel_.finish_recv(tag_of(parcel));
+  auto list = kept_.extract(parcel);
+  TRIREME_ASSERT(!list.empty(), "nothing from stage ", parcel.source(), " to ", parcel.target());
+  return std::move(list.mapped());
+}
+
+}  // namespace trireme::parallel

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/schedule/builders.h"
 #include "trireme/parallel/pipeline/schedule/timeline.h"
-#include "trireme/parallel/pipeline/schedule/zero_bubble.h"
 
 namespace trireme::parallel {
 namespace {
@@ -44,6 +44,7 @@ double bubble_when_full(const ScheduleOptions& options) {
 // For ZB-H1. With more memory (ZB-H2 and beyond) the heuristic has no formula.
 double bubble_of_h1(const ScheduleOptions& options) {
   const StageCosts& costs = options.costs.of(0);
+  // The paper's formula assumes weight parts that fit into the gaps.
   const bool is_h1 = options.memory_limit == 0 || options.memory_limit == options.num_ranks;
   const bool is_full = options.num_microbatches >= options.num_ranks;
   if (!is_h1 || !is_full || costs.backward_weight > costs.backward_input) return kNoFormula;
@@ -91,6 +92,7 @@ void check_range(std::string_view what, int64_t value, int64_t least, int64_t mo
 
 // Fills in the schedule's own number of chunks if none was given.
 ScheduleOptions complete(const Builder& builder, ScheduleOptions options) {
+  // Far above any run; products of it still fit.
   constexpr int kMost = 1 << 16;
   check_range("the number of pipeline ranks", options.num_ranks, 1, kMost);
   check_range("the number of microbatches", options.num_microbatches, 1, kMost);
@@ -153,6 +155,7 @@ std::string Schedule::fingerprint() const {
     }
   }
   return concat(name, " of ", num_microbatches, " microbatches and ", num_stages(), " stages (",
+                // A hash is enough: ranks compare it to find a mistake, not an attack.
                 std::hash<std::string>()(text), ")");
 }
 
@@ -199,9 +202,90 @@ std::vector<int> round_robin(int num_ranks, int num_chunks) {
 bool ends_where_it_begins(std::string_view name) { return builder_of(name).ends_where_it_begins; }
 
 double bubble_formula(std::string_view name, const ScheduleOptions& options) {
+  // Formulas are for equal stages without communication.
   if (options.costs.stages.size() > 1 || options.costs.communication != 0) return kNoFormula;
   const Builder& builder = builder_of(name);
   return builder.bubble(complete(builder, options));
+}
+
+namespace {
+
+// A position in the order that all ranks follow. A computation starts at `time`. Data to send was
+// ready at `time`, so at equal times sends precede computations.
+struct Event {
+  double time = 0;
+  bool is_compute = false;
+  int rank = 0;
+  Action action;
+  int peer_rank = -1;
+  Action peer_action{};
+};
+
+Event transfer(const Schedule& schedule, double time, const Action& producer, int to_stage) {
+  const bool forward = producer.kind == ActionKind::kForward;
+  return {.time = time,
+          .rank = schedule.rank_of_stage[producer.stage],
+          .action = {forward ? ActionKind::kSendActivation : ActionKind::kSendGradient,
+                     producer.stage, producer.microbatch, to_stage},
+          .peer_rank = schedule.rank_of_stage[to_stage],
+          .peer_action = {forward ? ActionKind::kRecvActivation : ActionKind::kRecvGradient,
+                          to_stage, producer.microbatch, producer.stage}};
+}
+
+void add_transfers(const Schedule& schedule, const TimedAction& timed, std::vector<Event>& events) {
+  const Action& action = timed.action;
+  // Its result stays on the rank.
+  if (action.kind == ActionKind::kBackwardWeight) return;
+  const bool forward = action.kind == ActionKind::kForward;
+  for (const StageEdge& edge : schedule.edges) {
+    const auto [own, other] =
+        forward ? std::pair(edge.from, edge.to) : std::pair(edge.to, edge.from);
+    if (own == action.stage && schedule.rank_of_stage[own] != schedule.rank_of_stage[other])
+      events.push_back(transfer(schedule, timed.end, action, other));
+  }
+}
+
+}  // namespace
+
+Schedule with_transfers(Schedule schedule, std::vector<StageEdge> edges) {
+  std::ranges::sort(edges);
+  edges.erase(std::ranges::unique(edges).begin(), edges.end());
+  for (const StageEdge& edge : edges) {
+    TRIREME_CHECK(edge.from >= 0 && edge.from < edge.to && edge.to < schedule.num_stages(),
+                  "an edge from stage ", edge.from, " to stage ", edge.to,
+                  "; expected one to a later of ", schedule.num_stages(), " stages");
+  }
+  schedule.edges = std::move(edges);
+  std::vector<Event> events;
+  // With equal costs. The order only has to be the same on all ranks, and this one is possible.
+  const Timeline timeline = make_timeline(schedule, {});
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    for (const TimedAction& timed : timeline.ranks[rank]) {
+      events.push_back(
+          {.time = timed.start, .is_compute = true, .rank = rank, .action = timed.action});
+      add_transfers(schedule, timed, events);
+    }
+    schedule.actions[rank].clear();
+  }
+  // Stable: events of equal time keep the order of ranks.
+  std::ranges::stable_sort(
+      events, {}, [](const Event& event) { return std::pair(event.time, event.is_compute); });
+  for (const Event& event : events) {
+    schedule.actions[event.rank].push_back(event.action);
+    if (!event.is_compute) schedule.actions[event.peer_rank].push_back(event.peer_action);
+  }
+  return schedule;
+}
+
+Schedule forward_only(const Schedule& schedule) {
+  Schedule result = schedule;
+  for (auto& actions : result.actions) {
+    std::erase_if(actions, [](const Action& action) {
+      return action.kind != ActionKind::kForward && action.kind != ActionKind::kSendActivation &&
+             action.kind != ActionKind::kRecvActivation;
+    });
+  }
+  return result;
 }
 
 }  // namespace trireme::parallel

@@ -1,5 +1,5 @@
 // A pipeline schedule as data: a list of actions for each rank, in order. Pure functions make it
-// (builders.h, zero_bubble.h), schedule_check.h checks it, timeline.h times and draws it, and
+// (builders.h), schedule_check.h checks it, timeline.h times and draws it, and
 // executor.h runs it. It knows nothing of tensors.
 #pragma once
 
@@ -67,8 +67,8 @@ struct StageCosts {
 };
 struct PipelineCosts {
   std::vector<StageCosts> stages = {{}};  // one per stage, or one for all
-  // From the end of a compute action to the start of one on another rank that needs it. Occupies
-  // neither rank.
+  // Time from the end of a compute action to the start of an action on another rank that needs it.
+  // Occupies neither rank.
   double communication = 0;
   // The share of a forward's activations that the weight part needs and kBackwardInput keeps.
   double kept_for_weight = 1;

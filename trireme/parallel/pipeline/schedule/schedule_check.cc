@@ -4,11 +4,86 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/pipeline/schedule/dependencies.h"
 
 namespace trireme::parallel {
+namespace {
+
+constexpr double kNotDone = -1;
+constexpr size_t kNumParts = 3;
+
+// Both kinds of backward end where the input's gradient is there.
+size_t part_of(ActionKind kind) {
+  if (kind == ActionKind::kForward) return 0;
+  return kind == ActionKind::kBackwardWeight ? 2 : 1;
+}
+
+}  // namespace
+
+Completion::Completion(const Schedule& schedule, double communication)
+    : schedule_(schedule),
+      communication_(communication),
+      sources_(schedule.rank_of_stage.size()),
+      targets_(schedule.rank_of_stage.size()),
+      ends_(kNumParts * schedule.rank_of_stage.size() *
+                static_cast<size_t>(schedule.num_microbatches),
+            kNotDone) {
+  for (const StageEdge& edge : schedule.edges) {
+    sources_[edge.to].push_back(edge.from);
+    targets_[edge.from].push_back(edge.to);
+  }
+}
+
+const double& Completion::slot(const Action& action) const {
+  const size_t index = static_cast<size_t>(action.stage) * schedule_.num_microbatches +
+                       static_cast<size_t>(action.microbatch);
+  return ends_[kNumParts * index + part_of(action.kind)];
+}
+
+double& Completion::slot(const Action& action) {
+  return const_cast<double&>(std::as_const(*this).slot(action));
+}
+
+void Completion::finish(const Action& action, double time) { slot(action) = time; }
+
+double Completion::arrival(ActionKind kind, int stage, int to_stage, int microbatch) const {
+  const double end = slot({kind, stage, microbatch});
+  const bool travels = schedule_.rank_of_stage[stage] != schedule_.rank_of_stage[to_stage];
+  // Stages of one rank hand over without a transfer.
+  return end < 0 || !travels ? end : end + communication_;
+}
+
+double Completion::ready_time(const Action& action) const {
+  double ready = 0;
+  const auto need = [&](ActionKind kind, int stage) {
+    const double time = arrival(kind, stage, action.stage, action.microbatch);
+    // Not yet, if any is missing; otherwise the latest.
+    ready = ready < 0 || time < 0 ? kNotDone : std::max(ready, time);
+  };
+  switch (action.kind) {
+    case ActionKind::kForward:
+      for (const int source : sources_[action.stage]) need(ActionKind::kForward, source);
+      break;
+    case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+      need(ActionKind::kForward, action.stage);
+      for (const int target : targets_[action.stage]) need(ActionKind::kBackward, target);
+      break;
+    case ActionKind::kBackwardWeight: need(ActionKind::kBackwardInput, action.stage); break;
+    default: break;
+  }
+  return ready;
+}
+
+// The check performs the lists as strictly as any execution could: a send ends only together with
+// its recv. If no rank stands still that way, none does when sends run ahead. Before that every
+// list is compared with what must be in it, so the simulation only has to find wrong orders.
+// Microbatches of a stage must come in ascending order, in backward and in the weight part; sums of
+// gradients then have one order under every schedule, which is why schedules do not change the
+// bits.
+
 namespace {
 
 // Identifies a transfer at both of its ends.
@@ -82,6 +157,7 @@ class Checker {
     if (action.kind != ActionKind::kBackwardInput) add(ActionKind::kBackwardWeight);
     const auto [found, first] = last.try_emplace({action.stage, weight}, action.microbatch);
     if (first) return;
+    // Gradients are added in this order.
     if (found->second >= action.microbatch) {
       refuse(rank, action, "comes after that of microbatch ", found->second,
              "; expected ascending microbatches");
@@ -164,6 +240,7 @@ class Checker {
       if (!done_.is_ready(action) || !has_arrived(action)) return false;
       done_.finish(action);
     } else {
+      // A rendezvous, whichever transport will be used.
       // Both ends at once, starting from the sender.
       if (!is_send(action.kind) || !is_produced(action)) return false;
       const int peer = schedule_.rank_of_stage[action.peer_stage];
@@ -180,6 +257,7 @@ class Checker {
 
   void simulate() {
     next_.assign(schedule_.actions.size(), 0);
+    // Any order of trying finds the same end: a step that is possible stays possible.
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {

@@ -7,20 +7,41 @@
 #include "trireme/base/error.h"
 
 namespace trireme::parallel {
+
+// The split has two aims, in this order: the slowest stage is as fast as possible, and among such
+// splits the times are as even as possible (the sum of squares). The first is a number, found by
+// bisection in time near the number of layers, or by dynamic programming where memory limits the
+// choice. The second is dynamic programming with that number as a bound. Trying every stage at
+// every layer takes memory for their product: 65,536 layers once ended with bad_alloc. So narrow()
+// first leaves out all places where a stage cannot begin, and the inner loop ends where a stage
+// alone costs more than the best. Equal sums differ by roundoff, so every comparison has a margin;
+// without it ties would be decided by noise.
+
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Sums that should be equal differ by roundoff.
-constexpr double kRoundoff = 1e-12;
+constexpr double kSplitRoundoff = 1e-12;
 
-// Dynamic programming from the last stage to the first.
+// The range in which each stage may begin: `first` to `last`.
+struct Window {
+  int first = 0;
+  int last = 0;
+  size_t size() const { return static_cast<size_t>(last - first + 1); }
+};
+
+// Dynamic programming from the last stage to the first, within windows.
 class Splitter {
  public:
   Splitter(std::span<const LayerCost> layers, const SplitOptions& options)
       : num_layers_(static_cast<int>(layers.size())), options_(options), sums_(layers.size() + 1) {
     for (size_t i = 0; i < layers.size(); ++i) {
+      // Sums from the front give the cost of any run of layers at once.
       sums_[i + 1] = {sums_[i].time + layers[i].time, sums_[i].memory + layers[i].memory,
                       sums_[i].activations + layers[i].activations};
+    }
+    for (int stage = 0; stage < options.num_stages; ++stage) {
+      windows_.push_back({stage, num_layers_ - options.num_stages + stage});
     }
   }
 
@@ -31,44 +52,118 @@ class Splitter {
            held * (sums_[end].activations - sums_[begin].activations);
   }
 
-  // The best split under `cost`. `join` combines a stage's cost with that of the stages after it.
-  using StageCost = std::function<double(int stage, int begin, int end)>;
-  using Join = std::function<double(double, double)>;
+  // The time of the slowest stage in the best split without a limit of memory. Bisection: a split
+  // within a bound exists exactly if one does that gives each stage as many layers as it may have.
+  double least_slowest() const {
+    double low = 0, high = time(0, num_layers_);
+    for (double bound = high / options_.num_stages; low < bound && bound < high;
+         bound = low + (high - low) / 2) {
+      const double found = slowest_of_longest(bound);
+      // Takes the time that was found, so the search ends on one that a split has.
+      (found <= bound ? high : low) = found <= bound ? found : bound;
+      if (high <= low * (1 + kSplitRoundoff / 100)) break;
+    }
+    return high;
+  }
+
+  // Leaves out where no stage can begin if none takes longer than `slowest`.
+  void narrow(double slowest) {
+    const double bound = slowest * (1 + kSplitRoundoff);
+    for (int stage = 0, begin = 0; stage < options_.num_stages; ++stage) {
+      // Stages before it take as many layers as they may: later this one cannot begin.
+      windows_[stage].last = std::min(begin, windows_[stage].last);
+      begin = longest(windows_[stage].last, bound);
+    }
+    for (int stage = options_.num_stages - 1, end = num_layers_; stage >= 0; --stage) {
+      const auto first = std::ranges::lower_bound(
+          sums_.begin(), sums_.begin() + end, true, {},
+          [&](const LayerCost& before) { return sums_[end].time - before.time <= bound; });
+      windows_[stage].first =
+          // Stages after it likewise: earlier it cannot begin.
+          std::max(windows_[stage].first, static_cast<int>(first - sums_.begin()));
+      end = windows_[stage].first;
+    }
+  }
+
+  // The best split under `cost(stage, begin, end)`, which grows with `end`. `join` combines a
+  // stage's cost with that of the stages after it, and is no less than either.
+  template <typename StageCost, typename Join>
   double solve(const StageCost& cost, const Join& join) {
+    check_size();
     const int last = options_.num_stages - 1;
-    best_.assign(options_.num_stages, std::vector<double>(num_layers_ + 1, kNever));
-    count_.assign(options_.num_stages, std::vector<int>(num_layers_ + 1, 0));
+    counts_.assign(options_.num_stages, {});
+    std::vector<double> best, after;  // of this stage and the next one, by where they begin
     for (int stage = last; stage >= 0; --stage) {
-      for (int begin = stage; begin < num_layers_; ++begin) {
-        const int longest = num_layers_ - begin - (last - stage);
-        for (int count = stage == last ? longest : 1; count <= longest; ++count) {
-          const double own = cost(stage, begin, begin + count);
-          const double all = stage == last ? own : join(own, best_[stage + 1][begin + count]);
+      const Window window = windows_[stage];
+      best.assign(window.size(), kNever);
+      counts_[stage].assign(window.size(), 0);
+      for (int begin = window.first; begin <= window.last; ++begin) {
+        double& least = best[begin - window.first];
+        const int first = stage == last ? num_layers_ : windows_[stage + 1].first,
+                  end_of_all = stage == last ? num_layers_ : windows_[stage + 1].last;
+        for (int end = std::max(begin + 1, first); end <= end_of_all; ++end) {
+          const double own = cost(stage, begin, end);
+          // Costs grow with `end`, so the rest is worse as well.
+          if (own == kNever || own > least * (1 + kSplitRoundoff)) break;
+          const double all = stage == last ? own : join(own, after[end - first]);
           // Prefers more layers here when that costs nothing.
-          if (all == kNever || all > best_[stage][begin] * (1 + kRoundoff)) continue;
-          best_[stage][begin] = std::min(best_[stage][begin], all);
-          count_[stage][begin] = count;
+          if (all == kNever || all > least * (1 + kSplitRoundoff)) continue;
+          least = std::min(least, all);
+          counts_[stage][begin - window.first] = end - begin;
         }
       }
+      std::swap(best, after);
     }
-    return best_[0][0];
+    return after[0];
   }
 
   std::vector<int> counts() const {
     std::vector<int> counts;
     for (int stage = 0, begin = 0; stage < options_.num_stages; ++stage) {
-      counts.push_back(count_[stage][begin]);
+      counts.push_back(counts_[stage][begin - windows_[stage].first]);
       begin += counts.back();
     }
     return counts;
   }
 
  private:
+  // The end of the longest stage from `begin` on that takes no longer than `bound`.
+  int longest(int begin, double bound) const {
+    const auto end = std::ranges::upper_bound(
+        sums_.begin() + begin, sums_.end(), false, {},
+        [&](const LayerCost& until) { return until.time - sums_[begin].time > bound; });
+    return static_cast<int>(end - sums_.begin()) - 1;
+  }
+
+  // The slowest stage of the split that gives each stage in turn as many layers as `bound` allows.
+  // Above the bound if there is no such split.
+  double slowest_of_longest(double bound) const {
+    double slowest = 0;
+    for (int stage = 0, begin = 0; stage < options_.num_stages; ++stage) {
+      const int most = num_layers_ - (options_.num_stages - 1 - stage);
+      const bool is_last = stage + 1 == options_.num_stages;
+      const int end = is_last ? most : std::clamp(longest(begin, bound), begin + 1, most);
+      slowest = std::max(slowest, time(begin, end));
+      begin = end;
+    }
+    return slowest;
+  }
+
+  void check_size() const {
+    // 2^27 counts are half a gigabyte.
+    constexpr size_t kMost = size_t{1} << 27;
+    size_t cells = 0;
+    for (const Window& window : windows_) cells += window.size();
+    TRIREME_CHECK(cells <= kMost, "a split of ", num_layers_, " layers into ", options_.num_stages,
+                  " stages has ", cells, " places to weigh; expected at most ", kMost,
+                  ". Use fewer stages, or give the layers of each stage");
+  }
+
   int num_layers_;
   const SplitOptions& options_;
   std::vector<LayerCost> sums_;  // sums over the layers before each index
-  std::vector<std::vector<double>> best_;
-  std::vector<std::vector<int>> count_;
+  std::vector<Window> windows_;
+  std::vector<std::vector<int>> counts_;  // by stage and by where it begins
 };
 
 void check(std::span<const LayerCost> layers, const SplitOptions& options) {
@@ -88,31 +183,43 @@ void check(std::span<const LayerCost> layers, const SplitOptions& options) {
   }
 }
 
-}  // namespace
+constexpr auto kLarger = [](double a, double b) { return std::max(a, b); };
 
-std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOptions& options) {
-  check(layers, options);
-  const auto larger = [](double a, double b) { return std::max(a, b); };
-  Splitter splitter(layers, options);
+void check_memory(Splitter& splitter, std::span<const LayerCost> layers,
+                  const SplitOptions& options) {
   const double needed = splitter.solve(
-      [&](int stage, int begin, int end) { return splitter.memory(stage, begin, end); }, larger);
+      [&](int stage, int begin, int end) { return splitter.memory(stage, begin, end); }, kLarger);
   TRIREME_CHECK(needed <= options.memory_limit, "no split of ", layers.size(), " layers into ",
                 options.num_stages, " stages fits ", static_cast<int64_t>(options.memory_limit),
                 " bytes per stage; the best needs ", static_cast<int64_t>(needed), ": ",
                 static_cast<int64_t>(needed - options.memory_limit),
                 " more. Use more stages, smaller microbatches or recompute");
+}
+
+}  // namespace
+
+std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOptions& options) {
+  check(layers, options);
+  Splitter splitter(layers, options);
+  const bool has_limit = options.memory_limit < kNever;
+  if (has_limit) check_memory(splitter, layers, options);
   const auto fits = [&](int stage, int begin, int end) {
-    return splitter.memory(stage, begin, end) <= options.memory_limit;
+    return !has_limit || splitter.memory(stage, begin, end) <= options.memory_limit;
   };
-  const double slowest = splitter.solve(
-      [&](int stage, int begin, int end) {
-        return fits(stage, begin, end) ? splitter.time(begin, end) : kNever;
-      },
-      larger);
+  const double slowest =
+      has_limit ? splitter.solve(
+                      [&](int stage, int begin, int end) {
+                        return fits(stage, begin, end) ? splitter.time(begin, end) : kNever;
+                      },
+                      kLarger)
+                : splitter.least_slowest();
+  splitter.narrow(slowest);
   splitter.solve(
       [&](int stage, int begin, int end) {
         const double time = splitter.time(begin, end);
-        return fits(stage, begin, end) && time <= slowest * (1 + kRoundoff) ? time * time : kNever;
+        // Squares: of two splits with the same slowest stage the more even one.
+        return fits(stage, begin, end) && time <= slowest * (1 + kSplitRoundoff) ? time * time
+                                                                                 : kNever;
       },
       std::plus<>());
   return splitter.counts();
@@ -126,6 +233,7 @@ std::vector<int> rebalance(const std::vector<int>& counts, std::span<const doubl
   std::vector<LayerCost> layers;
   for (size_t stage = 0; stage < counts.size(); ++stage) {
     for (int i = 0; i < counts[stage]; ++i) {
+      // Layers of a stage are taken as equal: only the stage was measured.
       layers.push_back(memory.empty() ? LayerCost{} : memory[layers.size()]);
       layers.back().time = stage_times[stage] / counts[stage];
     }
@@ -141,6 +249,7 @@ std::vector<int> rebalance(const std::vector<int>& counts, std::span<const doubl
     begin += count;
   }
   const double before = *std::ranges::max_element(stage_times);
+  // Moving layers costs a checkpoint and a load, so a small gain is none.
   return slowest < before * (1 - threshold) ? better : counts;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/pipeline/schedule/dependencies.h"
+#include "trireme/parallel/pipeline/schedule/schedule_check.h"
 
 namespace trireme::parallel {
 
@@ -44,6 +44,7 @@ double Timeline::idle_share(int rank) const {
 double Timeline::bubble() const {
   double busiest = 0;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank)
+    // Against the busiest rank: uneven stages are no bubble.
     busiest = std::max(busiest, busy_time(rank));
   const double whole = cost();
   return whole > 0 ? (whole - busiest) / whole : 0;
@@ -66,6 +67,7 @@ Timeline make_timeline(const Schedule& schedule, const PipelineCosts& costs) {
   Completion completion(schedule, costs.communication);
   std::vector<size_t> next(schedule.actions.size());
   std::vector<double> free(schedule.actions.size());
+  // Any order of ranks: times follow from what an action needs.
   for (bool moved = true; moved;) {
     moved = false;
     for (int rank = 0; rank < schedule.num_ranks(); ++rank) {

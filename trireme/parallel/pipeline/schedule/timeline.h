@@ -1,5 +1,5 @@
-// When each action of a schedule runs, given the actions' durations. It predicts the bubble before
-// a run, and measured runs are compared with it.
+// The timeline of a schedule: when each action runs, given the actions' durations. It predicts the
+// bubble, and measured runs are compared with it.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ struct TimedAction {
 struct Timeline {
   std::vector<std::vector<TimedAction>> ranks;  // compute actions, in order
 
-  // From the first start to the last end over all ranks.
+  // Time from the first start to the last end over all ranks.
   double makespan() const;
   // The longest time from a rank's first start to its last end: the cost of a step when the next
   // one follows at once.

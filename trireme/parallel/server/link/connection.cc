@@ -11,14 +11,15 @@
 #include <sys/uio.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/random/entropy.h"
+#include "trireme/base/random/random.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 namespace wire = comm::wire;
 
 // Bytes that are read from one peer before others get their turn.
+// A peer that sends without end must not keep the thread.
 constexpr int64_t kTurnBytes = int64_t{4} << 20;
 // Limit on unsent bytes in the kernel: an urgent frame waits for no more than these.
 constexpr int kUnsentBytes = 256 << 10;
@@ -36,12 +37,14 @@ Connection::Connection(Descriptor socket, bool accepted, std::string from, uint3
       heard_(Clock::now()),
       said_(heard_) {
   const int on = 1;
+  // Requests are small and answered at once.
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof(kUnsentBytes));
   hello_.magic = kServerMagic;
   hello_.rank = number;
   hello_.size = static_cast<uint32_t>(options.role);
   hello_.job = sha256(options.config);
+  // The greeting comes from the side that accepts: its nonce makes each proof new.
   if (accepted) {
     greeting_.magic = kServerMagic;
     fill_with_entropy(greeting_.nonce);
@@ -72,6 +75,7 @@ bool Connection::read_message(void* message, size_t num_bytes,
   if (got < 0) problem = "it closed the connection";
   if (got <= 0) return false;
   opening_in_.append(buffer, static_cast<size_t>(got));
+  // Told at the first wrong byte, before anything of the rest is waited for.
   const size_t known = std::min(opening_in_.size(), kServerMagic.size());
   const bool has_magic = state_ != State::kWaitsForAnswer;
   if (has_magic &&
@@ -100,6 +104,7 @@ std::optional<std::string> Connection::take_hello(const Arrivals& arrivals) {
   wire::Hello hello;
   if (!read_message(&hello, kHelloBytes, problem)) return problem;
   wire::Answer answer;
+  // Compared in constant time, and before anything else is looked at.
   const Digest expected = wire::client_proof(options_.secret, greeting_, hello);
   if (!is_same_digest(hello.proof, expected)) answer.verdict = wire::Verdict::kWrongToken;
   const bool is_known = answer.verdict == wire::Verdict::kWelcome;
@@ -109,6 +114,7 @@ std::optional<std::string> Connection::take_hello(const Arrivals& arrivals) {
   if (answer.verdict != wire::Verdict::kWelcome) {
     constexpr const char* kReasons[] = {"", "another secret", "another config", "no known role"};
     refusal_ = kReasons[static_cast<uint32_t>(answer.verdict)];
+    // It stays to read the answer; then it closes.
     state_ = State::kEnding;
     say(answer);
     return std::nullopt;
@@ -134,6 +140,7 @@ std::optional<std::string> Connection::take_answer(const Arrivals& arrivals) {
   if (answer.verdict != Verdict::kWelcome) {
     return concat("it refuses this process (", static_cast<uint32_t>(answer.verdict), ")");
   }
+  // The other direction: a process that only listens at the address must not be believed.
   if (!is_same_digest(answer.proof, wire::server_proof(options_.secret, greeting_, hello_))) {
     return "it does not know this run's secret, so it belongs to another run";
   }
@@ -180,6 +187,7 @@ std::optional<std::string> Connection::receive_frames(const Arrivals& arrivals, 
       }
     }
     if (in_bytes_ < kFrameHeaderBytes + in_header_.payload_bytes) continue;
+    // Counts say what a run moves; beats are not a part of that.
     if (in_header_.kind != FrameKind::kBeat)
       counts.received_bytes += static_cast<int64_t>(in_bytes_);
     in_bytes_ = 0;
@@ -212,6 +220,7 @@ bool Connection::flush(HubCounts& counts) {
       const size_t in_payload = out_bytes_ - in_header;
       parts[0] = {header + in_header, kFrameHeaderBytes - in_header};
       if (out_->header.payload_bytes > 0) {
+        // sendmsg takes no const, and does not write.
         auto* const payload = static_cast<char*>(const_cast<void*>(out_->payload.const_data_ptr()));
         parts[1] = {payload + in_payload, out_->header.payload_bytes - in_payload};
         message.msg_iovlen = 2;
@@ -234,4 +243,4 @@ bool Connection::flush(HubCounts& counts) {
   return true;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

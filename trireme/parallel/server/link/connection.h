@@ -11,11 +11,11 @@
 #include <string>
 #include <utility>
 
-#include "trireme/base/file/descriptor.h"
-#include "trireme/comm/store/store_wire.h"
+#include "trireme/base/file/file.h"
+#include "trireme/comm/net/store_wire.h"
 #include "trireme/parallel/server/link/hub.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 // The introduction is that of the job's store (comm/store/store_wire.h) with another magic. In the
 // hello, `rank` is the number of the sender and `size` its role.
@@ -89,4 +89,4 @@ class Connection {
   Clock::time_point said_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

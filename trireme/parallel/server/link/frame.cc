@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 static_assert(std::endian::native == std::endian::little,
               "the numbers of frames are little-endian");
@@ -41,4 +41,4 @@ const char* name_of(FrameKind kind) {
   return kNames[static_cast<uint16_t>(kind) - 1];
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

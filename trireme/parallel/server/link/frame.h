@@ -1,5 +1,5 @@
-// The messages between workers, servers and the director (byte offsets: docs/parameter-servers.md).
-// A frame is a header of fixed size and a payload of bounded size.
+// The messages between workers, servers and the director. A frame is a header of fixed size and a
+// payload of bounded size. Byte offsets: docs/design/server-protocol.md.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 enum class FrameKind : uint16_t {
   kBeat = 1,   // sign of life; not counted
@@ -78,4 +78,4 @@ at::Tensor bytes_of(std::string_view text);
 std::string text_of(const at::Tensor& payload);
 const char* name_of(FrameKind kind);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -17,19 +17,32 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/seconds.h"
-#include "trireme/comm/store/refusals.h"
+#include "trireme/comm/net/tcp_socket.h"
 #include "trireme/parallel/server/link/connection.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// One thread does everything, so that callers need no lock: frames are delivered, connections
+// opened and ticks made in it, and other threads only post tasks. Sockets never block, and each
+// peer has its turn. Three sets say who needs attention: dirty_ may have something to send,
+// writing_ waits for room in its socket, strangers_ has not said who it is. A connection may be
+// closed by the very callback that it is delivering to; then the object must stay until receive()
+// returns, which in_receive_ and closes_after_ are for. A peer is lost by silence, counted only
+// while this thread itself was running: after a long computation or a pause of the process the
+// frames that were missed are still in the kernel.
+
 namespace {
 
 using HubClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kHubTick{20};
+// Well below every patience.
 constexpr std::chrono::milliseconds kBeatInterval{1000};
+// A connect blocks this thread, so it must be short.
 constexpr std::chrono::milliseconds kReachPatience{2000};
+// Bounds what strangers can hold.
 constexpr size_t kMaxStrangers = 128;
 
 }  // namespace
@@ -106,6 +119,7 @@ class Hub::Loop {
       problem = error.what();
     }
     if (!socket.is_open()) {
+      // Told in the next turn: connect() must not call back before it returns.
       unreached_.emplace_back(id, problem);
       return id;
     }
@@ -157,6 +171,7 @@ class Hub::Loop {
   }
 
   void run() {
+    // An exception is a failure of what is served, and its owner decides.
     try {
       last_tick_ = HubClock::now();
       while (!is_done()) turn();
@@ -178,6 +193,7 @@ class Hub::Loop {
       const std::lock_guard lock(mutex_);
       if (!tasks_.empty()) return false;
     }
+    // What was queued before stop() is sent, as far as its patience goes.
     const bool is_idle = std::ranges::none_of(
         connections_, [](const auto& entry) { return entry.second.wants_to_send(); });
     return is_idle || HubClock::now().time_since_epoch().count() >= stop_by_;
@@ -229,6 +245,7 @@ class Hub::Loop {
         return;
       }
       if (strangers_.size() >= kMaxStrangers) {
+        // The oldest, which has had the most time.
         end(*strangers_.begin(), "was cut off: too many connections at once");
       }
       add(next_id_++, std::move(socket), /*accepted=*/true, peer.to_string(), 0);
@@ -269,6 +286,7 @@ class Hub::Loop {
     const auto away = now - std::exchange(last_tick_, now);
     std::vector<std::pair<PeerId, std::string>> ended;
     for (auto& [id, connection] : connections_) {
+      // Only long absences: small ones are a turn's own work.
       if (away > kBeatInterval) connection.excuse(away);
       const bool is_stranger = strangers_.contains(id);
       const auto limit = is_stranger ? options_.patience : options_.silence;
@@ -294,6 +312,7 @@ class Hub::Loop {
         continue;
       }
       const bool waits = connection.wants_to_send();
+      // epoll is told only of changes.
       if (waits == writing_.contains(id)) continue;
       watch(connection.fd(), id, waits ? EPOLLIN | EPOLLOUT : EPOLLIN, EPOLL_CTL_MOD);
       waits ? static_cast<void>(writing_.insert(id)) : static_cast<void>(writing_.erase(id));
@@ -343,4 +362,4 @@ void Hub::send(PeerId peer, Frame frame, int64_t priority) {
 }
 void Hub::close(PeerId peer) { loop_->close(peer); }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -12,10 +12,10 @@
 #include <string>
 
 #include "trireme/base/sha256.h"
-#include "trireme/comm/store/tcp_socket.h"
+#include "trireme/comm/net/tcp_socket.h"
 #include "trireme/parallel/server/link/frame.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 enum class Role : uint32_t { kDirector = 1, kServer, kWorker };
 
@@ -87,4 +87,4 @@ class Hub {
   std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

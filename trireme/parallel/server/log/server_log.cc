@@ -7,7 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/digest.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 constexpr std::array<char, 16> kLogMagic = {'t', 'r', 'i', 'r', 'e', 'm', 'e', '-',
@@ -30,6 +30,7 @@ uint64_t checksum_of(uint64_t before, const void* data, size_t num_bytes) {
   std::array<std::byte, 64> bytes;
   std::memcpy(bytes.data(), &before, sizeof(before));
   std::memcpy(bytes.data() + sizeof(before), data, num_bytes);
+  // A chain of checksums: a record that is missing or moved changes all after it.
   return digest_of(std::span(bytes).first(sizeof(before) + num_bytes)).low;
 }
 
@@ -43,6 +44,7 @@ LogHeader header_of(const std::string& config) {
 }
 
 OutputFile new_file(const std::filesystem::path& path) {
+  // Never over an old log: it may be what a replay needs.
   if (std::filesystem::exists(path)) throw Error(concat(path.string(), " already exists"));
   return OutputFile(path);
 }
@@ -97,8 +99,9 @@ ReadLog read_server_log(const std::filesystem::path& path, const std::string& co
         path.string(), " is damaged at byte ", at, "; use the log of another run");
     log.records.push_back(stored.record);
   }
+  // A process that was killed leaves half a record, which is no damage.
   log.is_cut = at < bytes.size();
   return log;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

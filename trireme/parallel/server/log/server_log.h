@@ -1,5 +1,5 @@
 // A file with the order of everything that a server did, from which an asynchronous run can be
-// repeated bit for bit. Byte offsets: docs/parameter-servers.md.
+// repeated bit for bit. Byte offsets: docs/design/server-protocol.md.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "trireme/base/file/file.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 
 enum class LogKind : uint32_t { kAdvance = 1, kLeave, kPush, kPull };
 
@@ -56,4 +56,4 @@ struct ReadLog {
 //         another config or is longer than kMaxLogBytes. Error if it cannot be read.
 ReadLog read_server_log(const std::filesystem::path& path, const std::string& config);
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

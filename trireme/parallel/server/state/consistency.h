@@ -1,4 +1,4 @@
-// How many steps workers may be apart, and how many they were.
+// The allowed and the observed staleness: the number of steps by which workers are apart.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
+#include "trireme/base/words.h"
 
 namespace trireme::parallel {
 
@@ -58,6 +58,7 @@ std::vector<Piece> key_ranges(std::span<const ServedParameter> parameters,
                 pieces.size(), ", because a server without keys would be idle");
   std::vector<size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), size_t{0});
+  // The largest first, which leaves the small ones to even out.
   std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return pieces[i].num_bytes(); });
   std::vector<double> load(shares.size());
   std::vector<size_t> by_share(shares.size());
@@ -68,10 +69,12 @@ std::vector<Piece> key_ranges(std::span<const ServedParameter> parameters,
     const auto bytes = static_cast<double>(piece.num_bytes());
     size_t best = 0;
     for (size_t s = 1; s < load.size(); ++s) {
+      // By what a server would have after it, in proportion to its share.
       if ((load[s] + bytes) / shares[s] < (load[best] + bytes) / shares[best]) best = s;
     }
     const size_t left = order.size() - at;
     const auto num_empty = static_cast<size_t>(std::ranges::count(load, 0.0));
+    // Each server gets a key, or it would be idle: as many are left as servers are empty.
     if (num_empty >= left && load[best] > 0) {
       best = *std::ranges::find_if(by_share, [&](size_t s) { return load[s] == 0; });
     }

@@ -1,14 +1,13 @@
-// Snapshots of a shard: docs/parameter-servers.md has the parts.
+// Snapshots of a shard: docs/design/server-protocol.md has the parts.
 #include <algorithm>
 #include <cstring>
 
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/server/state/push_sums.h"
 #include "trireme/parallel/server/state/shard_state.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
 namespace {
 
 enum class Part : uint16_t { kMembers = 1, kWeights, kOptimizer, kFinished, kWaiting, kEnd };
@@ -52,6 +51,7 @@ std::vector<Frame> ShardState::snapshot() const {
   parts.back().header.step = highest_;
   for (const auto& [index, held] : held_) {
     parts.push_back(part_of(Part::kWeights, shard_, index));
+    // A copy: the frames are sent while the weights go on changing.
     parts.back().payload = bytes_of(held.weights.clone());
     parts.back().header.sequence = held.version;
     uint32_t count = 0;
@@ -60,6 +60,7 @@ std::vector<Frame> ShardState::snapshot() const {
       parts.back().header.num_rows = count++;
       parts.back().payload = bytes_of(state.values.clone());
     }
+    // Steps of workers that have pushed ahead.
     std::vector<int64_t> finished;
     for (const auto& [worker, step] : held.finished) {
       finished.insert(finished.end(), {int64_t{worker}, step});
@@ -114,6 +115,7 @@ void ShardState::load_piece(const Frame& part) {
     Frame push = part;
     push.header.kind = FrameKind::kEvent;
     push.header.part = static_cast<uint16_t>(EventKind::kPush);
+    // Checked as if a worker had sent it.
     check_push(held, push);
     held.waiting[header.step].emplace(std::pair(header.worker, header.incarnation), push);
   } else {
@@ -129,4 +131,4 @@ bool ShardState::load(const Frame& part) {
   return false;
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -6,9 +6,101 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/server/state/push_sums.h"
+#include "trireme/comm/reduce_kernel.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+namespace {
+
+const uint8_t* values_of(const Frame& push) {
+  const auto* const bytes = static_cast<const uint8_t*>(push.payload.const_data_ptr());
+  return bytes + push.header.num_rows * sizeof(int64_t);
+}
+
+template <typename scalar>
+void add_row(scalar* to, const scalar* row, int64_t width, bool is_first) {
+  // In the order of workers, and the first is copied: a sum with zero would change a -0.
+  for (int64_t i = 0; i < width; ++i) to[i] = is_first ? row[i] : to[i] + row[i];
+}
+
+template <typename scalar>
+void sum_rows(const Piece& piece, std::span<const Frame* const> pushes, PushSum& sum) {
+  auto* const out = sum.values.mutable_data_ptr<scalar>();
+  std::vector<bool> seen(sum.rows.size());
+  for (const Frame* const push : pushes) {
+    const auto rows = rows_in(*push);
+    if (rows.empty()) continue;
+    const auto* const values = reinterpret_cast<const scalar*>(values_of(*push));
+    size_t place = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      // Both lists ascend, so one walk suffices.
+      while (sum.rows[place] < rows[i]) ++place;
+      const auto at = static_cast<int64_t>(place) * piece.width;
+      add_row(out + at, values + static_cast<int64_t>(i) * piece.width, piece.width, !seen[place]);
+      seen[place] = true;
+    }
+  }
+}
+
+PushSum sum_sparse(const Piece& piece, std::span<const Frame* const> pushes) {
+  PushSum sum;
+  for (const Frame* const push : pushes) {
+    const auto rows = rows_in(*push);
+    sum.rows.insert(sum.rows.end(), rows.begin(), rows.end());
+  }
+  std::ranges::sort(sum.rows);
+  const auto [first, last] = std::ranges::unique(sum.rows);
+  sum.rows.erase(first, last);
+  sum.values = at::empty({std::ssize(sum.rows), piece.width}, piece.dtype);
+  if (piece.dtype == at::kFloat) sum_rows<float>(piece, pushes, sum);
+  if (piece.dtype == at::kDouble) sum_rows<double>(piece, pushes, sum);
+  return sum;
+}
+
+}  // namespace
+
+std::span<const int64_t> rows_in(const Frame& frame) {
+  const int64_t count = frame.header.num_rows;
+  if (count == 0) return {};
+  const int64_t bytes = frame.payload.defined() ? frame.payload.numel() : 0;
+  TRIREME_CHECK(bytes >= count * int64_t{sizeof(int64_t)}, "a payload of ", bytes, " bytes for ",
+                count, " rows; expected at least ", count * int64_t{sizeof(int64_t)});
+  return {static_cast<const int64_t*>(frame.payload.const_data_ptr()), static_cast<size_t>(count)};
+}
+
+void check_rows(std::span<const int64_t> rows, int64_t num_rows) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t least = i == 0 ? 0 : rows[i - 1] + 1;
+    TRIREME_CHECK(rows[i] >= least && rows[i] < num_rows, "row ", rows[i],
+                  " of a piece; expected ascending rows from ", least, " to ", num_rows - 1);
+  }
+}
+
+std::vector<int64_t> numbers_of(const Frame& frame, int64_t group) {
+  const int64_t bytes = frame.payload.defined() ? frame.payload.numel() : 0;
+  const auto group_bytes = group * int64_t{sizeof(int64_t)};
+  TRIREME_CHECK(bytes % group_bytes == 0, "a frame of kind ", name_of(frame.header.kind), " has ",
+                bytes, " bytes of numbers; expected a multiple of ", group_bytes);
+  std::vector<int64_t> values(static_cast<size_t>(bytes) / sizeof(int64_t));
+  if (bytes > 0) std::memcpy(values.data(), frame.payload.const_data_ptr(), values.size() * 8);
+  return values;
+}
+
+PushSum sum_pushes(const Piece& piece, std::span<const Frame* const> pushes) {
+  if (piece.is_sparse) return sum_sparse(piece, pushes);
+  PushSum sum;
+  if (pushes.size() == 1) {
+    // One worker: its payload is the sum.
+    sum.values = pushes.front()->payload.view(piece.dtype).view({piece.rows, piece.width});
+    return sum;
+  }
+  sum.values = at::empty({piece.rows, piece.width}, piece.dtype);
+  std::vector<const void*> inputs;
+  for (const Frame* const push : pushes) inputs.push_back(values_of(*push));
+  void* const out = sum.values.mutable_data_ptr();
+  comm::reduce_in_rank_order({&out, 1}, inputs, piece.numel(), piece.dtype, comm::ReduceOp::kSum);
+  return sum;
+}
+
 namespace {
 
 // Far beyond any run, and far enough from the end of the type to count on from there.
@@ -76,6 +168,7 @@ ShardState::Verdict ShardState::judge(const Frame& event) const {
   switch (static_cast<EventKind>(header.part)) {
     case EventKind::kAdvance:
       check_step(header, -1);
+      // A worker that starts again counts up, so a larger incarnation is a new process.
       if (!is_member || incarnation < header.incarnation) return Verdict::kNew;
       if (incarnation > header.incarnation) return Verdict::kStranger;
       return header.step <= member->second.base ? Verdict::kDuplicate : Verdict::kNew;
@@ -104,6 +197,8 @@ void ShardState::apply(const Frame& event) {
     Held& held = find(header.piece);
     held.finished[header.worker] = header.step;
     highest_ = std::max(highest_, header.step);
+    // A step is applied when all workers have pushed it. Without that rule each push counts at
+    // once.
     if (consistency_.is_synchronous()) {
       held.waiting[header.step].emplace(std::pair(header.worker, header.incarnation), event);
       complete_steps(held);
@@ -112,6 +207,7 @@ void ShardState::apply(const Frame& event) {
       update(held, {&push, 1});
     }
   } else {
+    // One who left may have been the last that was waited for.
     for (auto& [index, held] : held_) complete_steps(held);
   }
 }
@@ -121,7 +217,7 @@ void ShardState::advance(const Frame& event) {
   int64_t base = header.step;
   if (base < 0) {
     // The latest over the pieces: a piece that has had a synchronous step must not get it again
-    // from this worker's gradient alone.
+    // with only this worker's gradient.
     std::optional<int64_t> finished_by_all;
     for (const auto& [index, held] : held_) {
       const auto step = slowest(held, header.worker);
@@ -150,8 +246,10 @@ void ShardState::complete_steps(Held& held) {
   while (!held.waiting.empty()) {
     const auto first = held.waiting.begin();
     const auto least = slowest(held, std::nullopt);
+    // A worker has not pushed this step.
     if (least && *least < first->first) return;
     std::vector<const Frame*> pushes;
+    // By worker, which fixes the order of the sum.
     for (const auto& [worker, push] : first->second) pushes.push_back(&push);
     update(held, pushes);
     held.waiting.erase(first);
@@ -170,6 +268,7 @@ std::vector<Frame> ShardState::departures(const std::map<uint32_t, uint32_t>& wo
   std::vector<Frame> events;
   for (const auto& [worker, member] : members_) {
     const auto found = workers.find(worker);
+    // Gone, or replaced by a newer process.
     if (found != workers.end() && found->second <= member.incarnation) continue;
     Frame event;
     event.header = {.kind = FrameKind::kEvent,
@@ -189,8 +288,10 @@ void ShardState::check_pull(const Frame& pull) const {
 
 bool ShardState::may_pull(uint32_t worker, uint32_t piece, int64_t step) const {
   const Held& held = find(piece);
+  // Pulls of the initial weights are allowed at any time.
   if (step == 0) return true;
   const auto own = held.finished.find(worker);
+  // Its own push of the step before must be in the weights.
   if (own == held.finished.end() || own->second < step - 1) return false;
   const auto least = slowest(held, worker);
   return consistency_.staleness == kAsynchronous || !least ||
@@ -204,6 +305,7 @@ int64_t ShardState::steps_ahead(uint32_t worker, uint32_t piece, int64_t step) c
 
 at::Tensor ShardState::weights(uint32_t piece) {
   Held& held = find(piece);
+  // Copied once per version: all workers pull the same bytes.
   if (!held.published.defined()) held.published = bytes_of(held.weights.clone());
   return held.published;
 }
@@ -236,4 +338,4 @@ std::optional<at::Tensor> ShardState::state(const Frame& pull) const {
   return values.reshape({held.piece.rows, -1}).narrow(0, range[0], range[1]).clone();
 }
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

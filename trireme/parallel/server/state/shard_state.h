@@ -15,9 +15,28 @@
 
 #include "trireme/parallel/server/link/frame.h"
 #include "trireme/parallel/server/state/consistency.h"
-#include "trireme/parallel/server/state/piece_update.h"
+#include "trireme/parallel/server/state/key_ranges.h"
 
-namespace trireme::parallel::inline internal {
+namespace trireme::parallel {
+
+// Sums the gradients of one piece for one update, and reads numbers from payloads.
+
+// The rows at the beginning of the payload of a sparse push or of a pull.
+// Throws: ConfigError if the payload is too short
+std::span<const int64_t> rows_in(const Frame& frame);
+// Throws: ConfigError unless `rows` ascend within [0, num_rows)
+void check_rows(std::span<const int64_t> rows, int64_t num_rows);
+
+// The 64-bit numbers of a payload.
+// Throws: ConfigError unless their count is a multiple of `group`
+std::vector<int64_t> numbers_of(const Frame& frame, int64_t group);
+
+struct PushSum {
+  std::vector<int64_t> rows;  // sparse piece: all pushed rows, ascending
+  at::Tensor values;          // [rows, width]
+};
+// Sums in the order of `pushes`, with the same bits as all_reduce() over as many ranks.
+PushSum sum_pushes(const Piece& piece, std::span<const Frame* const> pushes);
 
 // The `part` of a kEvent frame.
 enum class EventKind : uint16_t {
@@ -61,7 +80,7 @@ class ShardState {
   // and no other worker is too far behind. Step 0: always.
   // Throws: ConfigError if this shard lacks the piece
   bool may_pull(uint32_t worker, uint32_t piece, int64_t step) const;
-  // How many steps `worker`, about to begin `step`, is ahead of the slowest other.
+  // Number of steps by which `worker`, about to begin `step`, is ahead of the slowest other worker.
   int64_t steps_ahead(uint32_t worker, uint32_t piece, int64_t step) const;
   // A copy of the weights, which later updates do not change.
   at::Tensor weights(uint32_t piece);
@@ -110,4 +129,4 @@ class ShardState {
   int64_t highest_ = 0;  // highest step that any worker has finished
 };
 
-}  // namespace trireme::parallel::inline internal
+}  // namespace trireme::parallel

@@ -1,4 +1,5 @@
-// The layers of recommendation models.
+// The layers of recommendation models, and the gradient before a ReLU and its transpose in one
+// pass: oneDNN multiplies both.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,18 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
+
+// Fills in samples `begin` to `end`: `grad_out` where y > 0 or y is NaN, else 0.
+// Shapes: grad_out, y [B, O] -> grad_BO [B, O], grad_OB [O, B]
+struct ReluProblem {
+  int64_t B = 0, O = 0;
+  const float* grad_out = nullptr;
+  const float* y = nullptr;
+  float* grad_BO = nullptr;
+  float* grad_OB = nullptr;
+};
+void relu_gradients(const ReluProblem& problem, int64_t begin, int64_t end);
 
 // Parses "512,256"; "" has no numbers.
 // key: named in errors
@@ -50,4 +62,13 @@ class CrossNetwork : public torch::nn::Module {
 //         networks", section 4.2.1
 void draw_values(torch::nn::Module& module, uint64_t seed);
 
-}  // namespace trireme::tasks::inline internal
+// A linear layer and its activation as one autograd node, with the faster matrix product.
+enum class Activation { kNone, kRelu };
+
+// activation(x W^T + b). On CPUs, fp32 products use oneDNN if libtorch was built with it, because
+// MKL does not use AVX-512 on AMD processors. The gradient cannot be differentiated.
+// Shapes: x_BI [B, I], weight_OI [O, I], bias_O [O] or undefined -> [B, O]
+at::Tensor fused_linear(const at::Tensor& x_BI, const at::Tensor& weight_OI,
+                        const at::Tensor& bias_O, Activation activation);
+
+}  // namespace trireme::tasks

@@ -1,10 +1,10 @@
-#include "trireme/tasks/recommend/layers/pair_kernels.h"
+#include "trireme/tasks/recommend/layers/pair_products.h"
 
 #include <algorithm>
 
 #include "trireme/base/machine/multiversion.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 // A tile of sums stays in registers: rows times vectors of the widest kind.
@@ -198,4 +198,4 @@ TRIREME_PAIR_FUNCTIONS(float)
 TRIREME_PAIR_FUNCTIONS(double)
 #undef TRIREME_PAIR_FUNCTIONS
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

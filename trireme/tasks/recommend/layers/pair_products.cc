@@ -8,9 +8,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/tasks/recommend/layers/pair_kernels.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -102,4 +101,4 @@ at::Tensor pair_products(const at::Tensor& dense_BD, const at::Tensor& embedded_
   return PairProducts::apply(dense, embedded_BW, width);
 }
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

@@ -1,11 +1,11 @@
-#include "trireme/tasks/recommend/layers/relu_gradients.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "trireme/base/machine/multiversion.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 constexpr int64_t kSide = 8;  // of a square that is transposed in registers
@@ -59,7 +59,7 @@ TRIREME_INLINE void square(const ReluProblem& p, int64_t b, int64_t o, float* ou
   }
 }
 
-// What is left beside the squares.
+// The remainder outside the full square blocks.
 TRIREME_INLINE void edge(const ReluProblem& p, int64_t b, int64_t b_end, int64_t o, int64_t o_end) {
   for (; b < b_end; ++b) {
     for (int64_t column = o; column < o_end; ++column) {
@@ -102,4 +102,4 @@ void relu_gradients(const ReluProblem& problem, int64_t begin, int64_t end) {
   gradients_of(problem, begin, end);
 }
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 namespace {
 
 constexpr int kLanes = 64;  // items at once
@@ -206,4 +206,4 @@ at::Tensor recall_state(const at::Tensor& places_B, int64_t k) {
   return at::stack({hits, at::full_like(hits, static_cast<double>(places_B.numel()))});
 }
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

@@ -8,7 +8,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 
 // Items are ordered by descending score; among equal scores, the item with the lower number comes
 // first. A NaN comes before all numbers, and an item whose own score is NaN is in place N.
@@ -37,4 +37,4 @@ at::Tensor gather_places(comm::Communicator& group, const at::Tensor& queries_BD
 // Shapes: places_B [B] int64 -> [2] fp64
 at::Tensor recall_state(const at::Tensor& places_B, int64_t k);
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace trireme::tasks

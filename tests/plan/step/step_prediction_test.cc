@@ -1,0 +1,158 @@
+#include "trireme/plan/step/step_prediction.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/plan/harness.h"
+#include "trireme/base/error.h"
+
+namespace trireme::plan {
+namespace {
+
+Workload megatron(int64_t tensor, int64_t pipeline, int64_t data, int64_t global, int64_t micro,
+                  model::ModelConfig config) {
+  Workload work = mixed(std::move(config));
+  work.axes.tensor = tensor;
+  work.axes.pipeline = pipeline;
+  work.axes.data = data;
+  work.global_batch = global;
+  work.micro_batch = micro;
+  return work;
+}
+
+StepPrediction predict(const Workload& work, const Cluster& cluster) {
+  return predict_step(work, cluster, stage_layout(work));
+}
+
+double percent_of_a100(double flops, double seconds, int64_t devices) {
+  return 100 * flops / seconds / number(devices) / 312e12;
+}
+
+// Source: Korthikanti et al. 2022, arXiv:2205.05198, tables 3 and 5: MFU and HFU of printed times
+TEST(Step, UtilisationsAreKorthikantis) {
+  const Cluster cluster = cluster_of("a100-80gb", 8, 8);
+  Workload small = megatron(8, 1, 1, 4, 4, gpt(48, 6144, 64));
+  set_recompute(small, model::Recompute::kSelective);
+  const StepPrediction of_22b = predict(small, cluster);
+  EXPECT_NEAR(percent_of_a100(of_22b.model_flops, 1.10, 8), 41.5, 0.25);
+  EXPECT_NEAR(percent_of_a100(of_22b.hardware_flops, 1.10, 8), 43.7, 0.25);
+  Workload large = megatron(8, 8, 1, 64, 1, gpt(96, 12288, 96));
+  set_recompute(large, model::Recompute::kSelective);
+  const StepPrediction of_175b = predict(large, cluster);
+  EXPECT_NEAR(percent_of_a100(of_175b.model_flops, 13.75, 64), 51.4, 0.1);
+  EXPECT_NEAR(percent_of_a100(of_175b.hardware_flops, 13.75, 64), 52.8, 0.1);
+}
+
+// Source: Smith et al. 2022, arXiv:2201.11990, section 3: 126, 121 and 113 TFLOP/s per GPU at 60.1,
+//         50.2 and 44.4 s on 280, 350 and 420 nodes
+TEST(Step, OperationsAreThoseOfMtNlg) {
+  struct Row {
+    int64_t data;
+    double seconds, teraflops;
+  };
+  for (const Row& row : {Row{8, 60.1, 126}, Row{10, 50.2, 121}, Row{12, 44.4, 113}}) {
+    Workload work = megatron(8, 35, row.data, 1920, 1, gpt(105, 20480, 128));
+    set_recompute(work, model::Recompute::kFull);
+    const StepPrediction step = predict(work, cluster_of("a100-80gb", 35 * row.data, 8));
+    EXPECT_NEAR(step.hardware_flops / row.seconds / number(step.num_devices) / 1e12, row.teraflops,
+                0.75);
+  }
+}
+
+TEST(Step, SecondsAddUp) {
+  const Workload work = megatron(2, 2, 2, 16, 1, gpt(8, 1024, 16));
+  const StepPrediction step = predict(work, cluster_of("a100-80gb", 1, 8));
+  EXPECT_DOUBLE_EQ(step.tokens_per_second() * step.step_seconds(), 16 * 2048);
+  EXPECT_GT(step.seconds.bubble, 0);
+  EXPECT_GT(step.seconds.tensor, 0);
+  EXPECT_GT(step.seconds.data, 0);
+  EXPECT_EQ(step.seconds.context, 0);
+  EXPECT_LT(step.hardware_flops_per_device(), step.peak);
+}
+
+TEST(Step, TheScheduleIsTheRuntimes) {
+  Workload work = megatron(1, 4, 1, 8, 1, gpt(16, 1024, 16));
+  const Cluster cluster = cluster_of("a100-80gb", 1, 4);
+  const StageLayout layout = stage_layout(work);
+  const StepTimeline plain = step_timeline(work, cluster, layout);
+  EXPECT_EQ(plain.schedule.name, "1f1b");
+  EXPECT_EQ(plain.schedule.num_microbatches, 8);
+  const double bubble = predict_step(work, cluster, layout).bubble_fraction;
+  EXPECT_NEAR(bubble, plain.timeline.bubble(), 0.02);
+  work.schedule = "interleaved";
+  work.stages_per_rank = 4;
+  EXPECT_LT(predict(work, cluster).bubble_fraction, bubble);
+}
+
+TEST(Step, AnEstimateIsNearThePrediction) {
+  for (const int64_t pipeline : {1, 2, 8}) {
+    const Workload work = megatron(1, pipeline, 2, 64, 1, gpt(16, 2048, 16));
+    const Cluster cluster = cluster_of("a100-80gb", 2, 8);
+    const StageLayout layout = stage_layout(work);
+    const StepPrediction exact = predict_step(work, cluster, layout),
+                         near = estimate_step(work, cluster, layout);
+    EXPECT_NEAR(near.step_seconds() / exact.step_seconds(), 1, 0.1) << pipeline;
+    EXPECT_NEAR(near.memory.total() / exact.memory.total(), 1, 0.05) << pipeline;
+  }
+}
+
+TEST(Step, ZeroDividesTheStates) {
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  double before = INFINITY;
+  for (int64_t zero = 0; zero <= 3; ++zero) {
+    Workload work = megatron(1, 1, 8, 8, 1, gpt(16, 2048, 16));
+    work.zero = zero;
+    work.axes.shard = zero == 0 ? 1 : 8;
+    const double states = predict(work, cluster).memory.states;
+    EXPECT_LT(states, before);
+    before = states;
+  }
+}
+
+TEST(Step, SkewedExpertsCostTimeAndMemoryButNoModelFlops) {
+  Workload work = mixed(sparse_llama());
+  work.axes = {.data = 8, .expert = 8};
+  work.global_batch = 8;
+  Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const StepPrediction even = predict(work, cluster);
+  cluster.expert_skew = 4;
+  const StepPrediction skewed = predict(work, cluster);
+  EXPECT_GT(skewed.seconds.expert, 1.5 * even.seconds.expert);  // part of it is latency
+  EXPECT_GE(skewed.seconds.compute, even.seconds.compute);
+  EXPECT_GT(skewed.memory.activations, even.memory.activations);
+  EXPECT_EQ(skewed.memory.states, even.memory.states);
+  EXPECT_EQ(skewed.hardware_flops, even.hardware_flops);
+}
+
+TEST(Step, StatesOnADiskPassThroughItBothWays) {
+  Workload work = megatron(1, 1, 1, 1, 1, gpt(4, 1024, 16));
+  const Cluster cluster = cluster_of("a100-80gb", 1, 1);
+  const StepPrediction in_memory = predict(work, cluster);
+  work.sizes.states_on_disk = true;
+  const StepPrediction on_disk = predict(work, cluster);
+  const double bytes = in_memory.memory.states - on_disk.memory.states;
+  EXPECT_NEAR(on_disk.seconds.optimizer, 2 * bytes / cluster.device.disk_rate,
+              1e-9 * on_disk.seconds.optimizer);
+}
+
+TEST(Step, MemoryIsThatOfTheWorstRank) {
+  const Workload work = megatron(1, 4, 1, 16, 1, gpt(16, 2048, 16));
+  const StepMemory memory = predict(work, cluster_of("a100-80gb", 1, 4)).memory;
+  EXPECT_EQ(memory.pipeline_rank, 0);  // holds most microbatches, and the embedding
+}
+
+TEST(Step, SixteenThousandRanksAreOneForEachStage) {
+  const Workload work = megatron(8, 16, 128, 2048, 1, gpt(128, 25600, 160));
+  const StepPrediction step = predict(work, cluster_of("a100-80gb", 2048, 8));
+  EXPECT_EQ(step.num_devices, 16384);
+  EXPECT_GT(step.step_seconds(), 0);
+}
+
+TEST(Step, MoreStagesThanLayersAreRefused) {
+  const Workload work = megatron(1, 8, 1, 8, 1, gpt(4, 256, 4));
+  EXPECT_THROW(stage_layout(work), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme::plan

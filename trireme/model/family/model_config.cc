@@ -1,0 +1,127 @@
+#include "trireme/model/family/model_config.h"
+
+#include <string_view>
+#include <utility>
+
+#include <c10/util/accumulate.h>
+
+#include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
+
+namespace trireme::model {
+namespace {
+
+void check_divides(std::string_view part_key, int64_t part, std::string_view whole_key,
+                   int64_t whole) {
+  TRIREME_CHECK(whole % part == 0, "model.", part_key, " = ", part, " does not divide model.",
+                whole_key, " = ", whole, "; expected a divisor: change one of them");
+}
+
+// Elements of the same model with `layers` blocks, which are all sparse or all dense.
+int64_t elements_with(ModelConfig config, int64_t layers, bool sparse) {
+  config.layers = layers;
+  config.sparse.dense_layers = sparse ? 0 : layers;
+  config.sparse.expert_interval = 1;
+  const ModelPlan plan = make_plan(config);
+  int64_t elements = 0;
+  for (const ParameterPlan& parameter : plan.parameters()) {
+    elements += c10::multiply_integers(parameter.layout.shape());
+  }
+  return elements;
+}
+
+}  // namespace
+
+void check_attention(const ModelConfig& config) {
+  const AttentionConfig& attention = config.attention;
+  if (!attention.is_latent()) {
+    TRIREME_CHECK(attention.q_lora_rank == 0, "model.q_lora_rank is ", attention.q_lora_rank,
+                  " and model.kv_lora_rank 0, so that attention has no latents; set "
+                  "model.kv_lora_rank");
+    TRIREME_CHECK(config.head_width() % 2 == 0, "model.heads = ", config.heads,
+                  " makes heads of odd width ", config.head_width(),
+                  "; expected an even model.width / model.heads (rotary positions turn pairs): "
+                  "change one of them, or set model.head_width");
+    TRIREME_CHECK(config.heads * config.head_width() <= kMaxWidth, "model.heads x head_width is ",
+                  config.heads * config.head_width(), "; expected at most ", kMaxWidth,
+                  ": lower one of them");
+    return;
+  }
+  TRIREME_CHECK(!attention.attention_bias && attention.head_width == 0, "model.attention_bias is ",
+                attention.attention_bias, ", model.head_width ", attention.head_width,
+                " and model.kv_lora_rank ", attention.kv_lora_rank,
+                "; latent attention has widths of its own and no biases: set them to false and 0");
+  TRIREME_CHECK(!attention.qk_norm, "model.qk_norm is true and model.kv_lora_rank ",
+                attention.kv_lora_rank,
+                "; latent attention has norms of its own: set model.qk_norm to false");
+  TRIREME_CHECK(config.kv_heads == config.heads, "model.kv_heads is ", config.kv_heads,
+                " and model.heads ", config.heads,
+                "; latent attention makes keys and values for every head: set model.kv_heads to ",
+                config.heads);
+  TRIREME_CHECK(attention.qk_rope_width % 2 == 0, "model.qk_rope_width is ",
+                attention.qk_rope_width,
+                "; expected an even width (rotary positions turn pairs): change it");
+}
+
+bool ModelConfig::has_tied_head() const { return family_of(*this).has_tied_head(*this); }
+
+void validate(const ModelConfig& config) {
+  const Family& family = family_of(config);
+  const std::pair<std::string_view, int64_t> sizes[] = {
+      {"layers", config.layers},       {"width", config.width},
+      {"heads", config.heads},         {"kv_heads", config.kv_heads},
+      {"ffn_width", config.ffn_width}, {"sequence_length", config.sequence_length}};
+  for (const auto& [key, value] : sizes) {
+    TRIREME_CHECK(value > 0, "model.", key, " = ", value, "; expected at least 1: set it higher");
+  }
+  TRIREME_CHECK(config.vocab_size >= 0, "model.vocab_size = ", config.vocab_size,
+                "; expected at least 1, or 0 to take it from the data");
+  TRIREME_CHECK(config.norm_epsilon > 0, "model.norm_epsilon = ", config.norm_epsilon,
+                "; expected a positive number such as 1e-5");
+  TRIREME_CHECK(config.dropout >= 0 && config.dropout < 1, "model.dropout = ", config.dropout,
+                "; expected at least 0 (none) and below 1, such as 0.1");
+  if (config.attention.head_width == 0) {
+    check_divides("heads", config.heads, "width", config.width);
+  }
+  check_divides("kv_heads", config.kv_heads, "heads", config.heads);
+  family.check(config);
+}
+
+int64_t block_parameters(const ModelConfig& config, bool sparse) {
+  return elements_with(config, 1, sparse) - elements_with(config, 0, sparse);
+}
+
+int64_t num_sparse_blocks(const ModelConfig& config) {
+  return config.sparse.sparse_before(config.layers);
+}
+
+int64_t num_parameters(const ModelConfig& config) {
+  const int64_t sparse = num_sparse_blocks(config);
+  int64_t sum =
+      elements_with(config, 0, false) + (config.layers - sparse) * block_parameters(config, false);
+  if (sparse > 0) sum += sparse * block_parameters(config, true);
+  return sum;
+}
+
+double flops_per_token(const ModelConfig& config) {
+  const double D = static_cast<double>(config.width);
+  const double layers = static_cast<double>(config.layers);
+  const Family& family = family_of(config);
+  double matmul_parameters = static_cast<double>(config.vocab_size) * D;
+  for (const bool sparse : {false, true}) {
+    const int64_t num =
+        sparse ? num_sparse_blocks(config) : config.layers - num_sparse_blocks(config);
+    if (num > 0)
+      matmul_parameters += static_cast<double>(num) * family.matmul_parameters(config, sparse);
+  }
+  // The scores and their product with v: for each head 2 * T * (Q + V) forward, twice that
+  // backward.
+  const auto widths = static_cast<double>(
+      config.attention.is_latent()
+          ? config.heads * (config.attention.qk_width() + config.attention.v_head_width)
+          : 2 * config.heads * config.head_width());
+  const double scores = 6 * layers * static_cast<double>(config.sequence_length) * widths;
+  return 6 * matmul_parameters + scores;
+}
+
+}  // namespace trireme::model

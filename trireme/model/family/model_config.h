@@ -1,0 +1,125 @@
+// The shape of a model: the [model] section of a config, with the keys of the forms of attention
+// beside the plain one. All of it is validated before the first allocation.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/bounds.h"
+#include "trireme/base/key.h"
+#include "trireme/model/family/expert_config.h"
+
+namespace trireme::model {
+
+struct ModelConfig;
+
+// The forms of attention beside the plain one.
+struct AttentionConfig {
+  TRIREME_KEYS_BEGIN(AttentionConfig)
+  TRIREME_KEY(bool, qk_norm, false, kMustStay,
+              "normalise the queries and keys of each head (RMSNorm), as in Qwen3")
+  TRIREME_KEY(bool, attention_bias, false, kMustStay,
+              "add biases to the query, key and value projections, as in Qwen2")
+  TRIREME_KEY(int64_t, head_width, 0, kMustStay,
+              "H: width of each attention head; 0 = width / heads", Range{0, kMaxWidth})
+  TRIREME_KEY(int64_t, kv_lora_rank, 0, kMustStay,
+              "latent attention (DeepSeek): width of the latent vector from which all heads "
+              "compute keys and values; 0 = ordinary attention",
+              Range{0, kMaxWidth})
+  TRIREME_KEY(int64_t, q_lora_rank, 0, kMustStay,
+              "latent attention: width of the latent vector from which heads compute queries; 0 = "
+              "queries come from the residual stream",
+              Range{0, kMaxWidth})
+  TRIREME_KEY(int64_t, qk_nope_width, 128, kMustStay,
+              "latent attention: width per head of the queries and keys without rotary positions",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, qk_rope_width, 64, kMustStay,
+              "latent attention: width per head of the queries and keys with rotary positions; all "
+              "heads share these keys",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, v_head_width, 128, kMustStay,
+              "latent attention: width per head of the values", Range{1, kMaxWidth})
+  TRIREME_KEYS_END()
+
+  bool is_latent() const { return kv_lora_rank > 0; }
+  int64_t qk_width() const { return qk_nope_width + qk_rope_width; }
+  // The kernels have one width for queries, keys and values; the narrower ones are padded.
+  int64_t core_width() const { return std::max(qk_width(), v_head_width); }
+};
+
+// Throws: ConfigError with the key, the value found and the value expected
+void check_attention(const ModelConfig& config);
+
+// The allowed values of model.family.
+std::vector<std::string> family_names();
+
+// The letters L, D, N, ... are those of docs/reference/shapes.md.
+struct ModelConfig {
+  TRIREME_KEYS_BEGIN(ModelConfig)
+  TRIREME_KEY(std::string, family, "llama", kMustStay, "model architecture", family_names)
+  TRIREME_KEY(int64_t, layers, 6, kMustStay, "L: number of transformer blocks",
+              Range{1, kMaxLayers})
+  TRIREME_KEY(int64_t, width, 256, kMustStay, "D: width of the residual stream",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, heads, 4, kMustStay,
+              "N: number of attention heads; must divide width unless head_width is set",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, kv_heads, 4, kMustStay,
+              "K: number of key and value heads (grouped-query attention); must divide heads",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, ffn_width, 704, kMustStay, "F: hidden width of the feed-forward",
+              Range{1, kMaxFfnWidth})
+  TRIREME_KEY(int64_t, sequence_length, 256, kMustStay, "T: tokens per sequence",
+              Range{1, kMaxSequence})
+  TRIREME_KEY(int64_t, vocab_size, 0, kMustStay, "V: vocabulary size; 0 = the tokenizer's",
+              Range{0, kMaxVocabulary})
+  TRIREME_KEY(double, norm_epsilon, 1e-5, kMustStay,
+              "epsilon added to the variance in normalisation layers", kEpsilon)
+  TRIREME_KEY(double, rope_base, 10000.0, kMustStay,
+              "base of the rotary position embedding (RoPE theta), for families that use it",
+              Range{.minimum = 1, .maximum = 1e12, .above_minimum = true})
+  TRIREME_KEY(bool, tied_embedding, false, kMustStay,
+              "share one weight between embedding and output head; llama family only")
+  TRIREME_KEY(bool, separate_head, false, kMustStay,
+              "give the output head its own weight instead of the embedding's; gpt2 only")
+  TRIREME_KEY(double, dropout, 0.0, kMustStay,
+              "dropout probability after the embedding, the attention and the feed-forward",
+              Range{.minimum = 0, .maximum = 1, .below_maximum = true})
+  TRIREME_KEYS_END()
+  // Further keys of the section.
+  AttentionConfig attention{};
+  ExpertConfig sparse{};
+
+  int64_t head_width() const {  // H
+    return attention.head_width > 0 ? attention.head_width : width / heads;
+  }
+  // The width in which a head's queries meet its keys.
+  int64_t core_width() const {
+    return attention.is_latent() ? attention.core_width() : head_width();
+  }
+  int64_t expert_width() const {  // the width of an expert's feed-forward
+    return sparse.expert_width > 0 ? sparse.expert_width : ffn_width;
+  }
+  // The width of the feed-forward that the shared experts are together.
+  int64_t shared_width() const { return sparse.shared_experts * expert_width(); }
+  // True when the head shares the embedding's weight.
+  // Throws: ConfigError on an unknown family
+  bool has_tied_head() const;
+};
+
+// Throws: ConfigError with the key, the value found and the value expected
+void validate(const ModelConfig& config);
+
+// Number of parameters of one dense or sparse block.
+int64_t block_parameters(const ModelConfig& config, bool sparse);
+int64_t num_sparse_blocks(const ModelConfig& config);
+// Number of parameters of the whole model. A tied weight counts once.
+int64_t num_parameters(const ModelConfig& config);
+// Floating-point operations of forward and backward per token: 6 per matmul parameter that the
+// token meets, plus attention.
+// Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted in full)
+double flops_per_token(const ModelConfig& config);
+
+}  // namespace trireme::model

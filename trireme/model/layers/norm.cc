@@ -1,0 +1,182 @@
+#include "trireme/model/layers/norm.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/machine/simd.h"
+#include "trireme/model/family/init.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
+
+namespace trireme::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Rows in one partial sum of the weight's gradient. A constant, so the order of the sum is fixed.
+constexpr int64_t kRowsPerBlock = 128;
+
+template <typename scalar>
+TRIREME_INLINE void forward_body(const scalar* x, const scalar* weight, scalar* y, scalar* scale,
+                                 int64_t rows, int64_t width, scalar epsilon) {
+  for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
+    const scalar squares = lane_sum<scalar>(width, [&](int64_t i) { return x[i] * x[i]; });
+    const scalar r = scalar{1} / std::sqrt(squares / static_cast<scalar>(width) + epsilon);
+    for (int64_t i = 0; i < width; ++i) y[i] = x[i] * r * weight[i];
+    scale[row] = r;
+  }
+}
+
+// With g = grad_y * weight: grad_x = r g - x r^3 mean(g x) (+ grad_residual);
+// grad_weight += grad_y x r.
+template <typename scalar>
+TRIREME_INLINE void backward_body(const scalar* grad_y, const scalar* grad_residual,
+                                  const scalar* x, const scalar* weight, const scalar* scale,
+                                  scalar* grad_x, scalar* grad_weight, int64_t rows,
+                                  int64_t width) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const scalar r = scale[row];
+    const scalar gx =
+        lane_sum<scalar>(width, [&](int64_t i) { return grad_y[i] * weight[i] * x[i]; });
+    const scalar c = gx / static_cast<scalar>(width) * r * r * r;
+    for (int64_t i = 0; i < width; ++i) grad_weight[i] += grad_y[i] * x[i] * r;
+    if (grad_residual != nullptr) {
+      for (int64_t i = 0; i < width; ++i)
+        grad_x[i] = grad_residual[i] + (r * (grad_y[i] * weight[i]) - c * x[i]);
+      grad_residual += width;
+    } else {
+      for (int64_t i = 0; i < width; ++i) grad_x[i] = r * (grad_y[i] * weight[i]) - c * x[i];
+    }
+    grad_y += width, x += width, grad_x += width;
+  }
+}
+
+#define TRIREME_RMS_NORM_KERNELS(scalar)                                                        \
+  TRIREME_MULTIVERSION void forward_rows(const scalar* x, const scalar* weight, scalar* y,      \
+                                         scalar* scale, int64_t rows, int64_t width,            \
+                                         scalar epsilon) {                                      \
+    forward_body(x, weight, y, scale, rows, width, epsilon);                                    \
+  }                                                                                             \
+  TRIREME_MULTIVERSION void backward_rows(                                                      \
+      const scalar* grad_y, const scalar* grad_residual, const scalar* x, const scalar* weight, \
+      const scalar* scale, scalar* grad_x, scalar* grad_weight, int64_t rows, int64_t width) {  \
+    backward_body(grad_y, grad_residual, x, weight, scale, grad_x, grad_weight, rows, width);   \
+  }
+TRIREME_RMS_NORM_KERNELS(float)
+TRIREME_RMS_NORM_KERNELS(double)
+#undef TRIREME_RMS_NORM_KERNELS
+
+class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x_in,
+                               const at::Tensor& weight_D, double epsilon) {
+    const at::Tensor x = x_in.contiguous();
+    const int64_t width = weight_D.numel();
+    const int64_t rows = x.numel() / width;
+    const at::Tensor y = at::empty_like(x);
+    const at::Tensor scale = at::empty({rows}, x.options());  // [rows]
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rms_norm", [&] {
+      const auto* x_data = x.const_data_ptr<scalar_t>();
+      const auto* weight_data = weight_D.const_data_ptr<scalar_t>();
+      auto* y_data = y.mutable_data_ptr<scalar_t>();
+      auto* scale_data = scale.mutable_data_ptr<scalar_t>();
+      at::parallel_for(0, rows, kRowsPerBlock, [&](int64_t begin, int64_t end) {
+        forward_rows(x_data + begin * width, weight_data, y_data + begin * width,
+                     scale_data + begin, end - begin, width, static_cast<scalar_t>(epsilon));
+      });
+    });
+    ctx->save_for_backward({x, weight_D});
+    ctx->saved_data["scale"] = scale;
+    ctx->set_materialize_grads(false);
+    return {x_in, y};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[1].defined()) return {grads[0], at::Tensor(), at::Tensor()};
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& weight_D = saved[1];
+    const at::Tensor scale = ctx->saved_data["scale"].toTensor();
+    const at::Tensor grad_y = grads[1].contiguous();
+    const at::Tensor grad_residual = grads[0].defined() ? grads[0].contiguous() : at::Tensor();
+    const int64_t width = weight_D.numel();
+    const int64_t rows = scale.numel();
+    const int64_t blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+    const at::Tensor grad_x = at::empty_like(x);
+    const at::Tensor partial = at::zeros({blocks, width}, x.options());  // [blocks, D]
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rms_norm_backward", [&] {
+      const auto* grad_y_data = grad_y.const_data_ptr<scalar_t>();
+      const auto* residual_data =
+          grad_residual.defined() ? grad_residual.const_data_ptr<scalar_t>() : nullptr;
+      const auto* x_data = x.const_data_ptr<scalar_t>();
+      const auto* weight_data = weight_D.const_data_ptr<scalar_t>();
+      const auto* scale_data = scale.const_data_ptr<scalar_t>();
+      auto* grad_x_data = grad_x.mutable_data_ptr<scalar_t>();
+      auto* partial_data = partial.mutable_data_ptr<scalar_t>();
+      at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t block = begin; block < end; ++block) {
+          const int64_t row = block * kRowsPerBlock;
+          const int64_t at = row * width;
+          backward_rows(grad_y_data + at, residual_data ? residual_data + at : nullptr, x_data + at,
+                        weight_data, scale_data + row, grad_x_data + at,
+                        partial_data + block * width, std::min(kRowsPerBlock, rows - row), width);
+        }
+      });
+    });
+    return {grad_x, partial.sum(0), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+LayerNorm::LayerNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+    : epsilon_(config.norm_epsilon), axis_(axes.tensor) {
+  weight_D = register_parameter("weight", new_parameter({config.width}, dtype, 1));
+  bias_D = register_parameter("bias", new_parameter({config.width}, dtype));
+}
+
+at::Tensor LayerNorm::forward(const at::Tensor& x) {
+  return at::layer_norm(x, weight_D.sizes(), parallel::weight_of_rows(weight_D, axis_),
+                        parallel::weight_of_rows(bias_D, axis_), epsilon_);
+}
+
+std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at::Tensor& weight_D,
+                                                  double epsilon) {
+  TRIREME_ASSERT(x.dim() > 0 && x.size(-1) == weight_D.numel(), "norm of width ", weight_D.numel());
+  const bool kernel =
+      x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+  // libtorch's computes in at least fp32, on a GPU in one kernel.
+  if (!kernel) return {x, at::rms_norm(x, {weight_D.numel()}, weight_D, epsilon)};
+  const variable_list out = RmsNormFunction::apply(x, weight_D, epsilon);
+  return {out[0], out[1]};
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsilon) {
+  return rms_norm_branch(x, weight_D, epsilon).second;
+}
+
+RmsNorm::RmsNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+    : epsilon_(config.norm_epsilon), axis_(axes.tensor) {
+  weight_D = register_parameter("weight", new_parameter({config.width}, dtype, 1));
+}
+
+std::pair<at::Tensor, at::Tensor> RmsNorm::branch(const at::Tensor& x) {
+  return rms_norm_branch(x, parallel::weight_of_rows(weight_D, axis_), epsilon_);
+}
+
+SharedNorm::SharedNorm(int64_t width, double epsilon, const parallel::TensorAxis& axis,
+                       at::ScalarType dtype)
+    : epsilon_(epsilon), axis_(axis) {
+  weight_H = register_parameter("weight", new_parameter({width}, dtype, 1));
+}
+
+at::Tensor SharedNorm::forward(const at::Tensor& x) const {
+  const at::Tensor of_heads = x.unflatten(-1, {-1, weight_H.numel()});
+  return rms_norm(of_heads, parallel::replicated_weight(weight_H, axis_), epsilon_).view_as(x);
+}
+
+}  // namespace trireme::model

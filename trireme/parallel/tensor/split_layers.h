@@ -1,0 +1,60 @@
+// The layers whose weights are split over the tensor axis: linear ones by rows or columns, and the
+// embedding.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/parallel/tensor/tensor_axis.h"
+
+namespace trireme::parallel {
+
+// Linear layers with the same input whose outputs are split over the tensor axis: each rank has
+// some rows of every weight. One call does query, key and value, or gate and up.
+// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
+
+// A weight in the layout of torch and Hugging Face, with an optional bias.
+struct LinearWeight {
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias{};  // [out]; undefined: no bias
+};
+
+// y_i = x W_i^T + b_i with this rank's rows of each W_i. x's gradient is summed over the layers
+// inside the matrix products, and over the ranks while the weights' gradients are computed.
+// Shapes:     x as the layers hold it, [..., D] or with axis.sequence [s, D]; W_i [f_i, D] -> y_i
+//             [lead..., f_i], the product of `lead` being S
+// Comm:       n = S*D*itemsize bytes. forward none, backward 2(p-1)/p * n; with axis.sequence
+//             forward (p-1)/p * n, backward 2(p-1)/p * n (x again, its gradient)
+// Collective: every rank of the axis
+std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<LinearWeight>& layers,
+                                      at::IntArrayRef lead, const TensorAxis& axis);
+
+// A linear layer whose input is split over the tensor axis: each rank has some columns of the
+// weight, and the ranks' products are summed. It ends a branch that column_linear() began.
+// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
+
+// The sum over ranks of x W^T, plus bias and residual, which are added once. Every rank holds the
+// whole bias, and its gradient has the same bits on all ranks.
+// Shapes:     x_f [..., f], S rows; W [D, f]; residual as the layers hold it, [..., D] or with
+//             axis.sequence [s, D]; undefined: none -> residual's shape; without residual x's with
+//             D in place of f, or [s, D]
+// Comm:       n = S*D*itemsize bytes. forward 2(p-1)/p * n, backward none; with axis.sequence
+//             forward (p-1)/p * n, backward (p-1)/p * n
+// Collective: every rank of the axis
+at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at::Tensor& residual,
+                      const TensorAxis& axis);
+
+// An embedding whose rows are split over the tensor axis.
+// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
+
+// Looks up `tokens_BT`; each row comes from the rank that holds it.
+// Shapes:     tokens_BT [B, T] int64; weight_vD [v, D]: rows first_row to first_row + v of [V, D]
+//             -> [B, T, D], or with axis.sequence [s, D]
+// Comm:       n = B*T*D*itemsize bytes. forward 2(p-1)/p * n, backward none; with axis.sequence
+//             forward (p-1)/p * n, backward (p-1)/p * n
+// Collective: every rank of the axis, with the same tokens
+at::Tensor vocab_embedding(const at::Tensor& tokens_BT, const at::Tensor& weight_vD,
+                           int64_t first_row, const TensorAxis& axis);
+
+}  // namespace trireme::parallel

@@ -1,0 +1,89 @@
+#include "trireme/plan/cost/device_seconds.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace trireme::plan {
+namespace {
+
+// Number of times that composed attention reads or writes a score in the forward pass: by the
+// product with the keys, masked softmax, dropout and its mask, and the product with the values.
+constexpr double kPassesOverScores = 6;
+
+}  // namespace
+
+double product_seconds(const Device& device, const Product& product, double itemsize) {
+  if (product.rows <= 0 || product.columns <= 0 || product.inner <= 0) return 0;
+  const auto share = [&](double size) { return size / (size + device.half_size); };
+  const double rate = device.peak(itemsize) * device.product_share * share(product.rows) *
+                      share(product.columns) * share(product.inner);
+  const double elements = product.rows * product.inner + product.inner * product.columns +
+                          product.rows * product.columns;
+  return std::max(product.flops() / rate,
+                  elementwise_seconds(device, elements * product.count, itemsize));
+}
+
+double elementwise_seconds(const Device& device, double elements, double itemsize) {
+  return elements * itemsize / (device.memory_rate * device.memory_share);
+}
+
+double attention_seconds(const Device& device, const AttentionCore& core, double itemsize,
+                         bool is_fused) {
+  const double rate = device.peak(itemsize) * device.attention_share;
+  if (is_fused) return 0.5 * core.flops() / rate;
+  // Both products have a narrow dimension, the head's.
+  const Product one{core.keys, core.keys, core.width, core.heads * core.queries / core.keys};
+  return 2 * product_seconds(device, one, itemsize) +
+         elementwise_seconds(device, kPassesOverScores * core.scores(), itemsize);
+}
+
+int64_t Group::per_node(const Cluster& cluster) const {
+  return std::clamp<int64_t>(cluster.devices_per_node / stride, 1, ranks);
+}
+
+bool Group::is_on_one_node(const Cluster& cluster) const {
+  return (ranks - 1) * stride < cluster.devices_per_node;
+}
+
+RingRate ring_rate(const Cluster& cluster, const Group& group) {
+  const Device& device = cluster.device;
+  const double in_node = device.link_rate * device.link_share;
+  if (group.is_on_one_node(cluster)) return {in_node, device.link_seconds};
+  double out =
+      device.network_rate * device.network_share * static_cast<double>(group.per_node(cluster));
+  const int64_t leaf = cluster.leaf_nodes * cluster.devices_per_node;
+  if (leaf > 0 && (group.ranks - 1) * group.stride >= leaf) out /= cluster.oversubscription;
+  return {std::min(in_node, out), device.network_seconds};
+}
+
+double all_gather_seconds(const Cluster& cluster, const Group& group, double bytes) {
+  if (group.ranks == 1) return 0;
+  const auto p = static_cast<double>(group.ranks);
+  const RingRate rate = ring_rate(cluster, group);
+  const double ring = (p - 1) * rate.seconds, tree = 2 * std::ceil(std::log2(p)) * rate.seconds;
+  return (p - 1) / p * bytes / rate.bytes_per_second + std::min(ring, tree);
+}
+
+double all_reduce_seconds(const Cluster& cluster, const Group& group, double bytes) {
+  return 2 * all_gather_seconds(cluster, group, bytes);
+}
+
+double all_to_all_seconds(const Cluster& cluster, const Group& group, double bytes) {
+  if (group.ranks == 1) return 0;
+  const auto p = static_cast<double>(group.ranks);
+  const auto local = static_cast<double>(group.per_node(cluster));
+  const Device& device = cluster.device;
+  const double in_node = bytes * (local - 1) / p / (device.link_rate * device.link_share);
+  if (group.is_on_one_node(cluster)) return in_node + device.link_seconds;
+  const double out = bytes * (p - local) / p / (device.network_rate * device.network_share);
+  return std::max(in_node, out) + device.network_seconds;
+}
+
+double send_seconds(const Cluster& cluster, const Group& group, double bytes) {
+  const Device& device = cluster.device;
+  const bool is_near = group.stride < cluster.devices_per_node;
+  return is_near ? bytes / (device.link_rate * device.link_share) + device.link_seconds
+                 : bytes / (device.network_rate * device.network_share) + device.network_seconds;
+}
+
+}  // namespace trireme::plan

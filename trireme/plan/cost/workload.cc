@@ -1,0 +1,122 @@
+#include "trireme/plan/cost/workload.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <iterator>
+
+#include "trireme/mesh/axis_kinds.h"
+#include "trireme/model/family/family.h"
+
+namespace trireme::plan {
+namespace {
+
+using mesh::AxisKind;
+using mesh::Tokens;
+
+// Of each of kAxisSizes. A search asks for products of them for millions of layouts.
+constexpr auto kKinds = [] {
+  std::array<AxisKind, std::size(kAxisSizes)> kinds{};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    for (const AxisKind& kind : mesh::kAxisKinds) {
+      if (kind.name == kAxisSizes[i].axis) kinds[i] = kind;
+    }
+  }
+  return kinds;
+}();
+
+// The product of the sizes of the axes for which `counts`.
+template <typename Counts>
+int64_t product_of(const Axes& axes, const Counts& counts) {
+  int64_t product = 1;
+  for (size_t i = 0; i < kKinds.size(); ++i) {
+    if (!kKinds[i].is_folded && counts(kKinds[i])) product *= axes.*kAxisSizes[i].size;
+  }
+  return product;
+}
+
+}  // namespace
+
+int64_t Axes::num_ranks() const {
+  return product_of(*this, [](const AxisKind&) { return true; });
+}
+
+int64_t Axes::sample_ranks() const {
+  return product_of(*this,
+                    [](const AxisKind& kind) { return kind.tokens == Tokens::kOtherSamples; });
+}
+
+int64_t Axes::token_ranks() const {
+  return product_of(*this, [](const AxisKind& kind) { return kind.tokens != Tokens::kSame; });
+}
+
+int64_t Axes::sharing() const {
+  return shard * product_of(*this, [](const AxisKind& kind) { return kind.shares_states; });
+}
+
+namespace {
+
+double of_int(int64_t n) { return static_cast<double>(n); }
+
+// Forward and backward of one block, for a token.
+double block_flops(const model::ModelConfig& config, bool sparse) {
+  model::ModelConfig one = config;
+  one.layers = 1;
+  one.vocab_size = 0;
+  one.sparse.dense_layers = sparse ? 0 : 1;
+  one.sparse.expert_interval = 1;
+  return model::flops_per_token(one);
+}
+
+}  // namespace
+
+ModelCounts count_model(const model::ModelConfig& config) {
+  const model::Family& family = model::family_of(config);
+  const double D = of_int(config.width);
+  model::ModelConfig wider = config;
+  wider.ffn_width += 1;
+  model::ModelConfig none = config;
+  none.layers = 0;
+  ModelCounts counts;
+  const double matmul = family.matmul_parameters(config, false);
+  counts.feed_forward_matrices = (family.matmul_parameters(wider, false) - matmul) / D;
+  counts.attention_matmul = matmul - counts.feed_forward_matrices * D * of_int(config.ffn_width);
+  counts.dense_parameters = of_int(model::block_parameters(config, false));
+  counts.dense_flops = block_flops(config, false);
+  if (config.sparse.experts > 0) {
+    counts.sparse_parameters = of_int(model::block_parameters(config, true));
+    counts.sparse_flops = block_flops(config, true);
+    counts.expert_parameters = counts.feed_forward_matrices * D * of_int(config.expert_width());
+  }
+  counts.has_tied_head = config.has_tied_head();
+  counts.head_parameters = counts.has_tied_head ? 0 : of_int(config.vocab_size) * D;
+  counts.embedding_parameters = of_int(model::num_parameters(none)) - counts.head_parameters;
+  counts.flops_per_token = model::flops_per_token(config);
+  return counts;
+}
+
+void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t num_microbatches) {
+  sizes.rank_first = rank_first;
+  sizes.adds_wide = rank_first && !in_tree && num_microbatches > 1;
+  const int64_t levels = std::bit_width(static_cast<uint64_t>(num_microbatches));
+  const int64_t sums = in_tree ? levels : rank_first ? 0 : 1;
+  sizes.held_gradients = num_microbatches == 1 ? 0 : sums;
+}
+
+void hold_gradients(Workload& work) {
+  hold_gradients(work.sizes, work.rank_first.value_or(work.zero >= 2), work.reproducible,
+                 work.num_microbatches());
+}
+
+double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
+  const double states =
+      sizes.states_on_disk ? 0 : sizes.wide * (sizes.states + (sizes.has_masters ? 1 : 0));
+  const double parts = zero == 0 ? 1 : static_cast<double>(ranks);
+  const double kept = sizes.adds_wide ? std::max(sizes.gradient, sizes.wide) : sizes.gradient;
+  const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);
+  const double gradients =
+      sizes.rank_first ? (kept + held) / parts : std::max(zero >= 2 ? kept / parts : kept, held);
+  return (zero >= 3 ? sizes.weight / parts : sizes.weight) + gradients + states / parts;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,134 @@
+#include "trireme/tasks/language/export_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/tensor_boxes.h"
+#include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/state/run_state.h"
+
+namespace trireme::tasks {
+namespace {
+
+using model::HuggingFaceTensor;
+
+// The name that checkpoint_entries() gives a parameter's master weights.
+std::string master_of(const std::string& parameter) {
+  return concat(train::kOptimizerPrefix, train::kMasterState, ".", parameter);
+}
+
+// The shape of each of its parameters. Of how many slices one is, only `found` says, the
+// parameter's own shape.
+std::vector<int64_t> parameter_shape(const HuggingFaceTensor& tensor,
+                                     const std::vector<int64_t>& found) {
+  std::vector<int64_t> shape = tensor.shape;
+  if (tensor.is_transposed) std::swap(shape.at(0), shape.at(1));
+  if (tensor.slice >= 0)
+    shape.insert(shape.begin(), std::max(found.empty() ? 0 : found[0], tensor.slice + 1));
+  shape.at(0) /= std::ssize(tensor.parts);
+  return shape;
+}
+
+// The parts of a tensor's box in its parameters, one after the other.
+mesh::Box stored_box(const HuggingFaceTensor& tensor, mesh::Box box) {
+  if (tensor.is_transposed) {
+    std::swap(box.offset.at(0), box.offset.at(1));
+    std::swap(box.size.at(0), box.size.at(1));
+  }
+  if (tensor.slice >= 0) {
+    box.offset.insert(box.offset.begin(), tensor.slice);
+    box.size.insert(box.size.begin(), 1);
+  }
+  return box;
+}
+
+}  // namespace
+
+ExportSource::ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
+                           c10::ScalarType dtype, train::Weights weights)
+    : folder_(std::move(folder)), manifest_(manifest), dtype_(dtype), weights_(weights) {}
+
+bool ExportSource::has_better_master(const std::string& parameter) const {
+  if (weights_ == train::Weights::kAverage) return false;  // in fp32 themselves
+  const auto found = manifest_.tensors.find(parameter);
+  return found != manifest_.tensors.end() && found->second.dtype != dtype_ &&
+         manifest_.tensors.contains(master_of(parameter));
+}
+
+void ExportSource::check(const HuggingFaceTensor& tensor) const {
+  for (const std::string& name : tensor.parts) {
+    const std::string stored = stored_name(name);
+    const auto found = manifest_.tensors.find(stored);
+    if (found == manifest_.tensors.end())
+      throw CheckpointError(concat(folder_.string(), ": there is no tensor \"", stored,
+                                   "\" among its ", manifest_.tensors.size()));
+    const std::vector<int64_t>& shape = found->second.shape;
+    const std::vector<int64_t> expected = parameter_shape(tensor, shape);
+    if (shape != expected)
+      throw CheckpointError(concat(folder_.string(), ": \"", stored, "\" has the shape ",
+                                   at::IntArrayRef(shape), " and the model's is ",
+                                   at::IntArrayRef(expected), ": use another checkpoint"));
+  }
+}
+
+at::Tensor ExportSource::read(const HuggingFaceTensor& tensor, const mesh::Box& box) {
+  open(tensor);
+  const mesh::Box stored = stored_box(tensor, box);
+  const int64_t begin = stored.offset.at(0), end = begin + stored.size.at(0);
+  const int64_t rows = manifest_.tensors.at(stored_name(tensor.parts[0])).shape[0];
+  std::vector<at::Tensor> values;
+  int64_t first = 0;  // of a parameter, in all of them
+  for (const std::string& parameter : tensor.parts) {
+    mesh::Box own = stored;
+    own.offset[0] = std::max(begin - first, int64_t{0});
+    own.size[0] = std::min(end - first, rows) - own.offset[0];
+    if (own.size[0] > 0) values.push_back(read_parameter(parameter, own));
+    first += rows;
+  }
+  return model::join_parts({.name = tensor.name,
+                            .shape = box.size,
+                            .parts = std::vector<std::string>(values.size()),
+                            .is_transposed = tensor.is_transposed,
+                            .slice = tensor.slice < 0 ? -1 : 0},
+                           values);
+}
+
+std::string ExportSource::stored_name(const std::string& parameter) const {
+  return has_better_master(parameter) ? master_of(parameter)
+                                      : train::tensor_of(parameter, weights_);
+}
+
+// Closes files opened for other parameters, so that their pages do not accumulate.
+void ExportSource::open(const HuggingFaceTensor& tensor) {
+  if (shards_ && tensor.parts == opened_for_) return;
+  shards_.emplace(folder_, manifest_);
+  opened_for_ = tensor.parts;
+}
+
+at::Tensor ExportSource::read_stored(const std::string& stored, const mesh::Box& box) {
+  const checkpoint::TensorRecord& record = manifest_.tensors.at(stored);
+  at::Tensor values = at::empty(box.size, at::TensorOptions().dtype(record.dtype));
+  shards_->read_box(stored, record, box, values);
+  return values;
+}
+
+at::Tensor ExportSource::read_parameter(const std::string& parameter, const mesh::Box& box) {
+  const std::string stored = stored_name(parameter);
+  const at::Tensor values = read_stored(stored, box);
+  if (!train::is_finite(values)) refuse(stored);
+  return train::in_dtype(values, dtype_, stored);
+}
+
+void ExportSource::refuse(const std::string& stored) {
+  const checkpoint::TensorRecord& record = manifest_.tensors.at(stored);
+  const checkpoint::TensorParts parts(record.shape, c10::elementSize(record.dtype));
+  int64_t num_finite = 0;
+  for (int64_t i = 0; i < parts.size(); ++i)
+    num_finite += at::isfinite(read_stored(stored, parts.at(i))).sum().item<int64_t>();
+  train::require_finite(record.num_elements() - num_finite, record.num_elements(), stored, folder_);
+}
+
+}  // namespace trireme::tasks

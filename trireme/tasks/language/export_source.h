@@ -1,0 +1,58 @@
+// The tensors of an export, read from a checkpoint of any layout in boxes of any size.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/shards.h"
+#include "trireme/mesh/layout.h"
+#include "trireme/model/hugging_face.h"
+#include "trireme/train/state/saved_run.h"
+
+namespace trireme::tasks {
+
+// Keeps the files of the last tensor open. Not thread safe.
+class ExportSource {
+ public:
+  // `manifest`, of the checkpoint `folder`, must outlive this. dtype: to which all are converted
+  ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
+               c10::ScalarType dtype, train::Weights weights);
+
+  // Whether the optimizer's fp32 weights are more exact, because the dtype differs from the run's.
+  bool has_better_master(const std::string& parameter) const;
+
+  // Throws: CheckpointError when a parameter that the tensor is made of is missing, or has another
+  //         shape
+  void check(const model::HuggingFaceTensor& tensor) const;
+
+  // The box of a tensor that check() has passed. Of a transposed tensor, that of columns reads all
+  // of what is stored between them.
+  // Shapes: box.size
+  // Throws: CheckpointError when bytes are damaged or a value is not finite; ConfigError when a
+  //         value is too large for the dtype
+  at::Tensor read(const model::HuggingFaceTensor& tensor, const mesh::Box& box);
+
+ private:
+  // The tensor of the checkpoint that has the parameter's values.
+  std::string stored_name(const std::string& parameter) const;
+  void open(const model::HuggingFaceTensor& tensor);
+  at::Tensor read_stored(const std::string& stored, const mesh::Box& box);
+  at::Tensor read_parameter(const std::string& parameter, const mesh::Box& box);
+  // Throws, with the number of all values that are not finite.
+  void refuse(const std::string& stored);
+
+  std::filesystem::path folder_;
+  const checkpoint::Manifest& manifest_;
+  c10::ScalarType dtype_;
+  train::Weights weights_;
+  std::optional<checkpoint::Shards> shards_;
+  std::vector<std::string> opened_for_;
+};
+
+}  // namespace trireme::tasks

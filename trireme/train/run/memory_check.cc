@@ -1,0 +1,130 @@
+#include "trireme/train/run/memory_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include "trireme/base/choice.h"
+#include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/comm/shared/segment.h"
+
+namespace trireme::train {
+namespace {
+
+std::string gibibytes(double bytes) {
+  TextWriter text;
+  text << std::setprecision(bytes < 1000.0 * (1 << 30) ? 3 : 15)
+       << std::max(bytes / (1 << 30), 0.001) << " GiB";
+  return text.str();
+}
+
+std::string advice(const RunConfig& config, const MemoryNeed& need) {
+  const MemoryKeys keys = config.task->model().traits().memory_keys;
+  const auto lower = [](const char* key, int64_t value, std::vector<std::string> others) {
+    others.insert(others.begin(), concat(key, " (", value, ")"));
+    return "lower " + in_words(others);
+  };
+  if (need.samples >= std::max(need.states, need.activations)) {
+    return lower("train.global_batch", config.train.global_batch, keys.activations) +
+           ", whose samples are most of it";
+  }
+  if (need.activations >= need.states) {
+    return lower("train.micro_batch", config.train.micro_batch, keys.activations) +
+           ", whose activations are most of it, or set train.recompute = \"full\"";
+  }
+  const std::string smaller =
+      keys.states.empty() ? "make the model smaller" : "lower " + in_words(keys.states);
+  return smaller +
+         ", whose weights and optimizer states are most of it, or shard them with "
+         "parallel.zero = 3 and more ranks";
+}
+
+}  // namespace
+
+MemoryNeed least_memory(const RunConfig& config) {
+  MemoryNeed need;
+  for (const parallel::LayerCost& layer : config.task->model().layer_costs(config)) {
+    need.states += layer.memory;
+    need.activations += layer.activations;
+  }
+  const auto stages = static_cast<double>(config.parallel.pipeline);
+  need.states /= stages;
+  need.activations /= stages;
+  need.samples = static_cast<double>(config.train.global_batch) /
+                 static_cast<double>(sample_ranks(config.parallel)) * sample_bytes(*config.task);
+  return need;
+}
+
+void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes) {
+  const MemoryNeed need = least_memory(config);
+  const auto available = static_cast<double>(available_bytes);
+  TRIREME_CHECK(need.total() * num_ranks <= available, "the run needs at least ",
+                gibibytes(need.total()), " per rank",
+                num_ranks > 1 ? concat(", ", gibibytes(need.total() * num_ranks), " for ",
+                                       num_ranks, " ranks")
+                              : "",
+                "; this machine has ", gibibytes(available), ": ", advice(config, need));
+}
+
+namespace {
+
+constexpr const char* kAdvice =
+    "; a rank needs less with --parallel.zero=3 and more ranks, --train.recompute=full, a smaller "
+    "--train.micro_batch, or --offload.optimizer=disk";
+
+// libtorch has a special exception only for GPU memory.
+bool is_out_of_memory(const std::string& message) {
+  return message.find("can't allocate memory") != std::string::npos ||
+         message.find("not enough memory") != std::string::npos;
+}
+
+// "you tried to allocate 4096 bytes", without the check that failed.
+std::string wish_of(const std::string& message) {
+  const size_t begin = message.find("you tried to allocate");
+  const size_t end = message.find(" bytes", begin);
+  if (begin == std::string::npos || end == std::string::npos) return message;
+  return message.substr(begin, end - begin) + " bytes at once";
+}
+
+}  // namespace
+
+std::string shared_memory_advice(const RunConfig& config) {
+  if (!config.train.symmetric_memory) return "";
+  const char* const kKey = "set train.symmetric_memory = false, which takes longer";
+  if (config.parallel.zero > 1) return concat("; or ", kKey);
+  const bool in_fp32 = config.train.reduce_dtype == ReduceDtype::kFp32;
+  const size_t of_one = in_fp32 ? std::max(c10::elementSize(config.train.precision), size_t{4})
+                                : c10::elementSize(config.train.precision);
+  const auto parts = static_cast<double>(config.parallel.tensor * config.parallel.pipeline);
+  const double bytes = static_cast<double>(of_one) *
+                       static_cast<double>(config.task->model().traits().num_parameters) / parts;
+  return format("; the gradients take about %.0f MiB of it on each of its ranks; give it more, or ",
+                std::ceil(bytes / (1 << 20))) +
+         kKey;
+}
+
+void rethrow_with_memory_advice(std::string_view shared_advice) {
+  try {
+    throw;
+  } catch (const ConfigError& error) {
+    if (!comm::is_shared_memory_full(error.what())) throw;
+    throw ConfigError(concat(error.what(), shared_advice));
+  } catch (const c10::OutOfMemoryError& error) {
+    throw ConfigError(
+        concat("out of the device's memory: ", error.what_without_backtrace(), kAdvice));
+  } catch (const c10::Error& error) {
+    const std::string message = error.what_without_backtrace();
+    if (!is_out_of_memory(message)) throw;
+    throw ConfigError(concat("out of memory: ", wish_of(message), kAdvice));
+  } catch (const std::bad_alloc&) {
+    throw ConfigError(concat("out of memory", kAdvice));
+  }
+}
+
+}  // namespace trireme::train

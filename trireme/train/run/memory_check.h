@@ -1,0 +1,37 @@
+// Checks whether a run can fit the machine at all, before anything of the model is allocated, and
+// advises when memory runs out all the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "trireme/train/config/config.h"
+
+namespace trireme::train {
+
+// The least memory a rank needs, in bytes: its share of weights, gradients and optimizer states,
+// what one microbatch's forward keeps, and the samples of a step. The mean over pipeline stages.
+// Excludes optimizer states on disk, buckets, gathered weights and libtorch itself.
+struct MemoryNeed {
+  double states = 0;
+  double activations = 0;
+  double samples = 0;
+  double total() const { return states + activations + samples; }
+};
+MemoryNeed least_memory(const RunConfig& config);
+
+// Throws: ConfigError when `num_ranks` ranks, all on this machine, need more than
+//         `available_bytes`, with the largest part and the keys that reduce it
+void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes);
+
+// Call while an exception is handled. Rethrows it; a failed allocation becomes a ConfigError that
+// says how a rank can need less. shared_advice: for a host whose shared memory is full.
+[[noreturn]] void rethrow_with_memory_advice(std::string_view shared_advice = "");
+
+// Tells how much of a host's shared memory the run needs in total, and what to do. The error itself
+// only names the part that did not fit. "" when the run's gradients are not in shared memory.
+// config: resolved.
+std::string shared_memory_advice(const RunConfig& config);
+
+}  // namespace trireme::train
