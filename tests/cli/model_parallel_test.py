@@ -197,8 +197,6 @@ class BadLayouts(ProgramTest):
         for name in ("muon", "adafactor", "lamb"):
             self.refuse(["optimizer.name", "parallel.tensor = 2", "use adamw"], 2, *TENSOR,
                         f"--optimizer.name={name}")
-        self.refuse(["stochastic_rounding", "parallel.tensor = 2"], 2, *TENSOR, "--train.precision=bf16",
-                    "--train.stochastic_rounding=true", "--train.master_weights=false")
         for axis in (TENSOR, RING, PIPELINE):
             self.refuse(["measure_noise", "set parallel."], 2, *axis, "--train.measure_noise=true")
         self.refuse(["compression", "parallel.pipeline = 2"], 2, *PIPELINE, "--train.compression=powersgd")

@@ -12,7 +12,7 @@ SIZE = ["--model.width=128", "--model.ffn_width=256", "--optimizer.schedule=cons
 DISK = ["--offload.optimizer=disk", "--offload.buffer_bytes=65536"]
 
 
-class Offload(ProgramTest):
+class OffloadTest(ProgramTest):
     def train(self, run, *overrides, ranks=2, steps=6):
         self.succeed("train", "tiny.toml", "--ranks", ranks, *SIZE, f"--train.steps={steps}",
                      f"--output.folder={run}", *overrides)
@@ -20,6 +20,8 @@ class Offload(ProgramTest):
         self.assertEqual([step for step, _, _ in curve], list(range(1, steps + 1)))
         return curve
 
+
+class Offload(OffloadTest):
     def start_and_wait(self, run, *overrides, ranks=2):
         """A run that has made a step after its first checkpoint, and its processes."""
         process = self.start_and_await_step("train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
@@ -103,14 +105,57 @@ class Offload(ProgramTest):
                                  self.train(f"straight-{ranks}", ranks=ranks))
 
 
+class Activations(OffloadTest):
+    """The inputs of recomputed blocks on a disk: the bits of a run that keeps them."""
+
+    ACTIVATIONS = ["--train.recompute=full", "--offload.activations=disk"]
+
+    def test_every_layout_has_the_bits_of_activations_in_memory(self):
+        layers = "--model.layers=4"  # more than the store has buffers
+        for i, options in enumerate((
+                ["--parallel.zero=3", "--train.evaluate_interval=2"], ["--train.precision=bf16", "--parallel.zero=2"],
+                ["--parallel.pipeline=2"], ["--parallel.pipeline=2", "--parallel.schedule=zero-bubble"],
+                ["--parallel.tensor=2", "--parallel.sequence_parallel=true"], ["--parallel.context=2"],
+                ["--offload.optimizer=disk"],
+                ["--model.family=mixtral", "--model.experts=4", "--model.experts_per_token=2", "--parallel.expert=2"])):
+            with self.subTest(options=options):
+                expected = self.train(f"kept-{i}", layers, *options, "--train.recompute=full", steps=3)
+                found = self.train(f"disk-{i}", layers, *options, *self.ACTIVATIONS, steps=3)
+                self.assertEqual(found, expected)
+                self.assertEqual(list((self.folder / f"disk-{i}/offload").iterdir()), [])
+        one = self.train("one", "--train.recompute=full", ranks=1)
+        self.assertEqual(self.train("host", "--train.recompute=full", "--offload.activations=host", ranks=1), one)
+
+    def test_refusals(self):
+        self.fail_with(USER, ["offload.activations", "train.recompute = \"full\""], "train", "tiny.toml",
+                       "--offload.activations=disk")
+        (self.folder / "file").write_text("")
+        self.fail_with(USER, ["offload.folder", "file/inputs"], "train", "tiny.toml", *self.ACTIVATIONS,
+                       "--offload.folder=file/inputs", "--ranks=2")
+        self.fail_with(USER, ["parallel.servers", "offload.activations"], "train", "tiny.toml", *self.ACTIVATIONS,
+                       "--ranks=3", "--parallel.servers=1", "--train.gradient_clip=0")
+
+
 class SmallDisk(ProgramTest):
     """On a file system of 2 MiB of its own, which takes root."""
 
-    def test_a_disk_that_is_too_small_is_an_error_at_the_start(self):
+    def mount_disk(self):
         disk = self.folder / "disk"
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=True)
         self.addCleanup(subprocess.run, ["umount", disk], check=True)
+        return disk
+
+    def test_activations_that_do_not_fit_end_the_first_step(self):
+        disk = self.mount_disk()
+        for ranks in (1, 2):
+            self.fail_with(USER, ["offload.folder disk", "this rank's activations", "bytes are free"], "train",
+                           "tiny.toml", "--ranks", ranks, *SIZE, "--model.layers=40", "--train.recompute=full",
+                           "--offload.activations=disk", "--offload.folder=disk")
+        self.assertEqual(list(disk.iterdir()), [])
+
+    def test_a_disk_that_is_too_small_is_an_error_at_the_start(self):
+        disk = self.mount_disk()
         for ranks in (1, 2):
             line = self.fail_with(USER, ["offload.folder disk", "has no room for", "bytes are free"],
                                   "train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
@@ -123,7 +168,7 @@ class SmallDisk(ProgramTest):
 def load_tests(loader, tests, pattern):
     if os.geteuid() != 0:
         print("offload_test: not root, so without the tests that mount a small disk", flush=True)
-        return loader.loadTestsFromTestCase(Offload)
+        return unittest.TestSuite(map(loader.loadTestsFromTestCase, (Offload, Activations)))
     return tests
 
 

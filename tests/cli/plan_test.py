@@ -158,6 +158,31 @@ class Plan(ProgramTest):
         cpu = ["--cluster.device=cpu", "--train.precision=fp32"]
         self.assertEqual(self.simulate(*cpu)["memory_bytes"], self.simulate(*cpu, "--offload.optimizer=host")["memory_bytes"])
 
+    def best(self, *options):
+        found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", *options))["plans"]
+        return [(plan["settings"], plan["peak_memory_bytes"]) for plan in found]
+
+    def test_inputs_of_blocks_and_smaller_states_leave_memory(self):
+        fixed = ("--fix", "tensor=1", "--fix", "pipeline=1", "--fix", "zero=1", "--fix", "micro_batch=1")
+        for place in ("host", "disk"):
+            for settings, _ in self.best(*fixed, f"--offload.activations={place}", "--train.recompute=full"):
+                self.assertEqual(settings["train.recompute"], "full")
+        self.fail_with(2, ["recompute=none", "offload.activations"], "plan", "model.toml", "cluster.toml",
+                       "--offload.activations=disk", "--fix", "recompute=none")
+        sizes = {dtype: self.simulate(f"--optimizer.state_dtype={dtype}", "--parallel.zero=1")["memory_bytes"]["states"]
+                 for dtype in ("fp32", "bf16", "int8")}
+        self.assertGreater(sizes["fp32"], sizes["bf16"])
+        self.assertGreater(sizes["bf16"], sizes["int8"])
+
+    def test_only_what_can_run_is_offered(self):
+        # Rows of 5632 numbers: a sixteenth of them is no whole number of int8's blocks.
+        states = ("--optimizer.state_dtype=int8", "--model.heads=32", "--model.kv_heads=32")
+        self.fail_with(2, ["optimizer.state_dtype", "cut at element 352"], "plan", "model.toml", "cluster.toml", *states,
+                       "--cluster.devices_per_node=16", "--cluster.nodes=1", "--fix", "tensor=16")
+        for settings, _ in self.best("--train.batch_ramp_start=8", "--train.batch_ramp_steps=10", "--best", 20):
+            data = int(settings["parallel.data"])
+            self.assertEqual(8 % (data * int(settings["train.micro_batch"])), 0, settings)
+
     def test_no_allowed_number_makes_it_endless(self):
         large = ["--cluster.nodes=16384", "--model.layers=1000", "--train.global_batch=16384"]
         found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--best", 1, *large))

@@ -6,6 +6,7 @@ from program import ProgramTest, piece_bytes
 
 STEPS = 20
 ALL_BITS = 1 << 30
+WIDE = ("--model.width=64", "--model.ffn_width=128")  # rows of whole blocks of int8 states
 
 
 class ZeroTest(ProgramTest):
@@ -42,6 +43,46 @@ class ZeroTest(ProgramTest):
             with self.subTest(ranks=ranks, variant=variant):
                 self.assert_same(self.train(f"variant-{i}", ranks, *common, *variant, batch=batch), expected,
                                  f"{ranks} ranks, {variant}")
+
+
+class StateDtype(ZeroTest):
+    """What optimizer.state_dtype refuses, and what a checkpoint that has one becomes under another."""
+
+    def test_blocks_that_are_cut_are_refused(self):
+        # The tensor axis cuts the rows of o_proj, which have 64 elements.
+        self.fail_with(2, ["optimizer.state_dtype", "o_proj", "cut at element 32", "choose bf16"], "train", "tiny.toml",
+                       "--ranks", 2, "--parallel.tensor=2", *WIDE, "--optimizer.state_dtype=int8")
+        self.assertEqual(list(self.folder.glob("run/checkpoints/step-*")), [])
+
+    def test_rows_that_are_cut_round_alike(self):
+        # bf16 weights and states round stochastically. One rank and two differ by the order of sums alone.
+        options = (*WIDE, "--optimizer.state_dtype=bf16", "--train.precision=bf16", "--train.master_weights=false",
+                   "--train.stochastic_rounding=true")
+        one, two = (self.train(name, ranks, *options, *axes)[0]
+                    for name, ranks, axes in (("one", 1, ()), ("two", 2, ("--parallel.tensor=2",))))
+        for (step, loss, _), (_, other, _) in zip(one, two):
+            self.assertLess(abs(float(loss) - float(other)), 0.1, step)
+        self.assertLess(float(two[-1][1]), float(two[0][1]) - 0.3, "it learns")
+
+    def test_servers_refuse(self):
+        self.fail_with(2, ["parallel.servers", "optimizer.state_dtype", "fp32"], "train", "tiny.toml", "--ranks", 3,
+                       "--parallel.servers=1", "--train.gradient_clip=0", "--optimizer.state_dtype=bf16")
+
+    def test_a_resume_converts_when_it_is_allowed(self):
+        run = ("train", "tiny.toml", "--threads", 1, *WIDE)
+        self.succeed(*run, "--ranks", 2, "--parallel.zero=3", "--train.steps=5")
+        for step, dtype in ((10, "int8"), (15, "bf16"), (20, "fp32")):
+            options = (*run, "--ranks", 1, f"--train.steps={step}", f"--optimizer.state_dtype={dtype}")
+            self.fail_with(2, ["optimizer.state_dtype", f"-> '{dtype}'", "--resume.allow=optimizer.state_dtype"], *options)
+            output = self.succeed(*options, "--resume.allow=optimizer.state_dtype")
+            self.assertIn("resume.allow lets change: optimizer.state_dtype", output)
+            manifest = json.loads((self.folder / f"run/checkpoints/step-{step:06d}/manifest.json").read_text())
+            saved = manifest["tensors"]["optimizer.exp_avg.lm_head.weight"]["dtype"]
+            self.assertEqual(saved, {"int8": "U8", "bf16": "BF16", "fp32": "F32"}[dtype])
+            self.assertEqual("optimizer.exp_avg_scale.lm_head.weight" in manifest["tensors"], dtype == "int8")
+        losses = [float(loss) for _, loss, _ in self.curve()]
+        self.assertEqual(len(losses), 20)
+        self.assertLess(losses[-1], losses[0] - 0.3, "it learns")
 
 
 class Zero(ZeroTest):
@@ -111,6 +152,13 @@ class ZeroOptions(ZeroTest):
         for precision in ("--train.precision=fp32", "--train.precision=bf16"):
             self.setUp()
             self.compare(2, [(f"--parallel.zero={zero}", *disk) for zero in (0, 1, 2, 3)], precision)
+
+    def test_state_dtype(self):
+        disk = ("--parallel.zero=3", "--offload.optimizer=disk", "--offload.buffer_bytes=65536")
+        for ranks, dtype, *options in ((2, "int8"), (3, "bf16"), (2, "bf16", "--optimizer.name=muon")):
+            self.setUp()
+            self.compare(ranks, [*((f"--parallel.zero={zero}",) for zero in (1, 2, 3)), disk], *WIDE,
+                         f"--optimizer.state_dtype={dtype}", *options)
 
     def test_optimizers(self):
         for name, rate in (("sgd", 0.1), ("lion", 1e-3), ("adafactor", 0.05), ("muon", 0.01), ("lamb", 0.02),

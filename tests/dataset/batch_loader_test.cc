@@ -1,6 +1,7 @@
 #include "trireme/dataset/batch_loader.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -8,6 +9,7 @@
 #include "tests/harness/messages.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
+#include "trireme/dataset/batch_reader.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/source.h"
 
@@ -23,7 +25,7 @@ class BatchLoaderTest : public testing::Test {
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < data_size; ++rank) {
       const BatchLoader loader(source_, {kGlobalBatch, micro_batch, rank, data_size});
-      for (int64_t i = 0; i < loader.num_microbatches(); ++i)
+      for (int64_t i = 0; i < loader.num_microbatches(0); ++i)
         parts.push_back(loader.microbatch(step, i)["tokens"]);
     }
     return at::cat(parts);
@@ -40,6 +42,78 @@ TEST_F(BatchLoaderTest, TargetsAreTheTokensOneToTheRight) {
   ASSERT_EQ(batch["tokens"].sizes(), (std::vector<int64_t>{4, 7}));
   ASSERT_EQ(batch["tokens"].scalar_type(), at::kLong);
   harness::assert_same_bits(batch["targets"], batch["tokens"] + 1, "targets of a counting file");
+}
+
+TEST(BatchSizes, GrowEvenlyAndAddUp) {
+  for (const BatchSizes& sizes :
+       {BatchSizes{12}, BatchSizes{16, 4, 6}, BatchSizes{16, 4, 3}, BatchSizes{16, 4, 2},
+        BatchSizes{96, 3, 7}, BatchSizes{35, 7, 1}, BatchSizes{5, 5, 4}, BatchSizes{64, 2, 1000}}) {
+    int64_t before = 0, last = 0;
+    for (int64_t step = 0; step < sizes.ramp_steps + 5; ++step) {
+      EXPECT_EQ(sizes.before(step), before) << step;
+      EXPECT_GE(sizes.of(step), last);
+      if (sizes.first > 0) {
+        EXPECT_EQ(sizes.of(step) % sizes.first, 0);
+      }
+      before += last = sizes.of(step);
+    }
+    EXPECT_EQ(sizes.of(0), sizes.first > 0 ? sizes.first : sizes.last);
+    EXPECT_EQ(last, sizes.last);
+  }
+  const BatchSizes even{16, 4, 6};
+  std::vector<int64_t> found;
+  for (int64_t step = 0; step < 8; ++step) found.push_back(even.of(step));
+  EXPECT_EQ(found, (std::vector<int64_t>{4, 4, 8, 8, 12, 12, 16, 16}));
+  // The largest that a config allows.
+  const BatchSizes large{10'000'000, 1, 1'000'000'000};
+  EXPECT_EQ(large.before(2'000'000'000) - large.before(1'999'999'999), 10'000'000);
+  EXPECT_NEAR(static_cast<double>(large.before(1'000'000'000)), 5e15, 1e9);
+}
+
+TEST_F(BatchLoaderTest, ARampReadsTheSamplesOfConstantBatchesOneAfterTheOther) {
+  for (const int data_size : {1, 2}) {
+    for (const bool in_turn : {false, true}) {
+      for (int rank = 0; rank < data_size; ++rank) {
+        BatchOptions options{.global_batch = 16,
+                             .micro_batch = 2,
+                             .data_rank = rank,
+                             .data_size = data_size,
+                             .in_turn = in_turn,
+                             .first_batch = 4,
+                             .ramp_steps = 6};
+        const BatchLoader ramp(source_, options);
+        BatchReader reader(source_, options, {.num_workers = 2, .num_steps = 8});
+        options.first_step = 3;  // a resume
+        options.first_sample = 4 + 4 + 8;
+        const BatchLoader resumed(source_, options);
+        int64_t sample = 0;
+        for (int64_t step = 0; step < 8; ++step) {
+          const int64_t batch = BatchSizes{16, 4, 6}.of(step);
+          const BatchLoader constant(source_, {.global_batch = batch,
+                                               .micro_batch = 2,
+                                               .data_rank = rank,
+                                               .data_size = data_size,
+                                               .first_step = step,
+                                               .first_sample = sample,
+                                               .in_turn = in_turn});
+          EXPECT_EQ(ramp.step_sample(step), sample);
+          EXPECT_EQ(ramp.step_size(step), batch);
+          ASSERT_EQ(ramp.num_microbatches(step), batch / 2 / data_size);
+          for (int64_t i = 0; i < ramp.num_microbatches(step); ++i) {
+            const Batch expected = constant.microbatch(step, i);
+            harness::assert_same_bits(ramp.microbatch(step, i)["tokens"], expected["tokens"], "a");
+            harness::assert_same_bits(reader.read(step, i)["tokens"], expected["tokens"], "read");
+            EXPECT_EQ(ramp.microbatch(step, i).first_sample, expected.first_sample);
+            EXPECT_EQ(ramp.microbatch(step, i).step_size, batch);
+            if (step < 3) continue;
+            harness::assert_same_bits(resumed.microbatch(step, i)["tokens"], expected["tokens"],
+                                      "resumed");
+          }
+          sample += batch;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(BatchLoaderTest, HasDocumentsWhenAsked) {
@@ -63,7 +137,7 @@ TEST_F(BatchLoaderTest, RanksInTurnReadTheSamplesOfOneRank) {
       BatchOptions mine = options;
       mine.data_rank = rank;
       const BatchLoader loader(source_, mine);
-      ASSERT_EQ(loader.num_microbatches(), 2);
+      ASSERT_EQ(loader.num_microbatches(0), 2);
       const Batch batch = loader.microbatch(5, j);
       EXPECT_EQ(batch.size(), j == 1 && rank == 2 ? 0 : 2);
       EXPECT_EQ(batch.first_sample, 2 * (j * kRanks + rank));
@@ -97,7 +171,7 @@ TEST_F(BatchLoaderTest, AStepIsTheSameAtEveryLayout) {
 
 TEST_F(BatchLoaderTest, RanksHoldContiguousBlocks) {
   const BatchLoader loader(source_, {24, 2, 2, 3});
-  ASSERT_EQ(loader.num_microbatches(), 4);
+  ASSERT_EQ(loader.num_microbatches(0), 4);
   EXPECT_EQ(loader.first_sample(0, 0), 16);
   EXPECT_EQ(loader.first_sample(0, 3), 22);
   EXPECT_EQ(loader.first_sample(10, 1), 258);
@@ -107,7 +181,7 @@ TEST_F(BatchLoaderTest, ResumingAtAnyStepReadsTheSame) {
   const BatchLoader whole(source_, {24, 4, 1, 2});
   std::vector<at::Tensor> tokens;
   for (int64_t step = 0; step < 12; ++step)
-    for (int64_t i = 0; i < whole.num_microbatches(); ++i)
+    for (int64_t i = 0; i < whole.num_microbatches(0); ++i)
       tokens.push_back(whole.microbatch(step, i)["tokens"]);
   for (int64_t step = 0; step < 12; ++step) {
     const TokenSource source(prefix_, {.sequence_length = 7});
@@ -141,14 +215,14 @@ TEST_F(BatchLoaderTest, AnUnevenBatchIsReadOnceWhateverTheLayout) {
           EXPECT_EQ(loader.step_sample(step), 7 * step);
           // As many on every rank, whether there is data for them or not.
           const int64_t unit = micro_batch * data_size;
-          ASSERT_EQ(loader.num_microbatches(), (7 + unit - 1) / unit);
-          for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+          ASSERT_EQ(loader.num_microbatches(0), (7 + unit - 1) / unit);
+          for (int64_t i = 0; i < loader.num_microbatches(0); ++i) {
             const Batch batch = loader.microbatch(step, i);
             ASSERT_EQ(batch["tokens"].size(1), 7);
             ASSERT_LE(batch["tokens"].size(0), micro_batch);
             EXPECT_EQ(batch["targets"].sizes(), batch["tokens"].sizes());
             EXPECT_EQ(batch.step, step);
-            EXPECT_EQ(batch.first_sample, (rank * loader.num_microbatches() + i) * micro_batch);
+            EXPECT_EQ(batch.first_sample, (rank * loader.num_microbatches(0) + i) * micro_batch);
             parts.push_back(batch["tokens"]);
           }
         }
@@ -237,7 +311,7 @@ std::vector<int64_t> step_numbers(const Source& source, BatchOptions options, in
   for (int rank = 0; rank < options.data_size; ++rank) {
     options.data_rank = rank;
     const BatchLoader loader(source, options);
-    for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+    for (int64_t i = 0; i < loader.num_microbatches(0); ++i) {
       const std::vector<int64_t> mine = numbers_of(loader.microbatch(step, i));
       numbers.insert(numbers.end(), mine.begin(), mine.end());
     }
@@ -348,7 +422,7 @@ TEST(BatchLoader, BadSamplesAreCountedOnceInEveryLayout) {
                                           .uneven = true,
                                           .shuffle = false,
                                           .most_replaced = 10});
-        for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+        for (int64_t i = 0; i < loader.num_microbatches(0); ++i) {
           bad += loader.microbatch(0, i).bad_samples.size();
         }
       }

@@ -62,7 +62,7 @@ TEST(BatchReader, ReadsTheLoadersMicrobatchesWithAnyNumberOfWorkers) {
     for (const int64_t num_ahead : {1, 4}) {
       BatchReader reader(source, kBatches, {num_workers, num_ahead, /*num_steps=*/5});
       for (int64_t step = 0; step < 5; ++step) {
-        for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+        for (int64_t i = 0; i < loader.num_microbatches(0); ++i) {
           expect_same(reader.read(step, i), loader.microbatch(step, i));
         }
       }
@@ -95,9 +95,9 @@ TEST(BatchReader, ReadsNoFurtherAheadThanItMayAndNotBeyondTheEnd) {
   const BatchLoader short_loader(other, kBatches);
   {
     BatchReader reader(other, kBatches, {.num_workers = 4, .num_ahead = 100, .num_steps = 1});
-    for (int64_t i = 0; i < short_loader.num_microbatches(); ++i) reader.read(0, i);
+    for (int64_t i = 0; i < short_loader.num_microbatches(0); ++i) reader.read(0, i);
   }
-  EXPECT_EQ(other.num_read(), 2 * short_loader.num_microbatches());
+  EXPECT_EQ(other.num_read(), 2 * short_loader.num_microbatches(0));
 }
 
 TEST(BatchReader, ReadsAheadOfTheStep) {

@@ -35,7 +35,7 @@ inline model::ModelConfig sparse_llama() {
 inline Workload mixed(model::ModelConfig config) {
   Workload work;
   work.set_model(std::move(config));
-  work.sizes = {.weight = 2, .gradient = 2, .wide = 4, .states = 2, .has_masters = true};
+  work.sizes = {.weight = 2, .gradient = 2, .wide = 4, .states = 8, .has_masters = true};
   work.kept_by_block = {.composes_norms = false, .feed_forward = 2};
   return work;
 }

@@ -193,12 +193,13 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   print_line(format("model   %s, %s parameters, %s", config.task->model().traits().name.c_str(),
                     human_count(static_cast<double>(summary.num_parameters)).c_str(),
                     name_of(train::kPrecisions, config.train.precision).c_str()));
-  print_line(format(
-      "data    %s, %s %s (%.2f epochs in %lld steps)", config.task->traits().data_name.c_str(),
-      human_count(static_cast<double>(summary.num_samples)).c_str(),
-      config.task->traits().samples_name.c_str(),
-      static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_samples),
-      static_cast<long long>(num_steps_)));
+  print_line(format("data    %s, %s %s (%.2f epochs in %lld steps)",
+                    config.task->traits().data_name.c_str(),
+                    human_count(static_cast<double>(summary.num_samples)).c_str(),
+                    config.task->traits().samples_name.c_str(),
+                    static_cast<double>(config.batch_sizes().before(num_steps_)) /
+                        static_cast<double>(summary.num_samples),
+                    static_cast<long long>(num_steps_)));
   print_line(format(
       "layout  %d ranks x %d threads%s, %s; batch %lld %s %lld ranks x %lld "
       "microbatches x %lld",
@@ -208,6 +209,12 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
       config.is_even() ? "=" : "within", static_cast<long long>(sample_ranks(config.parallel)),
       static_cast<long long>(summary.microbatches_per_step),
       static_cast<long long>(config.train.micro_batch)));
+  if (config.train.batch_ramp_start > 0) {
+    print_line(format("batch   grows from %lld to %lld samples in %lld steps",
+                      static_cast<long long>(config.train.batch_ramp_start),
+                      static_cast<long long>(batch),
+                      static_cast<long long>(config.train.batch_ramp_steps)));
+  }
   if (summary.tensor_crosses_hosts) {
     print_line(
         "layout  tensor groups lie on several hosts, and every layer waits for the network: let "

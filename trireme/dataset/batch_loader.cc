@@ -112,10 +112,38 @@ RandomKey SampleOrder::augmentation(int64_t n) const {
   return numbered_key(seed_, "data/augmentation/", n);
 }
 
+namespace {
+
+// The sum of floor((a i + b) / m) for i from 0 to n - 1: the points with whole coordinates, from 1
+// up, below a line. What remains of its slope below 1 is counted along the other axis.
+int64_t floor_sum(int64_t n, int64_t a, int64_t b, int64_t m) {
+  if (n == 0) return 0;
+  const int64_t whole = n * (n - 1) / 2 * (a / m) + n * (b / m);
+  const int64_t slope = a % m, offset = b % m;
+  const int64_t height = (slope * n + offset) / m;
+  if (height == 0) return whole;
+  return whole + floor_sum(height, m, (slope * n + offset) % m, slope);
+}
+
+}  // namespace
+
+int64_t BatchSizes::of(int64_t step) const {
+  if (first == 0 || step >= ramp_steps) return last;
+  return first * (1 + (last / first - 1) * step / ramp_steps);
+}
+
+int64_t BatchSizes::before(int64_t step) const {
+  if (first == 0) return step * last;
+  const int64_t in_ramp = std::min(step, ramp_steps);
+  const int64_t added = in_ramp == 0 ? 0 : floor_sum(in_ramp, last / first - 1, 0, ramp_steps);
+  return first * (in_ramp + added) + (step - in_ramp) * last;
+}
+
 BatchLoader::BatchLoader(const Source& source, BatchOptions options)
     : source_(source),
       options_(options),
-      order_(source.size(), options.seed, options.shuffle, source.shard_sizes()) {
+      order_(source.size(), options.seed, options.shuffle, source.shard_sizes()),
+      sizes_{options.global_batch, options.first_batch, options.ramp_steps} {
   TRIREME_CHECK(options.global_batch >= 1 && options.micro_batch >= 1, "global_batch is ",
                 options.global_batch, " and micro_batch ", options.micro_batch,
                 ", expected at least 1 each");
@@ -133,14 +161,21 @@ BatchLoader::BatchLoader(const Source& source, BatchOptions options)
   TRIREME_CHECK(options.last_batch != LastBatch::kDrop || source.size() >= options.global_batch,
                 "global_batch is ", options.global_batch, " and the data has ", source.size(),
                 " samples; expected no more than these, because an epoch's last batch is dropped");
-  num_microbatches_ = (options.global_batch + unit - 1) / unit;
+  unit_ = unit;
+  TRIREME_ASSERT(
+      options.first_batch == 0 ||
+          (options.first_batch % unit == 0 && options.global_batch % options.first_batch == 0 &&
+           options.ramp_steps > 0 && options.last_batch == LastBatch::kFill),
+      "a ramp from ", options.first_batch, " to ", options.global_batch);
 }
 
 int64_t BatchLoader::step_sample(int64_t step) const {
   TRIREME_ASSERT(step >= options_.first_step, "step ", step, " lies before ", options_.first_step);
   const int64_t B = options_.global_batch, size = order_.size();
   const int64_t steps = step - options_.first_step;
-  if (options_.last_batch == LastBatch::kFill) return options_.first_sample + steps * B;
+  if (options_.last_batch == LastBatch::kFill) {
+    return options_.first_sample + sizes_.before(step) - sizes_.before(options_.first_step);
+  }
   // A run that resumes within an epoch first finishes that.
   const auto batches_in = [&](int64_t num_samples) {
     return options_.last_batch == LastBatch::kKeep ? (num_samples + B - 1) / B : num_samples / B;
@@ -153,15 +188,15 @@ int64_t BatchLoader::step_sample(int64_t step) const {
 }
 
 int64_t BatchLoader::step_size(int64_t step) const {
-  if (options_.last_batch != LastBatch::kKeep) return options_.global_batch;
+  if (options_.last_batch != LastBatch::kKeep) return sizes_.of(step);
   return std::min(options_.global_batch, order_.size() - step_sample(step) % order_.size());
 }
 
 int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
-  TRIREME_ASSERT(index >= 0 && index < num_microbatches_, "microbatch ", index, " of ",
-                 num_microbatches_);
+  const int64_t M = num_microbatches(step);
+  TRIREME_ASSERT(index >= 0 && index < M, "microbatch ", index, " of ", M);
   const int64_t before = options_.in_turn ? index * options_.data_size + options_.data_rank
-                                          : options_.data_rank * num_microbatches_ + index;
+                                          : options_.data_rank * M + index;
   return step_sample(step) + before * options_.micro_batch;
 }
 

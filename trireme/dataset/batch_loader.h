@@ -58,6 +58,19 @@ enum class LastBatch {
 inline constexpr Choice<LastBatch> kLastBatches[] = {
     {"fill", LastBatch::kFill}, {"keep", LastBatch::kKeep}, {"drop", LastBatch::kDrop}};
 
+// Samples per step, over all ranks, as a function of the step's number, from 0. A ramp starts with
+// `first`, adds as many again at a time, evenly over its steps, and stays at `last`, which `first`
+// divides.
+struct BatchSizes {
+  int64_t last = 0;
+  int64_t first = 0;       // 0: no ramp
+  int64_t ramp_steps = 0;  // the first one with `last`
+
+  int64_t of(int64_t step) const;
+  // Of all steps before it.
+  int64_t before(int64_t step) const;
+};
+
 struct BatchOptions {
   int64_t global_batch = 0;  // samples per step, over all ranks
   int64_t micro_batch = 0;   // samples per forward
@@ -76,6 +89,9 @@ struct BatchOptions {
   int64_t most_replaced = 0;
   // false: a rank reads M microbatches that follow each other. true: ranks read one in turn.
   bool in_turn = false;
+  // BatchSizes::first and ramp_steps. Steps are numbered as in microbatch().
+  int64_t first_batch = 0;
+  int64_t ramp_steps = 0;
 };
 
 // The samples of one forward.
@@ -95,16 +111,17 @@ struct Batch {
 class BatchLoader {
  public:
   // Throws: ConfigError unless micro_batch * data_size divides global_batch or `uneven` is set, and
-  //         when kDrop leaves no batch in an epoch
+  //         when kDrop leaves no batch in an epoch; InternalError for a ramp whose batches they do
+  //         not divide, or with another last_batch than kFill
   BatchLoader(const Source& source, BatchOptions options);
 
-  // Microbatches per rank and step: M = global_batch / (micro_batch * data_size), rounded up. The
+  // Microbatches M per rank in the step: its batch over micro_batch * data_size, rounded up. The
   // same on every rank.
-  int64_t num_microbatches() const { return num_microbatches_; }
+  int64_t num_microbatches(int64_t step) const { return (sizes_.of(step) + unit_ - 1) / unit_; }
 
   // The position in the order of the step's first sample over all ranks.
   int64_t step_sample(int64_t step) const;
-  // Samples of the step over all ranks: the global batch, or less with kKeep.
+  // Samples of the step over all ranks: the global batch, or less in a ramp or with kKeep.
   int64_t step_size(int64_t step) const;
   int data_rank() const { return options_.data_rank; }
 
@@ -126,7 +143,8 @@ class BatchLoader {
   const Source& source_;
   BatchOptions options_;
   SampleOrder order_;
-  int64_t num_microbatches_ = 0;
+  BatchSizes sizes_;
+  int64_t unit_ = 1;  // samples of one forward, over all ranks
 };
 
 }  // namespace trireme::dataset

@@ -26,38 +26,42 @@ BatchReader::~BatchReader() {
 }
 
 Batch BatchReader::read(int64_t step, int64_t index) {
-  const int64_t number = step * loader_.num_microbatches() + index;
-  if (!peeked_.empty() && peeked_.front().first == number) {
+  const Position position{step, index};
+  if (!peeked_.empty() && peeked_.front().first == position) {
     Batch batch = std::move(peeked_.front().second);
     peeked_.pop_front();
     return batch;
   }
   peeked_.clear();
-  return read_next(number);
+  return read_next(position);
 }
 
 std::vector<Batch> BatchReader::peek(int64_t step) {
-  const int64_t M = loader_.num_microbatches();
   peeked_.clear();
   std::vector<Batch> batches;
-  for (int64_t number = step * M; number < (step + 1) * M; ++number) {
-    batches.push_back(read_next(number));
-    peeked_.emplace_back(number, batches.back());
+  for (Position position{step, 0}; position.step == step; position = after(position)) {
+    batches.push_back(read_next(position));
+    peeked_.emplace_back(position, batches.back());
   }
   return batches;
 }
 
-Batch BatchReader::read_next(int64_t number) {
+BatchReader::Position BatchReader::after(Position position) const {
+  const bool is_last = position.index + 1 == loader_.num_microbatches(position.step);
+  return is_last ? Position{position.step + 1, 0} : Position{position.step, position.index + 1};
+}
+
+Batch BatchReader::read_next(Position position) {
   const auto start = Clock::now();
   if (workers_.empty()) {
-    Batch batch = load(number);
+    Batch batch = load(position);
     waiting_ += Clock::now() - start;
     return batch;
   }
   std::shared_ptr<Slot> slot;
   {
     std::unique_lock lock(mutex_);
-    if (slots_.empty() || slots_.front()->number != number) restart(number);
+    if (slots_.empty() || slots_.front()->position != position) restart(position);
     slot = slots_.front();
     changed_.wait(lock, [&] { return slot->is_done; });
     slots_.pop_front();
@@ -74,9 +78,9 @@ std::chrono::nanoseconds BatchReader::take_waiting() {
 }
 
 // Workers may still be reading what is dropped; they share their slots.
-void BatchReader::restart(int64_t number) {
+void BatchReader::restart(Position position) {
   slots_.clear();
-  next_number_ = number;
+  next_ = position;
   add_slot();
   refill();
   changed_.notify_all();
@@ -84,17 +88,16 @@ void BatchReader::restart(int64_t number) {
 
 void BatchReader::refill() {
   const auto most = static_cast<size_t>(options_.num_workers * options_.num_ahead);
-  const int64_t end = options_.num_steps * loader_.num_microbatches();
-  while (slots_.size() < most && next_number_ < end) add_slot();
+  while (slots_.size() < most && next_.step < options_.num_steps) add_slot();
 }
 
 void BatchReader::add_slot() {
-  slots_.push_back(std::make_shared<Slot>(Slot{.number = next_number_++}));
+  slots_.push_back(std::make_shared<Slot>(Slot{.position = next_}));
+  next_ = after(next_);
 }
 
-Batch BatchReader::load(int64_t number) {
-  const int64_t M = loader_.num_microbatches();
-  Batch batch = loader_.microbatch(number / M, number % M);
+Batch BatchReader::load(Position position) {
+  Batch batch = loader_.microbatch(position.step, position.index);
   if (options_.device.is_cpu()) return batch;
   for (auto& [name, tensor] : batch.tensors) tensor = tensor.pin_memory();
   return batch;
@@ -117,7 +120,7 @@ void BatchReader::work() {
     std::optional<Batch> batch;
     std::exception_ptr error;
     try {
-      batch = load(slot->number);
+      batch = load(slot->position);
     } catch (...) {
       error = std::current_exception();
     }

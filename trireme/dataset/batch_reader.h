@@ -54,31 +54,38 @@ class BatchReader {
   std::chrono::nanoseconds take_waiting();
 
  private:
+  // A microbatch's place in the order.
+  struct Position {
+    int64_t step = 0;
+    int64_t index = 0;
+    bool operator==(const Position&) const = default;
+  };
   // A microbatch in the queue. A worker fills it in.
   struct Slot {
-    int64_t number = 0;  // step * num_microbatches + index
+    Position position{};
     bool is_taken = false;
     bool is_done = false;
     std::optional<Batch> batch{};
     std::exception_ptr error{};
   };
 
-  Batch load(int64_t number);
-  Batch read_next(int64_t number);
+  Position after(Position position) const;
+  Batch load(Position position);
+  Batch read_next(Position position);
   void work();
-  void restart(int64_t number);
+  void restart(Position position);
   void refill();
   void add_slot();
 
   BatchLoader loader_;
   BatchReaderOptions options_;
   std::chrono::nanoseconds waiting_{};
-  std::deque<std::pair<int64_t, Batch>> peeked_;  // by number
+  std::deque<std::pair<Position, Batch>> peeked_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Slot>> slots_;  // by number, without gaps
-  int64_t next_number_ = 0;                  // of the slot to add
+  std::deque<std::shared_ptr<Slot>> slots_;  // in the order, without gaps
+  Position next_{};                          // of the slot to add
   bool is_ending_ = false;
   std::vector<std::thread> workers_;  // last: they use all of the above
 };

@@ -131,7 +131,7 @@ void measure_noise(StepContext& context, double squares, StepMetrics& metrics) {
 double scheduled_rate(const RunConfig& config, int64_t step) {
   const OptimizerConfig& optimizer = config.optimizer;
   const double peak = scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
-                                           config.train.global_batch, optimizer.base_batch);
+                                           config.batch_sizes().of(step - 1), optimizer.base_batch);
   return learning_rate({.schedule = optimizer.schedule,
                         .peak = peak,
                         .minimum = optimizer.minimum_learning_rate,
@@ -189,7 +189,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   const dataset::BatchLoader& loader = context.batches.loader();
   updates.begin_step(step);
   const Batches batches = context.bad_samples.read(model.mesh().world(), context.batches, step - 1,
-                                                   0, loader.num_microbatches());
+                                                   0, loader.num_microbatches(step - 1));
   metrics.bad_samples = context.bad_samples.count();
   result.finding = context.bad_samples.take_finding();
   announce_next(context, step);
@@ -244,7 +244,7 @@ std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model
   BadSamples bad_samples(config.data.skip_bad_samples);
   std::vector<double> sums, counts;
   model.begin_evaluation();
-  const int64_t num_microbatches = batches.loader().num_microbatches();
+  const int64_t num_microbatches = batches.loader().num_microbatches(0);
   for (int64_t begin = 0; begin < num_microbatches; begin += at_once) {
     if (begin > 0 && is_cut()) return std::nullopt;
     const int64_t end = std::min(begin + at_once, num_microbatches);

@@ -175,7 +175,7 @@ void TrainerImpl::call(Event event, const fs::path& checkpoint) {
 void TrainerImpl::profile_pipeline() {
   if (!profiler_ || !profiler_->is_recording() || mesh_.size("pipeline") == 1) return;
   profiler_->add_pipeline_run(
-      state_.model().layout().schedule(batches_->loader().num_microbatches()),
+      state_.model().layout().schedule(batches_->loader().num_microbatches(step_)),
       mesh_.coordinate("pipeline"), state_.model().pipeline_profile());
 }
 

@@ -91,7 +91,7 @@ TEST(Augmented, IsTheSameInEveryLayout) {
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < data_size; ++rank) {
       const BatchLoader loader(*source, {12, micro_batch, rank, data_size});
-      for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+      for (int64_t i = 0; i < loader.num_microbatches(0); ++i) {
         parts.push_back(loader.microbatch(3, i)["image"]);
       }
     }

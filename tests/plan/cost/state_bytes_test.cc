@@ -6,7 +6,7 @@ namespace trireme::plan {
 namespace {
 
 constexpr NumberSizes kMixed = {
-    .weight = 2, .gradient = 2, .wide = 4, .states = 2, .has_masters = true};
+    .weight = 2, .gradient = 2, .wide = 4, .states = 8, .has_masters = true};
 
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, table 1: GB (1e9) per device
 struct ZeroMemory {

@@ -233,7 +233,49 @@ TEST(Search, SettingsAreTheConfigsKeys) {
   const auto settings = settings_of(work);
   EXPECT_THAT(settings, testing::Contains(testing::Pair("parallel.tensor", "2")));
   EXPECT_THAT(settings, testing::Contains(testing::Pair("parallel.zero", "3")));
+  EXPECT_THAT(settings, testing::Contains(testing::Pair("parallel.shard", "0")));
   EXPECT_EQ(describe(work), "data 1 x tensor 2, zero 3, microbatch 1, recompute none");
+}
+
+TEST(Search, HybridShardsOfANodeAreTried) {
+  Workload work = base(64);
+  work.axes = {.data = 32, .shard = 8, .pipeline = 2};
+  work.zero = 3;
+  EXPECT_EQ(describe(work),
+            "data 32 x pipeline 2 (1f1b), zero 3 over 8, microbatch 1, recompute none");
+  EXPECT_THAT(settings_of(work), testing::Contains(testing::Pair("parallel.shard", "8")));
+  const Cluster cluster = cluster_of("a100-80gb", 8, 8);
+  const SearchOptions pure{
+      .fixed = {{"tensor", "1"}, {"pipeline", "1"}, {"context", "1"}, {"zero", "3"}},
+      .num_best = 20};
+  std::set<int64_t> shards;
+  for (const Plan& plan : find(base(64), cluster, pure).best) shards.insert(plan.work.axes.shard);
+  EXPECT_EQ(shards, (std::set<int64_t>{8, 64}));
+  SearchOptions of_four = pure;
+  of_four.fixed["shard"] = "4";
+  const SearchResult found = find(base(64), cluster, of_four);
+  ASSERT_FALSE(found.best.empty());
+  for (const Plan& plan : found.best) EXPECT_EQ(plan.work.axes.shard, 4);
+}
+
+// The larger model fits only where ZeRO-3 divides its weights over the replicas of a stage.
+TEST(Search, ZeroDividesTheStagesOfAPipeline) {
+  const Cluster cluster = cluster_of("a100-40gb", 2, 8);
+  const SearchOptions options{
+      .fixed = {{"tensor", "1"}, {"context", "1"}, {"pipeline", "2"}, {"recompute", "full"}},
+      .num_best = 20};
+  std::set<int64_t> zeros;
+  for (const Plan& plan : find(base(64), cluster, options).best) zeros.insert(plan.work.zero);
+  EXPECT_THAT(zeros, testing::IsSupersetOf({int64_t{2}, int64_t{3}}));
+  const SearchResult large = find(
+      [] {
+        Workload work = mixed(gpt(96, 6144, 48));
+        work.global_batch = 64;
+        return work;
+      }(),
+      cluster_of("a100-80gb", 2, 8), options);
+  ASSERT_FALSE(large.best.empty());
+  for (const Plan& plan : large.best) EXPECT_EQ(plan.work.zero, 3);
 }
 
 }  // namespace

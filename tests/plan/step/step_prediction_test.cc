@@ -136,6 +136,40 @@ TEST(Step, StatesOnADiskPassThroughItBothWays) {
               1e-9 * on_disk.seconds.optimizer);
 }
 
+TEST(Step, InputsOfBlocksLeaveTheDeviceBehindItsComputation) {
+  Workload work = megatron(1, 1, 1, 4, 1, gpt(24, 2048, 16));
+  work.recompute = {.block = true};
+  const Cluster cluster = cluster_of("a100-80gb", 1, 1);
+  const StepPrediction kept = predict(work, cluster);
+  work.input_offload_rate = 1e15;
+  const StepPrediction fast = predict(work, cluster);
+  const double input = 1.0 * number(work.micro_batch * work.model.sequence_length) *
+                       number(work.model.width) * work.sizes.weight;
+  EXPECT_NEAR(kept.memory.activations - fast.memory.activations, 24 * input, 1e-9 * 24 * input);
+  EXPECT_NEAR(fast.memory.temporary - kept.memory.temporary, 6 * input, 1e-9 * input);
+  EXPECT_EQ(fast.seconds.compute, kept.seconds.compute);
+  // Slower than the blocks compute: each microbatch waits for every input twice.
+  work.input_offload_rate = 1e6;
+  const double transfers =
+      2 * 24 * input / work.input_offload_rate * number(work.num_microbatches());
+  EXPECT_GT(predict(work, cluster).seconds.compute, transfers);
+  EXPECT_LT(predict(work, cluster).seconds.compute, 1.1 * transfers);
+}
+
+TEST(Step, SmallerStatesTakeLessMemoryAndTime) {
+  Workload work = megatron(1, 1, 1, 4, 1, gpt(24, 2048, 16));
+  const Cluster cluster = cluster_of("a100-80gb", 1, 1);
+  const StepPrediction wide = predict(work, cluster);
+  work.sizes.states = 2 * (1 + 4.0 / 64);
+  const StepPrediction narrow = predict(work, cluster);
+  const ModelCounts& counts = work.counts();
+  const double parameters =
+      counts.embedding_parameters + counts.head_parameters + 24 * counts.dense_parameters;
+  const double saved = parameters * (8 - work.sizes.states);
+  EXPECT_NEAR(wide.memory.states - narrow.memory.states, saved, 1e-9 * saved);
+  EXPECT_LT(narrow.seconds.optimizer, wide.seconds.optimizer);
+}
+
 TEST(Step, MemoryIsThatOfTheWorstRank) {
   const Workload work = megatron(1, 4, 1, 16, 1, gpt(16, 2048, 16));
   const StepMemory memory = predict(work, cluster_of("a100-80gb", 1, 4)).memory;

@@ -1,8 +1,13 @@
 #include "trireme/train/optimizer/optimizer.h"
 
+#include <cmath>
+#include <map>
+#include <optional>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/gradients.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -162,11 +167,11 @@ OffloadOptions on_disk(const harness::TemporaryFolder& folder) {
   return {.place = OffloadPlace::kDisk, .folder = folder.path(), .buffer_bytes = 24 << 10};
 }
 
-// make_shards() and a matrix and a vector that are longer than a buffer.
+// make_shards(), and matrices and a vector that are longer than a buffer.
 std::vector<parallel::Shard> make_long_shards(at::ScalarType dtype) {
   std::vector<parallel::Shard> shards = make_shards(dtype);
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{96, 131}, {9001}}) {
-    parallel::Shard shard{.name = concat("long", shape.size()),
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{96, 131}, {9001}, {70, 2048}}) {
+    parallel::Shard shard{.name = concat("long", shape.front()),
                           .weights = at::zeros(shape, dtype),
                           .layout = {shape, {{"shard", 1}}}};
     shard.weights = gradient_at(7, shard, dtype);
@@ -180,18 +185,24 @@ TEST_P(EveryOptimizer, StatesOnDiskOrHostGiveTheBitsOfStatesInMemory) {
   struct Case {
     at::ScalarType dtype;
     WeightOptions weights;
+    StateDtype states = StateDtype::kFp32;
   };
   for (const Case& c :
        {Case{at::kFloat, {}}, Case{at::kDouble, {}}, Case{at::kBFloat16, {}}, Case{at::kHalf, {}},
         Case{at::kBFloat16, {.master_weights = false}},
-        Case{at::kBFloat16, {.master_weights = false, .stochastic_rounding = true, .seed = 3}}}) {
+        Case{at::kBFloat16, {.master_weights = false, .stochastic_rounding = true, .seed = 3}},
+        Case{at::kFloat, {.seed = 3}, StateDtype::kBf16},
+        Case{at::kBFloat16, {}, StateDtype::kBf16}, Case{at::kFloat, {}, StateDtype::kInt8},
+        Case{at::kDouble, {}, StateDtype::kInt8}}) {
+    OptimizerConfig config = config_;
+    config.state_dtype = c.states;
     std::vector<parallel::Shard> expected = make_long_shards(c.dtype);
-    Optimizer in_memory(expected, config_, c.weights);
+    Optimizer in_memory(expected, config, c.weights);
     run_steps(in_memory, expected, 1, 4);
     const OffloadOptions host{.place = OffloadPlace::kHost};
     for (const OffloadOptions& offload : {host, on_disk(folder)}) {
       std::vector<parallel::Shard> shards = make_long_shards(c.dtype);
-      Optimizer optimizer(shards, config_, c.weights, offload);
+      Optimizer optimizer(shards, config, c.weights, offload);
       EXPECT_EQ(optimizer.state_bytes(), in_memory.state_bytes());
       run_steps(optimizer, shards, 1, 4);
       for (size_t i = 0; i < shards.size(); ++i) {
@@ -235,6 +246,122 @@ TEST_P(EveryOptimizer, ResumesFromDiskIntoMemoryAndBackWithTheSameBits) {
   const auto saved = checkpoint::load_global(checkpoints / "step-000006");
   for (const auto& entry : whole.state()) {
     harness::assert_same_bits(saved.at(entry.name), entry.local, entry.name);
+  }
+}
+
+// A matrix on one rank, and in two parts whose cut lies between rows or, where the rule works on
+// elements, within them.
+TEST_P(EveryOptimizer, StatesOfFewerBitsAreTheSameInEveryLayout) {
+  const std::vector<int64_t> shape = {6, 256};
+  const at::Tensor start = harness::values(shape, 0.3);
+  std::vector<std::vector<int64_t>> cuts = {{0, 0, 6}, {0, 6, 6}};
+  if (!needs_whole_parameters(config_)) cuts.push_back({0, 4, 6});
+  for (const StateDtype states : {StateDtype::kBf16, StateDtype::kInt8}) {
+    OptimizerConfig config = config_;
+    config.state_dtype = states;
+    const auto steps = [&](const mesh::Layout& layout, int rank) {
+      const mesh::Box box = layout.whole_box(rank);
+      const auto part = [&](const at::Tensor& whole) {
+        return whole.narrow(0, box.offset[0], box.size[0])
+            .narrow(1, box.offset[1], box.size[1])
+            .contiguous();
+      };
+      std::vector<parallel::Shard> shards = {
+          {.name = "w", .weights = part(start).clone(), .layout = layout, .rank = rank}};
+      Optimizer optimizer(shards, config, {.seed = 5});
+      for (int step = 1; step <= 3; ++step) {
+        shards[0].gradient = part(harness::values(shape, 0.7 * step));
+        optimizer.step(0.1);
+      }
+      std::vector<at::Tensor> found = {shards[0].weights};
+      for (const auto& entry : optimizer.state()) found.push_back(entry.local.clone());
+      return found;
+    };
+    const auto whole = steps(mesh::Layout(shape, {{"shard", 1}}), 0);
+    const auto compare = [&](const mesh::Layout& layout, int64_t dim) {
+      const auto first = steps(layout, 0), second = steps(layout, 1);
+      harness::assert_same_bits(at::cat({first[0], second[0]}, dim), whole[0], "weights");
+      for (size_t k = 1; k < whole.size(); ++k) {
+        if (first[k].dim() != 2 || needs_whole_parameters(config_)) continue;
+        harness::assert_same_bits(at::cat({first[k], second[k]}, dim), whole[k], "a state");
+      }
+    };
+    for (const auto& at : cuts) {
+      compare(mesh::Layout(shape, {{"shard", 2}}, {mesh::Placement::sharded(0, at)}), 0);
+    }
+    if (needs_whole_parameters(config_)) continue;
+    compare(mesh::Layout(shape, {{"tensor", 2}}, {mesh::Placement::sharded(1, {0, 64, 256})}), 1);
+  }
+}
+
+// How far `found` may be from `exact`: half the spacing of int8 below a block's largest number, of
+// bf16 one unit in the last place, once for each of two conversions; and four roundings in fp32.
+void expect_converted(const at::Tensor& found, const at::Tensor& exact, StateDtype from,
+                      StateDtype to) {
+  const auto error = [](StateDtype format) {
+    return format == StateDtype::kInt8 ? 0.45 / 64 : format == StateDtype::kBf16 ? 1.0 / 128 : 0;
+  };
+  harness::assert_close(found, exact,
+                        (1 + error(from)) * (1 + error(to)) - 1 + 4 * std::ldexp(1.0, -24), 0,
+                        "a state");
+}
+
+TEST_P(EveryOptimizer, StatesConvertBetweenAllFormats) {
+  const harness::TemporaryFolder folder, states;
+  constexpr StateDtype kAll[] = {StateDtype::kFp32, StateDtype::kBf16, StateDtype::kInt8};
+  const auto wide_values = [](const Optimizer& optimizer) {
+    std::map<std::string, at::Tensor> found, scales;
+    for (const auto& entry : optimizer.state()) {
+      found[entry.name] = entry.offloaded ? entry.offloaded->read() : entry.local;
+    }
+    std::map<std::string, at::Tensor> values;
+    for (const auto& [name, tensor] : found) {
+      if (name.find("_scale.") != name.npos) continue;
+      const auto dot = name.find('.');
+      const auto scale = found.find(name.substr(0, dot) + "_scale" + name.substr(dot));
+      values[name] = tensor.to(at::kFloat);
+      if (scale == found.end()) continue;
+      const bool is_positive = name.starts_with("exp_avg_sq") || name.starts_with("variance");
+      decode_blocks(tensor, scale->second, values[name], is_positive);
+    }
+    return values;
+  };
+  for (const StateDtype from : kAll) {
+    OptimizerConfig config = config_;
+    config.state_dtype = from;
+    std::vector<parallel::Shard> shards = make_long_shards(at::kBFloat16);
+    Optimizer saved(shards, config);
+    run_steps(saved, shards, 1, 2);
+    const auto expected = wide_values(saved);
+    harness::run_ranks(1, [&](comm::Communicator& world) {
+      const auto entries = saved.state();
+      checkpoint::save(folder.path(), static_cast<int64_t>(from) + 1, entries, "{}", world,
+                       {.fsync = false});
+    });
+    const auto path = folder / concat("step-00000", static_cast<int>(from) + 1);
+    std::map<std::string, at::ScalarType> dtypes;
+    for (const auto& [name, tensor] : checkpoint::load_global(path)) {
+      dtypes[name] = tensor.scalar_type();
+    }
+    for (const StateDtype to : kAll) {
+      for (const OffloadOptions& offload : {OffloadOptions{}, on_disk(states)}) {
+        config.state_dtype = to;
+        Optimizer optimizer(shards, config, {}, offload);
+        auto load = optimizer.state_from([&](const std::string& name) {
+          const auto found = dtypes.find(name);
+          return found == dtypes.end() ? std::nullopt : std::optional(found->second);
+        });
+        harness::run_ranks(
+            1, [&](comm::Communicator& world) { checkpoint::load(path, load.entries, world); });
+        load.finish();
+        const auto found = wide_values(optimizer);
+        ASSERT_EQ(found.size(), expected.size());
+        for (const auto& [name, exact] : expected) {
+          if (exact.numel() > 0) expect_converted(found.at(name), exact, from, to);
+          if (from == to) harness::assert_same_bits(found.at(name), exact, name);
+        }
+      }
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -11,10 +12,17 @@
 namespace trireme::train {
 namespace {
 
-at::Tensor rounded(const at::Tensor& exact, int64_t first, uint64_t seed = 1) {
+at::Tensor rounded(const at::Tensor& exact, const mesh::BoxRuns& part, int64_t first,
+                   uint64_t seed = 1) {
   at::Tensor result = at::empty(exact.sizes(), at::kBFloat16);
-  round_stochastically(exact, result, first, random_key(seed, "test"));
+  round_stochastically(exact, result, part, first, random_key(seed, "test"));
   return result;
+}
+
+// Elements of a vector from `first` on.
+at::Tensor rounded(const at::Tensor& exact, int64_t first, uint64_t seed = 1) {
+  const int64_t length = first + exact.numel();
+  return rounded(exact, mesh::BoxRuns({{0}, {length}}, std::vector{length}), first, seed);
 }
 
 TEST(StochasticRounding, GivesANeighbourAndTheMeanOfManyIsTheValue) {
@@ -49,6 +57,27 @@ TEST(StochasticRounding, DependsOnTheIndexInTheParameterNotOnTheLayout) {
     harness::assert_same_bits(parts, whole, "cut at " + std::to_string(cut));
   }
   EXPECT_FALSE(rounded(exact, 0, 2).equal(whole)) << "the key matters";
+}
+
+TEST(StochasticRounding, IsTheSameInABoxThatCutsRows) {
+  const std::vector<int64_t> shape = {3, 50, 130};
+  const at::Tensor exact = (at::arange(3 * 50 * 130, at::kFloat) * 0.1).sin().view(shape);
+  const at::Tensor whole = rounded(exact, mesh::BoxRuns({{0, 0, 0}, shape}, shape), 0);
+  for (const mesh::Box& box :
+       {mesh::Box{{0, 0, 7}, {3, 50, 65}}, mesh::Box{{1, 3, 129}, {2, 40, 1}},
+        mesh::Box{{0, 49, 0}, {3, 1, 130}}, mesh::Box{{2, 0, 0}, {1, 50, 130}}}) {
+    const auto part_of = [&](at::Tensor tensor) {
+      for (int64_t d = 0; d < 3; ++d) tensor = tensor.narrow(d, box.offset[d], box.size[d]);
+      return tensor.contiguous();
+    };
+    const at::Tensor part = part_of(exact), expected = part_of(whole);
+    const mesh::BoxRuns runs(box, shape);
+    harness::assert_same_bits(rounded(part, runs, 0), expected, "a box");
+    const int64_t half = part.numel() / 2;
+    const at::Tensor rest = part.view({-1}).narrow(0, half, part.numel() - half);
+    harness::assert_same_bits(rounded(rest, runs, half),
+                              expected.view({-1}).narrow(0, half, part.numel() - half), "a piece");
+  }
 }
 
 }  // namespace

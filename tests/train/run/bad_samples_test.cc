@@ -55,7 +55,7 @@ std::vector<Seen> read(const std::vector<int64_t>& bad, int64_t most, int data_s
                                 {});
     BadSamples samples(most);
     mine.error = harness::message_of<ConfigError>([&] {
-      const int64_t M = reader.loader().num_microbatches();
+      const int64_t M = reader.loader().num_microbatches(0);
       for (const dataset::Batch& batch : samples.read(world, reader, 0, 0, M)) {
         mine.numbers.push_back(batch["x"][0].item<int64_t>());
       }

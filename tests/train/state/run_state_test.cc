@@ -87,7 +87,7 @@ TEST(RunState, EntriesHoldEveryParameterAndItsOptimizerStateWithLayouts) {
        .layout = {{4}, {{"shard", 1}}},
        .is_trained = false}};
   const Optimizer optimizer(shards, {});
-  const auto entries = checkpoint_entries(shards, optimizer);
+  const auto entries = checkpoint_entries(shards, optimizer.state());
   ASSERT_EQ(entries.size(), 7u);
   EXPECT_EQ(entries[0].name, "a.weight");
   EXPECT_TRUE(entries[0].local.is_alias_of(shards[0].weights));

@@ -31,9 +31,17 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   return *std::move(work);
 }
 
-void offload_to_host(const train::RunConfig& config, plan::Workload& work, plan::Cluster& cluster) {
-  if (config.offload.optimizer != train::OffloadPlace::kHost) return;
-  if (!cluster.device.is_asynchronous) return;  // the host's memory is the device's
+void set_offload(const train::OffloadConfig& offload, plan::Workload& work,
+                 plan::Cluster& cluster) {
+  using enum train::OffloadPlace;
+  const auto& [optimizer, activations] = std::pair(offload.optimizer, offload.activations);
+  if (activations == kDisk) work.input_offload_rate = cluster.device.disk_rate;
+  if (!cluster.device.is_asynchronous) {
+    if (activations == kHost) work.input_offload_rate = 0;
+    return;  // the host's memory is the device's
+  }
+  if (activations == kHost) work.input_offload_rate = kHostLinkRate;
+  if (optimizer != kHost) return;
   work.sizes.states_on_disk = true;
   cluster.device.disk_rate = kHostLinkRate;
 }
@@ -62,8 +70,14 @@ plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster clu
   // Keys that are not searched are the same for one rank.
   train::RunConfig alone = with_layout(run, plan::Workload());
   alone.parallel.stage_memory = 0;
+  if (run.offload.activations != train::OffloadPlace::kNone) {
+    alone.train.recompute = model::Recompute::kFull;
+    TRIREME_CHECK(options.fixed.try_emplace("recompute", "full").first->second == "full",
+                  "--fix recompute=", options.fixed.at("recompute"),
+                  " with offload.activations, which needs full");
+  }
   plan::Workload base = resolve_on(alone, 1);
-  offload_to_host(run, base, cluster);
+  set_offload(run.offload, base, cluster);
   return plan::search(base, cluster, options,
                       [&](const plan::Workload& work) { return illegality(run, work); });
 }

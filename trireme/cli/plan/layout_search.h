@@ -16,9 +16,9 @@ namespace trireme::cli {
 plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices);
 // Bytes per second to and from the memory of a device's host, as copies reach on PCIe 4 x16.
 inline constexpr double kHostLinkRate = 20e9;
-// With offload.optimizer = "host", states leave the device's memory and pass its link to the host
-// in every step, as those on a disk pass the disk. A CPU is its own host.
-void offload_to_host(const train::RunConfig& config, plan::Workload& work, plan::Cluster& cluster);
+// Sets the rates of [offload]. On a host, states and inputs of blocks leave the device's memory and
+// pass its link in every step, as those on a disk pass the disk. A CPU is its own host.
+void set_offload(const train::OffloadConfig& offload, plan::Workload& work, plan::Cluster& cluster);
 // Its pipeline's stages, as the runtime divides them.
 plan::StageLayout runtime_stages(const train::RunConfig& config);
 

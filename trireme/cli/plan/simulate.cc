@@ -97,7 +97,7 @@ int simulate(const SimulateArguments& arguments) {
   TRIREME_CHECK(arguments.csv.empty(), "--csv is of --sweep, such as --sweep nodes=1,2,4,8");
   PlanningCase planning = load_case(arguments.config, arguments.cluster, arguments.overrides);
   plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
-  offload_to_host(planning.config, work, planning.cluster);
+  set_offload(planning.config.offload, work, planning.cluster);
   const plan::StageLayout layout = runtime_stages(planning.config);
   const plan::StepPrediction step = predict_step(work, planning.cluster, layout);
   const int64_t steps = planning.config.train.steps;

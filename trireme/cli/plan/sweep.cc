@@ -42,7 +42,7 @@ SweepPoint predict_at(const CaseFiles& files, const std::string& value,
   PlanningCase planning = load_case(files.config, files.cluster, overrides);
   try {
     plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
-    offload_to_host(planning.config, work, planning.cluster);
+    set_offload(planning.config.offload, work, planning.cluster);
     point.step = predict_step(work, planning.cluster, runtime_stages(planning.config));
   } catch (const ConfigError& error) {
     point.refusal = error.what();

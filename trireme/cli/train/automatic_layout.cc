@@ -113,6 +113,7 @@ train::RunConfig with_any_layout(const train::RunConfig& given, int num_ranks) {
 RunRecord::RunRecord() : resident_at_start_(resident_after_little()) {}
 
 void RunRecord::begin(const train::RunConfig& config) {
+  offload_ = config.offload;
   work_ = config.task->model().workload(config);
   if (work_) layout_ = runtime_stages(config);
 }
@@ -132,7 +133,10 @@ bool RunRecord::is_comparable() const {
 }
 
 std::string RunRecord::compare_with(const plan::Cluster& cluster) const {
-  return compare(predict_step(*work_, cluster, layout_), summary_of(samples_));
+  plan::Workload work = *work_;
+  plan::Cluster with_rates = cluster;
+  set_offload(offload_, work, with_rates);
+  return compare(predict_step(work, with_rates, layout_), summary_of(samples_));
 }
 
 std::string compare_with_prediction(const train::RunConfig& config, const RunRecord& record,

@@ -50,6 +50,7 @@ class RunRecord {
   std::string compare_with(const plan::Cluster& cluster) const;
 
  private:
+  train::OffloadConfig offload_;
   std::optional<plan::Workload> work_;
   plan::StageLayout layout_;
   std::vector<StepSample> samples_;

@@ -44,7 +44,7 @@ Result classify_all(const tasks::TrainedClassifier& trained) {
       {.num_workers = 1, .num_steps = 1});
   Result result;
   for (const std::string& name : images.classes()) result.classes.push_back({.name = name});
-  for (int64_t i = 0; i < reader.loader().num_microbatches(); ++i) {
+  for (int64_t i = 0; i < reader.loader().num_microbatches(0); ++i) {
     const dataset::Batch batch = reader.read(/*step=*/0, i);
     const auto [probabilities, found] =
         trained.classifier->logits(batch["image"]).to(at::kDouble).softmax(1).max(1);

@@ -11,6 +11,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/box_runs.h"
 #include "trireme/model/family/family.h"
 #include "trireme/parallel/data/sharded_weights.h"
 
@@ -46,20 +47,6 @@ void fill_run(scalar* out, int64_t begin, int64_t size, RandomKey key, double st
   }
 }
 
-// The index in the whole tensor at which row `row` of the box starts. A row is a run along the last
-// dimension.
-int64_t global_start(const mesh::Box& box, const std::vector<int64_t>& global_shape, int64_t row) {
-  const int last = static_cast<int>(global_shape.size()) - 1;
-  int64_t start = box.offset[last];
-  int64_t stride = global_shape[last];
-  for (int d = last - 1; d >= 0; --d) {
-    start += (box.offset[d] + row % box.size[d]) * stride;
-    row /= box.size[d];
-    stride *= global_shape[d];
-  }
-  return start;
-}
-
 }  // namespace
 
 Initialiser default_initialiser(const ModelConfig& config, std::string_view name) {
@@ -89,16 +76,14 @@ void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64
     local.copy_(host);
     return;
   }
-  const int64_t run = box.size.back();
-  const int64_t rows = local.numel() / run;
+  const mesh::BoxRuns runs(box, global_shape);
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, local.scalar_type(), "fill_normal", [&] {
         scalar_t* out = local.mutable_data_ptr<scalar_t>();
-        const int64_t grain = std::max<int64_t>(1, kGrain / run);
-        at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-          for (int64_t row = begin; row < end; ++row) {
-            fill_run(out + row * run, global_start(box, global_shape, row), run, key, std);
-          }
+        at::parallel_for(0, local.numel(), kGrain, [&](int64_t begin, int64_t end) {
+          runs.visit(begin, end, [&](int64_t first, int64_t index, int64_t count) {
+            fill_run(out + first, index, count, key, std);
+          });
         });
       });
 }

@@ -57,27 +57,60 @@ class Recomputing {
 };
 thread_local bool Recomputing::is_on = false;
 
+// The store of this thread; null: inputs stay with the graph.
+thread_local std::shared_ptr<InputStore> input_store;
+
+// Inputs in a store, until they are taken or the graph is dropped.
+class StoredInputs {
+ public:
+  StoredInputs(std::shared_ptr<InputStore> store, at::TensorList inputs)
+      : store_(std::move(store)) {
+    for (const at::Tensor& input : inputs) numbers_.push_back(store_->put(input.detach()));
+  }
+  ~StoredInputs() {
+    for (const int64_t number : numbers_) store_->drop(number);
+  }
+  StoredInputs(const StoredInputs&) = delete;
+  StoredInputs& operator=(const StoredInputs&) = delete;
+
+  variable_list take() {
+    variable_list inputs;
+    for (const int64_t number : std::exchange(numbers_, {})) inputs.push_back(store_->take(number));
+    return inputs;
+  }
+
+ private:
+  std::shared_ptr<InputStore> store_;
+  std::vector<int64_t> numbers_;
+};
+
 struct Call : torch::CustomClassHolder {
   Call(TensorFunction function, at::Device device)
       : function(std::move(function)), random(device) {}
   TensorFunction function;
   RandomState random;
+  std::unique_ptr<StoredInputs> stored{};
 };
 
 class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const TensorFunction& function,
                             at::TensorList inputs) {
-    ctx->saved_data["call"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Call>(function, inputs.front().device()));
-    ctx->save_for_backward(inputs.vec());
+    auto call = c10::make_intrusive<Call>(function, inputs.front().device());
+    if (input_store != nullptr && !Recomputing::is_on) {
+      call->stored = std::make_unique<StoredInputs>(input_store, inputs);
+    } else {
+      ctx->save_for_backward(inputs.vec());
+    }
+    ctx->saved_data["call"] = c10::IValue::make_capsule(std::move(call));
     return function(inputs.vec());
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
     std::vector<at::Tensor> inputs;
-    for (const at::Tensor& saved : ctx->get_saved_variables()) {
+    for (const at::Tensor& saved :
+         call->stored != nullptr ? call->stored->take() : ctx->get_saved_variables()) {
       at::Tensor input = saved.detach();
       if (input.is_floating_point()) input.requires_grad_();
       inputs.push_back(std::move(input));
@@ -142,6 +175,11 @@ at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tenso
   }
   return RecomputeFunction::apply(function, at::TensorList(tracked));
 }
+
+StoresInputs::StoresInputs(std::shared_ptr<InputStore> store)
+    : before_(std::exchange(input_store, std::move(store))) {}
+
+StoresInputs::~StoresInputs() { input_store = std::move(before_); }
 
 bool is_recomputing() { return Recomputing::is_on; }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -36,6 +37,31 @@ using TensorFunction = std::function<at::Tensor(const std::vector<at::Tensor>&)>
 // default generators in the state they had in forward. What the function captures must live until
 // then. Backward runs once.
 at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
+
+// Keeps the inputs of recomputed functions elsewhere from forward to backward.
+class InputStore {
+ public:
+  virtual ~InputStore() = default;
+  // Keeps a copy of the values, and returns a number for take() or drop().
+  virtual int64_t put(const at::Tensor& input) = 0;
+  // Returns what put() was given, on its device, and forgets it.
+  virtual at::Tensor take(int64_t number) = 0;
+  // Forgets what no backward will ask for.
+  virtual void drop(int64_t number) noexcept = 0;
+};
+
+// While it lives, what recompute() keeps on this thread goes to `store`; null: it stays. Functions
+// that a backward runs once more keep theirs.
+class StoresInputs {
+ public:
+  explicit StoresInputs(std::shared_ptr<InputStore> store);
+  ~StoresInputs();
+  StoresInputs(const StoresInputs&) = delete;
+  StoresInputs& operator=(const StoresInputs&) = delete;
+
+ private:
+  std::shared_ptr<InputStore> before_;
+};
 
 // Whether this thread is in a backward that runs such a function once more. What a forward does to
 // the module itself, such as keeping statistics, must not be done again.

@@ -23,16 +23,6 @@ struct Shard {
   int rank = 0;            // this rank's index in the layout
   bool is_trained = true;  // false: no gradient, no optimizer state
 
-  // Index of the part's first element in the flattened parameter. A part is one contiguous run of
-  // elements, unless an axis other than "shard" cuts within rows.
-  int64_t first_element() const {
-    const mesh::Box box = layout.whole_box(rank);
-    int64_t index = 0;
-    for (size_t d = 0; d < box.offset.size(); ++d) {
-      index = index * layout.whole_shape()[d] + box.offset[d];
-    }
-    return index;
-  }
   bool is_whole() const { return weights.sizes() == at::IntArrayRef(layout.whole_shape()); }
 };
 

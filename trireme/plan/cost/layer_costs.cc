@@ -168,7 +168,7 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   Kept kept;
   kept.head = bytes_of_head(work, norm_input, rows);
   if (again.block) {
-    kept.dense_block = kept.sparse_block = item * D * rows;
+    kept.dense_block = kept.sparse_block = work.input_offload_rate > 0 ? 0 : item * D * rows;
     return kept;
   }
   const AttentionKept attention = attention_kept(work, norm_input / item);

@@ -109,8 +109,7 @@ void hold_gradients(Workload& work) {
 }
 
 double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
-  const double states =
-      sizes.states_on_disk ? 0 : sizes.wide * (sizes.states + (sizes.has_masters ? 1 : 0));
+  const double states = sizes.states_on_disk ? 0 : sizes.states_and_masters();
   const double parts = zero == 0 ? 1 : static_cast<double>(ranks);
   const double kept = sizes.adds_wide ? std::max(sizes.gradient, sizes.wide) : sizes.gradient;
   const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);

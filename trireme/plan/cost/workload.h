@@ -36,18 +36,20 @@ struct ModelCounts {
 
 ModelCounts count_model(const model::ModelConfig& config);
 
-// Bytes of a number. `states`: numbers of optimizer state per parameter, without master weights.
+// Bytes of a number. `states`: bytes of optimizer state per parameter, without master weights.
 struct NumberSizes {
   double weight = 4;  // and activation
   double gradient = 4;
   double wide = 4;  // of what is computed in fp32 at least
-  double states = 2;
+  double states = 8;
   bool has_masters = false;
   bool states_on_disk = false;
   // Set by hold_gradients():
   bool rank_first = false;     // each microbatch's gradients are summed over the ranks
   bool adds_wide = false;      // microbatches are added in `wide`
   int64_t held_gradients = 0;  // sums beside the step's, until the last microbatch
+
+  double states_and_masters() const { return states + (has_masters ? wide : 0); }
 };
 
 // Numbers of ranks. `shard` of the `data` ranks divide one copy of the states.
@@ -85,7 +87,8 @@ struct Workload {
   std::shared_ptr<const ModelCounts> counted{};
   NumberSizes sizes;
   Axes axes;
-  int64_t global_batch = 1;  // sequences
+  int64_t global_batch = 1;    // sequences
+  int64_t smallest_batch = 0;  // the first of a batch that grows; 0: it does not
   int64_t micro_batch = 1;
   bool reproducible = false;         // gradients are summed in a tree
   std::optional<bool> rank_first{};  // parallel.gradient_order; none: auto
@@ -102,6 +105,9 @@ struct Workload {
   bool separate_documents = false;
   model::Recompute recompute_kind = model::Recompute::kNone;
   model::RecomputePlan recompute{};
+  // Of recomputed blocks: their inputs leave the device's memory until backward, at so many bytes
+  // per second each way. 0: they stay.
+  double input_offload_rate = 0;
   model::KeptByBlock kept_by_block{};
 
   void set_model(model::ModelConfig config) {

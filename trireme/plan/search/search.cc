@@ -1,3 +1,4 @@
+// Length: the candidates, their order and their names follow from each other.
 #include "trireme/plan/search/search.h"
 
 #include <algorithm>
@@ -25,8 +26,8 @@ namespace trireme::plan {
 namespace {
 
 // Beside the axes.
-constexpr std::string_view kKeys[] = {"zero", "micro_batch", "recompute", "schedule",
-                                      "stages_per_rank"};
+constexpr std::string_view kKeys[] = {"zero",      "shard",    "micro_batch",
+                                      "recompute", "schedule", "stages_per_rank"};
 
 struct Pipelining {
   const char* schedule;
@@ -198,6 +199,7 @@ class Candidates {
     bool any = false;
     for (const int64_t micro : fixed_.of("micro_batch", divisors(of_rank))) {
       work.micro_batch = micro;
+      if (work.smallest_batch % work.sequences_per_forward() != 0) continue;
       if (work.num_microbatches() > kMostMicrobatches) continue;
       for (const Pipelining& pipelining : pipelinings(work.model.layers, work.axes.pipeline)) {
         if (!fixed_.allows("schedule", pipelining.schedule)) continue;
@@ -217,18 +219,27 @@ class Candidates {
     for (int64_t zero = 0; zero <= 3; ++zero) {
       if (!fixed_.allows("zero", zero)) continue;
       if (zero > 0 && work.axes.data * work.axes.context == 1) continue;
-      // ZeRO-3 would gather each stage's weights for each microbatch.
-      if (zero >= 2 && work.axes.pipeline > 1 && !fixed_.has("zero")) continue;
       work.zero = zero;
-      work.axes.shard = zero > 0 ? work.axes.data : 1;
       hold_gradients(work);
-      for (const auto& choice : model::kRecomputes) {
-        if (!fixed_.allows("recompute", std::string(choice.name))) continue;
-        work.recompute_kind = choice.value;
-        work.recompute = model::recompute_plan(choice.value, options_.recompute_modules);
-        visit(work);
+      for (const int64_t shard : fixed_.of("shard", shards(work))) {
+        work.axes.shard = shard;
+        for (const auto& choice : model::kRecomputes) {
+          if (!fixed_.allows("recompute", std::string(choice.name))) continue;
+          work.recompute_kind = choice.value;
+          work.recompute = model::recompute_plan(choice.value, options_.recompute_modules);
+          visit(work);
+        }
       }
     }
+  }
+
+  // Numbers of data ranks that divide one copy of the states: all of them, and those of a node.
+  std::vector<int64_t> shards(const Workload& work) const {
+    if (work.zero == 0) return {1};
+    if (fixed_.has("shard")) return divisors(work.axes.data);
+    const int64_t of_node = cluster_.devices_per_node / (work.axes.tensor * work.axes.context);
+    const bool fits = of_node > 1 && of_node < work.axes.data && work.axes.data % of_node == 0;
+    return fits ? std::vector{work.axes.data, of_node} : std::vector{work.axes.data};
   }
 
   const Workload& base_;
@@ -302,6 +313,13 @@ std::vector<std::string> candidate_keys() {
   return keys;
 }
 
+namespace {
+
+// Whether several groups of data ranks have a copy of the states each.
+bool is_hybrid(const Workload& work) { return work.zero > 0 && work.axes.shard < work.axes.data; }
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> settings_of(const Workload& work) {
   const auto text = [](int64_t value) { return std::to_string(value); };
   std::vector<std::pair<std::string, std::string>> settings;
@@ -317,6 +335,7 @@ std::vector<std::pair<std::string, std::string>> settings_of(const Workload& wor
     }
   }
   settings.emplace_back("parallel.zero", text(work.zero));
+  settings.emplace_back("parallel.shard", text(is_hybrid(work) ? work.axes.shard : 0));
   settings.emplace_back("train.micro_batch", text(work.micro_batch));
   settings.emplace_back("train.recompute", name_of(model::kRecomputes, work.recompute_kind));
   return settings;
@@ -333,7 +352,8 @@ std::string describe(const Workload& work) {
     text += concat(" x pipeline ", work.axes.pipeline, " (", work.schedule,
                    work.stages_per_rank > 1 ? concat(" of ", work.stages_per_rank) : "", ")");
   }
-  return concat(text, ", zero ", work.zero, ", microbatch ", work.micro_batch, ", recompute ",
+  const std::string over = is_hybrid(work) ? concat(" over ", work.axes.shard) : "";
+  return concat(text, ", zero ", work.zero, over, ", microbatch ", work.micro_batch, ", recompute ",
                 name_of(model::kRecomputes, work.recompute_kind));
 }
 

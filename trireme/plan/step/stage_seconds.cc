@@ -54,6 +54,13 @@ class StageModel {
                           with_launches(backward.sum() + again, 2 * launches + again_launches)};
     add_tensor(ahead, back);
     add_context(ahead, back, block);
+    if (work_.input_offload_rate > 0) {
+      // Behind the computation of other blocks.
+      const double transfer =
+          rows_of(work_) * number(work_.model.width) * item_ / work_.input_offload_rate;
+      ahead.compute = std::max(ahead.compute, transfer);
+      back.compute = std::max(back.compute, transfer);
+    }
     if (sparse) add_expert(ahead, back, block);
     add_data(ahead, back, block.parameters, block.expert_parameters);
     stage.forward += ahead;
@@ -160,19 +167,15 @@ class StageModel {
                 double of_experts) const {
     const auto both = [&](const Group& group, double itemsize) {
       return all_gather_seconds(cluster_, group, parameters * itemsize) +
-             all_gather_seconds(cluster_, expert_data_group(work_), of_experts * itemsize);
+             all_gather_seconds(cluster_, expert_shard_group(work_), of_experts * itemsize);
     };
     const double gather = work_.zero == 3 ? both(shard_group(work_), item_) : 0;
     double reduction = 0;
     if (work_.sizes.rank_first) {
       reduction = work_.zero == 0 ? 2 * both(data_group(work_), work_.sizes.gradient)
                                   : both(shard_group(work_), work_.sizes.gradient);
-      // Replicas of a shard group then sum what each of its ranks keeps.
-      const int64_t shards = work_.axes.sharing(), replicas = work_.axes.token_ranks() / shards;
-      if (work_.zero > 0 && replicas > 1) {
-        reduction += all_reduce_seconds(cluster_, {replicas, work_.axes.tensor * shards},
-                                        parameters * work_.sizes.gradient / number(shards));
-      }
+      const double replicated = parameters + (work_.axes.expert == 1 ? of_experts : 0);
+      reduction += replica_seconds(work_, cluster_, replicated * work_.sizes.gradient);
     }
     ahead.data = exposed(gather, ahead.total(), work_.overlap);
     back.data = exposed(gather + reduction, back.total(), work_.overlap);
@@ -225,6 +228,16 @@ bool has_fused_attention(const Workload& work, const Cluster& cluster) {
 
 Group tensor_group(const Workload& work) { return {work.axes.tensor, 1}; }
 Group context_group(const Workload& work) { return {work.axes.context, work.axes.tensor}; }
+Group expert_shard_group(const Workload& work) {
+  return work.axes.expert == 1 && work.zero > 0 ? shard_group(work) : expert_data_group(work);
+}
+
+double replica_seconds(const Workload& work, const Cluster& cluster, double bytes) {
+  const int64_t shards = work.axes.sharing(), replicas = work.axes.token_ranks() / shards;
+  if (work.zero == 0 || replicas == 1) return 0;
+  return all_reduce_seconds(cluster, {replicas, work.axes.tensor * shards}, bytes / number(shards));
+}
+
 Group shard_group(const Workload& work) { return {work.axes.sharing(), work.axes.tensor}; }
 Group data_group(const Workload& work) { return {work.axes.token_ranks(), work.axes.tensor}; }
 Group expert_group(const Workload& work) { return {work.axes.expert, work.axes.tensor}; }

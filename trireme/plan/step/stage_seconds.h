@@ -48,7 +48,13 @@ Group shard_group(const Workload& work);  // of the states: shard and context
 Group data_group(const Workload& work);   // of the gradients: data and context
 Group expert_group(const Workload& work);
 Group expert_data_group(const Workload& work);
+// Of the states of experts. Each rank has all of them where the expert axis has one rank.
+Group expert_shard_group(const Workload& work);
 Group pipeline_group(const Workload& work);
+
+// Of sharding ranks, each of which has summed its part of `bytes` of gradients with those of its
+// shard group: the sum over the groups, which have a copy of the states each.
+double replica_seconds(const Workload& work, const Cluster& cluster, double bytes);
 
 StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
                            const model::ModelPart& part);

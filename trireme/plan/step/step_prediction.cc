@@ -139,8 +139,9 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
     reduction = all_reduce_seconds(cluster, data_group(work), bytes) +
                 all_reduce_seconds(cluster, expert_data_group(work), of_experts);
   } else {
-    reduction = reduce_scatter_seconds(cluster, data_group(work), bytes) +
-                reduce_scatter_seconds(cluster, expert_data_group(work), of_experts);
+    reduction = reduce_scatter_seconds(cluster, shard_group(work), bytes) +
+                replica_seconds(work, cluster, bytes + (work.axes.expert == 1 ? of_experts : 0)) +
+                reduce_scatter_seconds(cluster, expert_shard_group(work), of_experts);
   }
   const double hidden = work.overlap ? std::min(reduction, 0.9 * rank.last_backward) : 0;
   double gathers = 0;
@@ -159,11 +160,9 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double ranks = work.zero == 0 ? 1 : number(work.axes.sharing());
   const double of_experts = work.zero == 0 ? 1 : number(work.axes.sharing_experts());
   const double parameters = rank.parameters / ranks + rank.expert_parameters / of_experts;
-  const double bytes = 2 * sizes.gradient + 2 * sizes.weight +
-                       2 * sizes.wide * (sizes.states + (sizes.has_masters ? 1 : 0));
+  const double bytes = 2 * sizes.gradient + 2 * sizes.weight + 2 * sizes.states_and_masters();
   const double update = elementwise_seconds(cluster.device, parameters, bytes);
-  const double on_disk =
-      sizes.states_on_disk ? sizes.wide * (sizes.states + (sizes.has_masters ? 1 : 0)) : 0;
+  const double on_disk = sizes.states_on_disk ? sizes.states_and_masters() : 0;
   return std::max(update, 2 * on_disk * parameters / cluster.device.disk_rate);
 }
 
@@ -177,6 +176,10 @@ double temporary_bytes(const Workload& work, const StageSeconds& stage, const St
     bytes += of_block * (number(work.gathered_units) * work.sizes.weight + work.sizes.gradient);
   }
   bytes += block_bytes;
+  if (work.input_offload_rate > 0) {
+    constexpr double kBuffers = 4 + 2;  // the store's, and what is copied to one and from one
+    bytes += kBuffers * rows_of(work) * number(work.model.width) * work.sizes.weight;
+  }
   if (index + 1 == layout.layers.size()) {
     const HeadWork head = head_work(work);
     bytes += head.logits.rows * head.logits.columns * (work.sizes.weight + work.sizes.wide);

@@ -339,6 +339,7 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.sizes = train::number_sizes(config, own.model.width);
   work.axes = train::plan_axes(parallel);
   work.global_batch = config.train.global_batch;
+  work.smallest_batch = config.train.batch_ramp_start;
   work.micro_batch = config.train.micro_batch;
   work.reproducible = config.train.reproducible;
   if (parallel.gradient_order != train::GradientOrder::kAuto) {
@@ -357,6 +358,8 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.separate_documents = own.data.separate_documents;
   work.recompute_kind = config.train.recompute;
   work.recompute = model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+  // The runtime asks what stays in memory; the planner sets the rate of its cluster.
+  work.input_offload_rate = config.offloads_inputs() ? 1e9 : 0;
   work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());
   return work;
 }

@@ -220,6 +220,9 @@ Upcycled upcycle(const fs::path& path, const fs::path& output, const UpcycleOpti
   const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
   train::RunState state = train::parse_state(manifest.state, folder.string(), manifest.step);
   const train::RunConfig config = sparse_config(state.config, folder, output, options);
+  TRIREME_CHECK(config.optimizer.state_dtype != train::StateDtype::kInt8, folder.string(),
+                " has int8 states, which are not copied to experts; resume the dense run for a "
+                "step with --optimizer.state_dtype=fp32 --resume.allow=optimizer.state_dtype");
   const ModelConfig& sparse = language_of(config).model;
   ModelConfig dense = sparse;
   dense.family = "llama";

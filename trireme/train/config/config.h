@@ -186,9 +186,22 @@ struct RunConfig {
   int64_t sequences_per_forward() const { return train.micro_batch * sample_ranks(parallel); }
   // Whether each forward of a step has this many.
   bool is_even() const { return train.global_batch % sequences_per_forward() == 0; }
-  // Forwards of one rank in one step.
+  // Forwards of one rank in one step, at most: a batch ramp begins with fewer.
   int64_t microbatches_per_step() const {
     return (train.global_batch + sequences_per_forward() - 1) / sequences_per_forward();
+  }
+  // The samples of each step, whose number is from 0 there.
+  dataset::BatchSizes batch_sizes() const {
+    return {train.global_batch, train.batch_ramp_start, train.batch_ramp_steps};
+  }
+  // Whether the inputs of recomputed blocks leave the memory that the ranks compute in.
+  bool offloads_inputs() const {
+    return offload.activations == OffloadPlace::kDisk ||
+           (offload.activations == OffloadPlace::kHost && !device.is_cpu());
+  }
+  // The folder of what is offloaded to a disk.
+  std::string offload_folder() const {
+    return offload.folder.empty() ? output.folder + "/offload" : offload.folder;
   }
   // Whether each microbatch's gradients are summed over the ranks: parallel.gradient_order. Once
   // the data is open.

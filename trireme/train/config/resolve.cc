@@ -114,12 +114,44 @@ void check_batch(const RunConfig& config) {
                 train.micro_batch);
 }
 
+// Call after check_batch().
+void check_batch_ramp(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const int64_t first = train.batch_ramp_start;
+  TRIREME_CHECK((first > 0) == (train.batch_ramp_steps > 0), "train.batch_ramp_start is ", first,
+                " and train.batch_ramp_steps ", train.batch_ramp_steps,
+                "; set both for a batch that grows, or neither");
+  if (first == 0) return;
+  const int64_t per_forward = config.sequences_per_forward();
+  TRIREME_CHECK(train.global_batch % first == 0 && first % per_forward == 0,
+                "train.batch_ramp_start is ", first,
+                "; expected a divisor of train.global_batch = ", train.global_batch,
+                " and a multiple of train.micro_batch * data ranks = ", per_forward);
+  const auto refuse = [](bool is_set, const std::string& what, const char* why) {
+    TRIREME_CHECK(!is_set, "train.batch_ramp_start with ", what, ": ", why,
+                  "; set one of them to its default");
+  };
+  refuse(train.reproducible, "train.reproducible",
+         "its tree needs a power of two of microbatches in every step");
+  refuse(train.measure_noise, "train.measure_noise", "it compares batches of one size");
+  refuse(config.data.last_batch != dataset::LastBatch::kFill,
+         "data.last_batch = \"" + name_of(dataset::kLastBatches, config.data.last_batch) + "\"",
+         "an epoch has no number of batches");
+}
+
 void check_train(const RunConfig& config) {
   const TrainConfig& train = config.train;
   check_precision(train);
   check_compression(train, config.parallel);
   model::recompute_plan(train.recompute, train.recompute_modules);
+  TRIREME_CHECK(config.offload.activations == OffloadPlace::kNone ||
+                    train.recompute == model::Recompute::kFull,
+                "offload.activations is \"", name_of(kOffloadPlaces, config.offload.activations),
+                "\" and train.recompute \"", name_of(model::kRecomputes, train.recompute),
+                "\"; what leaves memory are the inputs of recomputed blocks: set train.recompute = "
+                "\"full\"");
   check_batch(config);
+  check_batch_ramp(config);
   check_reproducible(config);
   TRIREME_CHECK(train.spike_factor == 0 || train.spike_factor > 1, "train.spike_factor is ",
                 train.spike_factor, "; expected 0 (never) or above 1, such as 3");
@@ -154,8 +186,9 @@ std::vector<std::string> evaluated_metrics(const RunConfig& config) {
 void check_rates(const RunConfig& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.schedule == RateSchedule::kConstant) return;
-  const double peak = scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
-                                           config.train.global_batch, optimizer.base_batch);
+  const double peak =
+      scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
+                           config.batch_sizes().of(/*step=*/0), optimizer.base_batch);
   TRIREME_CHECK(optimizer.minimum_learning_rate <= peak, "optimizer.minimum_learning_rate is ",
                 optimizer.minimum_learning_rate, ", and the peak of the schedule ", peak,
                 " (optimizer.learning_rate); expected at most that: lower the one or raise the "
@@ -239,6 +272,7 @@ std::vector<ServerRule> train_rules(const TrainConfig& train, const ParallelConf
        "a worker pushes the sum of its microbatches", "leave it out"},
       {"train.uneven_batches", train.uneven_batches, "a worker might get no samples in a step",
        "set it to false"},
+      {"train.batch_ramp_start", train.batch_ramp_start > 0, apart, "set it to 0"},
       {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},
       {"train.spike_factor", train.spike_factor > 0, apart, "set it to 0"},
       {"train.measure_noise", train.measure_noise, apart, "set it to false"},
@@ -254,6 +288,12 @@ std::vector<ServerRule> other_rules(const RunConfig& config) {
       {concat("optimizer.name = \"", shown(config.optimizer.name), "\""),
        needs_whole_parameters(config.optimizer), "a server has pieces of parameters",
        concat("choose ", optimizers_in_words(/*need_whole_parameters=*/false))},
+      {concat("optimizer.state_dtype = \"", name_of(kStateDtypes, config.optimizer.state_dtype),
+              "\""),
+       config.optimizer.state_dtype != StateDtype::kFp32, "servers keep states in fp32",
+       "set it to fp32"},
+      {"offload.activations", config.offload.activations != OffloadPlace::kNone,
+       "the workers of a host share its disk", "set it to none"},
       {"offload.optimizer", config.offload.optimizer != OffloadPlace::kNone,
        "the servers hold the optimizer's states", "set it to none"},
       {"data.skip_bad_samples", config.data.skip_bad_samples > 0,

@@ -37,6 +37,12 @@ struct TrainConfig {
               Range{1, kMaxBatch})
   TRIREME_KEY(int64_t, micro_batch, 4, kMayChange, "samples per forward pass of a rank",
               Range{1, kMaxBatch})
+  TRIREME_KEY(int64_t, batch_ramp_start, 0, kMayChange,
+              "samples of the first steps; the batch then grows to global_batch, by as many at a "
+              "time; a divisor of global_batch, 0 = no ramp",
+              Range{0, kMaxBatch})
+  TRIREME_KEY(int64_t, batch_ramp_steps, 0, kMayChange,
+              "steps until the batch has grown to global_batch", Range{0, 1e9})
   TRIREME_KEY(c10::ScalarType, precision, c10::kFloat, kMustStay,
               "dtype of weights, activations and gradients", kPrecisions)
   TRIREME_KEY(DeviceChoice, device, DeviceChoice::kAuto, kMayChange,

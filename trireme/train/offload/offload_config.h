@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-// The place of optimizer states and fp32 weights.
+// The place of optimizer states and fp32 weights, or of activations.
 enum class OffloadPlace { kNone, kHost, kDisk };
 inline constexpr Choice<OffloadPlace> kOffloadPlaces[] = {
     {"none", OffloadPlace::kNone}, {"host", OffloadPlace::kHost}, {"disk", OffloadPlace::kDisk}};
@@ -20,8 +20,13 @@ struct OffloadConfig {
               "where to keep optimizer states and fp32 master weights; none = with the parameters, "
               "host = host memory, disk = files",
               kOffloadPlaces)
+  TRIREME_KEY(
+      OffloadPlace, activations, OffloadPlace::kNone, kMayChange,
+      "where to keep the inputs of recomputed modules from forward to backward; none = with "
+      "the parameters, host = host memory, disk = files",
+      kOffloadPlaces)
   TRIREME_KEY(std::string, folder, "", kMayChange,
-              "disk: folder for the offloaded states, best on a fast local disk; empty = `offload` "
+              "disk: folder for what is offloaded, best on a fast local disk; empty = `offload` "
               "in output.folder")
   TRIREME_KEY(int64_t, buffer_bytes, 64 << 20, kMayChange,
               "disk: size of each of a rank's three transfer buffers, in bytes",

@@ -116,34 +116,44 @@ c10::BFloat16 round_by(float value, uint32_t random) {
   return {static_cast<uint16_t>(bits >> 16), c10::BFloat16::from_bits()};
 }
 
+// `count` elements, the first of which has number `index` in the whole parameter.
+void round_run(const float* from, c10::BFloat16* to, int64_t index, int64_t count, RandomKey key) {
+  constexpr int64_t kDraws = 64;
+  std::array<uint32_t, kDraws * kPerDraw / 2> words{};
+  for (int64_t done = 0; done < count;) {
+    const int64_t skipped = (index + done) % kPerDraw;
+    const int64_t here = std::min(count - done, kDraws * kPerDraw - skipped);
+    const auto num_words = static_cast<size_t>((skipped + here + 1) / 2);
+    fill_random_words(key, static_cast<uint64_t>((index + done) / kPerDraw),
+                      std::span(words).first(num_words));
+    for (int64_t i = 0; i < here; ++i) {
+      const int64_t lane = skipped + i;
+      const uint32_t random = words[static_cast<size_t>(lane / 2)] >> (lane % 2 * 16) & 0xffffu;
+      to[done + i] = round_by(from[done + i], random);
+    }
+    done += here;
+  }
+}
+
 }  // namespace
 
-void round_stochastically(const at::Tensor& exact, at::Tensor rounded, int64_t first,
-                          RandomKey key) {
+void round_stochastically(const at::Tensor& exact, at::Tensor rounded, const mesh::BoxRuns& part,
+                          int64_t first, RandomKey key) {
   TRIREME_ASSERT(exact.scalar_type() == at::kFloat && rounded.scalar_type() == at::kBFloat16,
                  "stochastic rounding of ", toString(exact.scalar_type()), " to ",
                  toString(rounded.scalar_type()));
   if (!rounded.is_cpu()) {
     const at::Tensor host = at::empty(rounded.sizes(), rounded.options().device(at::kCPU));
-    round_stochastically(exact.cpu(), host, first, key);
+    round_stochastically(exact.cpu(), host, part, first, key);
     rounded.copy_(host);
     return;
   }
   const auto* from = exact.const_data_ptr<float>();
   auto* to = rounded.mutable_data_ptr<c10::BFloat16>();
-  at::parallel_for(0, exact.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    std::array<uint32_t, 4> bits{};
-    int64_t drawn = -1;
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t index = first + i;
-      if (index / kPerDraw != drawn) {
-        drawn = index / kPerDraw;
-        bits = random_bits(key, static_cast<uint64_t>(drawn));
-      }
-      const int64_t lane = index % kPerDraw;
-      const uint32_t random = bits[static_cast<size_t>(lane / 2)] >> (lane % 2 * 16) & 0xffffu;
-      to[i] = round_by(from[i], random);
-    }
+  at::parallel_for(first, first + exact.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    part.visit(begin, end, [&](int64_t element, int64_t index, int64_t count) {
+      round_run(from + (element - first), to + (element - first), index, count, key);
+    });
   });
 }
 

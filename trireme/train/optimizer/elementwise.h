@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/base/random/random.h"
+#include "trireme/mesh/box_runs.h"
 #include "trireme/train/optimizer/update_rule.h"
 
 namespace trireme::train {
@@ -35,10 +36,11 @@ void update_elementwise(std::span<const UpdateItem> items,
 // updates survives, while rounding to nearest would lose each of them.
 // Source: Gupta et al. 2015, arXiv:1502.02551, section 3; for bf16 weights Zamirai et al. 2020,
 //         arXiv:2010.06192
-// Rounds `exact` into `rounded`. Each element's random number depends on its index in the whole
-// parameter (`first` is that of the first element), so every layout rounds alike.
+// Rounds `exact` into `rounded`: elements of a part of a parameter, from `first` on, where `part`
+// says where its elements are in the whole. Each element's random number depends on its index
+// there, so every layout rounds alike.
 // Shapes: exact fp32, rounded bf16, any shape, contiguous
-void round_stochastically(const at::Tensor& exact, at::Tensor rounded, int64_t first,
-                          RandomKey key);
+void round_stochastically(const at::Tensor& exact, at::Tensor rounded, const mesh::BoxRuns& part,
+                          int64_t first, RandomKey key);
 
 }  // namespace trireme::train

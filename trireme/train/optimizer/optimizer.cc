@@ -1,6 +1,9 @@
+// Length: one class, whose states are planned, updated, saved and converted alike.
 #include "trireme/train/optimizer/optimizer.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -113,6 +116,7 @@ Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerCon
                      const WeightOptions& weights, const OffloadOptions& offload)
     : shards_(shards),
       weights_(weights),
+      state_dtype_(config.state_dtype),
       rule_(make_update_rule(config)),
       settings_(parameter_settings(shards, parse_parameter_groups(config.groups),
                                    config.weight_decay, weights.parameters)) {
@@ -129,20 +133,29 @@ StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
     ShardState& state = states_.emplace_back();
     ShardSize& size = sizes.emplace_back();
     if (!shard.is_trained) continue;
-    state.specs = rule_->state_of(shard);
-    state.first_tensor = plan.tensors.size();
     const at::ScalarType dtype = update_dtype(shard);
-    state.has_master = weights_.master_weights && dtype != shard.weights.scalar_type();
-    if (state.has_master) state.specs.push_back(state_like(shard, kMasterState));
-    size.elements = shard.weights.numel();
-    for (const StateSpec& spec : state.specs) {
-      plan.tensors.push_back({spec.local_shape, dtype});
-      size.state_bytes.push_back(plan.tensors.back().num_bytes());
-      state_bytes_ += size.state_bytes.back();
+    for (const StateSpec& spec : rule_->state_of(shard)) {
+      state.states.push_back(held_state(spec, shard, state_dtype_, dtype));
     }
+    state.has_master = weights_.master_weights && dtype != shard.weights.scalar_type();
+    if (state.has_master) {
+      state.states.push_back(
+          held_state(state_like(shard, kMasterState), shard, StateDtype::kFp32, dtype));
+    }
+    state.first_tensor = plan.tensors.size();
+    size.elements = shard.weights.numel();
+    for (const HeldState& held : state.states) {
+      for (const HeldTensor& tensor : held.tensors) {
+        plan.tensors.push_back({tensor.local_shape, tensor.dtype});
+        size.state_bytes.push_back(plan.tensors.back().num_bytes());
+        state_bytes_ += size.state_bytes.back();
+      }
+    }
+    state.num_tensors = plan.tensors.size() - state.first_tensor;
     plan.device = shard.weights.device();
   }
-  const bool is_large = !plan.device.is_cpu() && offload.place == OffloadPlace::kNone;
+  const bool is_large = !plan.device.is_cpu() && offload.place == OffloadPlace::kNone &&
+                        state_dtype_ == StateDtype::kFp32;  // others are widened
   ChunkLimits limits{.elements = is_large ? kElementsAtATimeOnGpu : kElementsAtATime,
                      .may_cut = !rule_->needs_whole_parameters()};
   if (offload.place == OffloadPlace::kDisk) limits.bytes = offload.buffer_bytes;
@@ -151,10 +164,14 @@ StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
     std::vector<StatePiece>& pieces = plan.chunks.emplace_back();
     for (const UpdatePiece& piece : chunk) {
       const bool is_whole = piece.count == sizes[piece.shard].elements;
-      for (size_t k = 0; k < states_[piece.shard].specs.size(); ++k) {
-        const size_t tensor = states_[piece.shard].first_tensor + k;
-        pieces.push_back(
-            {tensor, piece.first, is_whole ? plan.tensors[tensor].numel() : piece.count});
+      size_t tensor = states_[piece.shard].first_tensor;
+      for (const HeldState& held : states_[piece.shard].states) {
+        for (const HeldTensor& of_state : held.tensors) {
+          const int64_t each = of_state.elements_each;
+          pieces.push_back({tensor, piece.first / each,
+                            is_whole ? plan.tensors[tensor].numel() : piece.count / each});
+          ++tensor;
+        }
       }
     }
   }
@@ -173,8 +190,8 @@ void Optimizer::fill_masters() {
     const c10::NoGradGuard no_grad;
     for (const UpdatePiece& piece : chunks_[chunk]) {
       const ShardState& state = states_[piece.shard];
-      const auto states = tensors.first(state.specs.size());
-      tensors = tensors.subspan(state.specs.size());
+      const auto states = tensors.first(state.num_tensors);
+      tensors = tensors.subspan(state.num_tensors);
       if (state.has_master) states.back().copy_(view_piece(shards_[piece.shard].weights, piece));
     }
   });
@@ -189,9 +206,11 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   const at::ScalarType dtype = update_dtype(shard);
   UpdateItem item{.weights = view_piece(shard.weights, piece),
                   .gradient = view_piece(shard.gradient.contiguous(), piece),
-                  .state = {states.begin(), states.end()},
                   .weight_decay = settings_[i].weight_decay,
                   .rate_scale = settings_[i].rate_scale};
+  for (size_t k = 0; k < states_[i].states.size(); ++k) {
+    item.state.push_back(widened(states_[i].states[k], tensors_of(states_[i], k, states), dtype));
+  }
   if (states_[i].has_master) {
     item.weights = item.state.back();
     item.state.pop_back();
@@ -208,15 +227,30 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   return item;
 }
 
-// Copies the weights to the parameter if the update was made elsewhere.
-void Optimizer::store(const UpdatePiece& piece, const UpdateItem& item) const {
+std::span<const at::Tensor> Optimizer::tensors_of(const ShardState& shard, size_t state,
+                                                  std::span<const at::Tensor> of_shard) const {
+  size_t first = 0;
+  for (size_t k = 0; k < state; ++k) first += shard.states[k].tensors.size();
+  return of_shard.subspan(first, shard.states[state].tensors.size());
+}
+
+// Copies weights and states to where they are kept if the update was made elsewhere.
+void Optimizer::store(const UpdatePiece& piece, const UpdateItem& item,
+                      std::span<const at::Tensor> states) const {
   const parallel::Shard& shard = shards_[piece.shard];
+  const mesh::BoxRuns part(shard.layout.whole_box(shard.rank), shard.layout.whole_shape());
+  const auto key = [&](const std::string& of) {
+    return random_key(weights_.seed, concat(of, "/", num_steps_, "/", shard.name));
+  };
+  for (size_t k = 0; k < item.state.size(); ++k) {
+    const HeldState& held = states_[piece.shard].states[k];
+    narrow(held, item.state[k], tensors_of(states_[piece.shard], k, states), part, piece.first,
+           key(held.tensors.front().name));
+  }
   if (item.weights.scalar_type() == shard.weights.scalar_type()) return;
   const at::Tensor weights = view_piece(shard.weights, piece);
   if (weights_.stochastic_rounding && weights.scalar_type() == at::kBFloat16) {
-    round_stochastically(
-        item.weights, weights, shard.first_element() + piece.first,
-        random_key(weights_.seed, concat("rounding/", num_steps_, "/", shard.name)));
+    round_stochastically(item.weights, weights, part, piece.first, key("rounding"));
   } else {
     weights.copy_(item.weights);
   }
@@ -240,35 +274,131 @@ void Optimizer::step(double learning_rate, double gradient_factor) {
   store_->visit(due, [&](size_t chunk, std::span<const at::Tensor> tensors) {
     std::vector<UpdateItem> items;
     std::vector<UpdatePiece> pieces;
+    std::vector<std::span<const at::Tensor>> kept;  // one per piece
     for (const UpdatePiece& piece : chunks_[chunk]) {
-      const auto states = tensors.first(states_[piece.shard].specs.size());
+      const auto states = tensors.first(states_[piece.shard].num_tensors);
       tensors = tensors.subspan(states.size());
       if (!is_due(piece)) continue;
       items.push_back(make_item(piece, states, gradient_factor, factor_1));
       pieces.push_back(piece);
+      kept.push_back(states);
     }
     std::vector<UpdateItem> matrices;  // of the rules that need whole parameters
     for (size_t k = 0; rule_->needs_whole_parameters() && k < items.size(); ++k) {
       add_matrices(items[k], is_expert_stack(shards_[pieces[k].shard].layout), matrices);
     }
     rule_->update(rule_->needs_whole_parameters() ? matrices : items, learning_rate, num_steps_);
-    for (size_t k = 0; k < items.size(); ++k) store(pieces[k], items[k]);
+    for (size_t k = 0; k < items.size(); ++k) store(pieces[k], items[k], kept[k]);
   });
+}
+
+std::vector<checkpoint::Entry> Optimizer::entries_of(size_t shard, const HeldState& state,
+                                                     size_t first) const {
+  std::vector<checkpoint::Entry> entries;
+  for (const HeldTensor& tensor : state.tensors) {
+    checkpoint::Entry& entry =
+        entries.emplace_back(checkpoint::Entry{.name = tensor.name + "." + shards_[shard].name,
+                                               .layout = tensor.layout,
+                                               .rank = shards_[shard].rank});
+    store_->describe(first++, entry);
+  }
+  return entries;
 }
 
 std::vector<checkpoint::Entry> Optimizer::state() const {
   std::vector<checkpoint::Entry> entries;
   for (size_t i = 0; i < shards_.size(); ++i) {
-    for (size_t k = 0; k < states_[i].specs.size(); ++k) {
-      const StateSpec& spec = states_[i].specs[k];
-      checkpoint::Entry entry{.name = spec.name + "." + shards_[i].name,
-                              .layout = spec.layout,
-                              .rank = shards_[i].rank};
-      store_->describe(states_[i].first_tensor + k, entry);
-      entries.push_back(std::move(entry));
+    size_t next = states_[i].first_tensor;
+    for (const HeldState& state : states_[i].states) {
+      std::ranges::move(entries_of(i, state, next), std::back_inserter(entries));
+      next += state.tensors.size();
     }
   }
   return entries;
+}
+
+namespace {
+
+// Memory for a state in the format that a checkpoint has, and how to go on from it.
+struct SavedState {
+  HeldState state;
+  std::vector<at::Tensor> tensors;
+  HeldState kept;
+  std::vector<checkpoint::Entry> to;
+};
+
+HeldState saved_state(const StateSpec& spec, const parallel::Shard& shard, StateDtype format,
+                      at::ScalarType wide) {
+  try {
+    return held_state(spec, shard, format, wide);
+  } catch (const ConfigError&) {
+    throw CheckpointError(concat("the checkpoint's states are int8, and this layout cuts ",
+                                 shown(shard.name),
+                                 " within their blocks; resume for a step at the layout before, "
+                                 "with another optimizer.state_dtype"));
+  }
+}
+
+void convert(const SavedState& from, const parallel::Shard& shard, at::ScalarType wide) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> kept;
+  for (const checkpoint::Entry& entry : from.to) {
+    kept.push_back(entry.offloaded
+                       ? at::empty(entry.local.sizes(), at::dtype(entry.local.scalar_type()))
+                       : entry.local);
+  }
+  const at::Tensor values = widened(from.state, from.tensors, wide).to(kept[0].device());
+  if (from.kept.format == StateDtype::kFp32) {
+    kept[0].copy_(values);
+  } else {
+    const mesh::BoxRuns part(shard.layout.whole_box(shard.rank), shard.layout.whole_shape());
+    narrow(from.kept, values, kept, part, 0, random_key(0, "loading/" + from.to[0].name));
+  }
+  for (size_t k = 0; k < kept.size(); ++k) {
+    if (from.to[k].offloaded) from.to[k].offloaded->write(kept[k]);
+  }
+}
+
+}  // namespace
+
+Optimizer::StatesToLoad Optimizer::state_from(
+    const std::function<std::optional<at::ScalarType>(const std::string& name)>& saved) {
+  StatesToLoad load;
+  const auto conversions = std::make_shared<std::vector<std::pair<size_t, SavedState>>>();
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const parallel::Shard& shard = shards_[i];
+    const at::ScalarType wide = update_dtype(shard);
+    size_t next = states_[i].first_tensor;
+    for (const HeldState& kept : states_[i].states) {
+      std::vector<checkpoint::Entry> entries = entries_of(i, kept, next);
+      next += kept.tensors.size();
+      const bool is_master = states_[i].has_master && &kept == &states_[i].states.back();
+      const auto dtype = saved(entries.front().name);
+      const StateDtype format = dtype ? format_of(*dtype) : kept.format;
+      if (is_master || format == kept.format) {
+        std::ranges::move(entries, std::back_inserter(load.entries));
+        continue;
+      }
+      StateSpec spec{kept.tensors[0].name, kept.tensors[0].local_shape, kept.tensors[0].layout,
+                     kept.is_positive};
+      SavedState from{saved_state(spec, shard, format, wide), {}, kept, std::move(entries)};
+      for (const HeldTensor& tensor : from.state.tensors) {
+        from.tensors.push_back(at::empty(tensor.local_shape, at::dtype(tensor.dtype)));
+        load.entries.push_back({.name = tensor.name + "." + shard.name,
+                                .local = from.tensors.back(),
+                                .layout = tensor.layout,
+                                .rank = shard.rank});
+      }
+      conversions->emplace_back(i, std::move(from));
+    }
+  }
+  load.finish = [this, conversions] {
+    for (auto& [shard, from] : *conversions) {
+      convert(from, shards_[shard], update_dtype(shards_[shard]));
+      from.tensors.clear();
+    }
+  };
+  return load;
 }
 
 }  // namespace trireme::train

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "trireme/train/offload/state_store.h"
 #include "trireme/train/optimizer/optimizer_config.h"
 #include "trireme/train/optimizer/parameter_groups.h"
+#include "trireme/train/optimizer/state_format.h"
 #include "trireme/train/optimizer/update_rule.h"
 
 namespace trireme::train {
@@ -36,7 +39,7 @@ struct WeightOptions {
   // Keep bf16 and fp16 weights also in fp32, as kMasterState. false: updates are rounded into them.
   bool master_weights = true;
   bool stochastic_rounding = false;  // bf16 without masters
-  uint64_t seed = 0;                 // for the rounding
+  uint64_t seed = 0;                 // for the rounding of weights and states
   // Names of the whole model's parameters, if a rank has only some of them; empty: the shards'.
   std::span<const std::string> parameters = {};
 };
@@ -58,6 +61,16 @@ class Optimizer {
   // "<state>.<parameter>", such as exp_avg.lm_head.weight. Loading fills the states in place. The
   // optimizer must outlive the entries.
   std::vector<checkpoint::Entry> state() const;
+  // The same, for states that a run with other values of state_dtype saved. `finish` brings them
+  // into this run's format, and must be called once the entries are loaded.
+  // saved: the dtype of the checkpoint's tensor of a name, as in state(); nothing: it has none
+  // Memory: until then, the converted states as they were saved
+  struct StatesToLoad {
+    std::vector<checkpoint::Entry> entries;
+    std::function<void()> finish;
+  };
+  StatesToLoad state_from(
+      const std::function<std::optional<at::ScalarType>(const std::string& name)>& saved);
   // Number of updates so far.
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
@@ -66,19 +79,28 @@ class Optimizer {
 
  private:
   struct ShardState {
-    std::vector<StateSpec> specs;  // the rule's, then the master's if there is one
-    size_t first_tensor = 0;       // index in the store; one tensor per spec
+    std::vector<HeldState> states;  // the rule's, then the master's if there is one
+    size_t first_tensor = 0;        // index in the store, where their tensors follow each other
+    size_t num_tensors = 0;
     bool has_master = false;
   };
+  // The store's tensors, or pieces of them, that keep a shard's state number `state`.
+  std::span<const at::Tensor> tensors_of(const ShardState& shard, size_t state,
+                                         std::span<const at::Tensor> of_shard) const;
 
   StatePlan plan_states(const OffloadOptions& offload);
+  // The entries of a shard's state, whose first tensor in the store is number `first`.
+  std::vector<checkpoint::Entry> entries_of(size_t shard, const HeldState& state,
+                                            size_t first) const;
   void fill_masters();
   UpdateItem make_item(const UpdatePiece& piece, std::span<const at::Tensor> states,
                        double gradient_factor, const at::Tensor& factor_1) const;
-  void store(const UpdatePiece& piece, const UpdateItem& item) const;
+  void store(const UpdatePiece& piece, const UpdateItem& item,
+             std::span<const at::Tensor> states) const;
 
   std::span<const parallel::Shard> shards_;
   WeightOptions weights_;
+  StateDtype state_dtype_;
   std::unique_ptr<const UpdateRule> rule_;
   std::vector<ParameterSettings> settings_;  // one per shard
   std::vector<ShardState> states_;           // one per shard

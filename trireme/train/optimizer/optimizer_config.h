@@ -6,10 +6,16 @@
 #include <vector>
 
 #include "trireme/base/bounds.h"
+#include "trireme/base/choice.h"
 #include "trireme/base/key.h"
 #include "trireme/train/numerics/learning_rate.h"
 
 namespace trireme::train {
+
+// How states are kept between updates (state_format.h).
+enum class StateDtype { kFp32, kBf16, kInt8 };
+inline constexpr Choice<StateDtype> kStateDtypes[] = {
+    {"fp32", StateDtype::kFp32}, {"bf16", StateDtype::kBf16}, {"int8", StateDtype::kInt8}};
 
 // The names of the rules in optimizer.cc.
 std::vector<std::string> optimizer_names();
@@ -40,6 +46,10 @@ struct OptimizerConfig {
               "decay=0; lm_head.*: rate=0.5\"")
   TRIREME_KEY(std::string, adamw_parameters, "*embed*, *wte*, *wpe*, *lm_head*", kMustStay,
               "muon: comma-separated name patterns of matrices that AdamW updates instead")
+  TRIREME_KEY(StateDtype, state_dtype, StateDtype::kFp32, kMustStay,
+              "number format of the optimizer's states, such as moments and momentum, between "
+              "updates; bf16 is rounded stochastically, int8 has a scale per 64 elements of a row",
+              kStateDtypes)
   TRIREME_KEY(BatchScaling, batch_scaling, BatchScaling::kNone, kMayChange,
               "scaling of learning_rate with the batch, by r = global_batch / base_batch; linear = "
               "r, square-root = sqrt(r)",

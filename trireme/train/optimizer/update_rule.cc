@@ -13,8 +13,8 @@ bool is_expert_stack(const mesh::Layout& layout) {
          outermost.axes().front().name == "expert";
 }
 
-StateSpec state_like(const parallel::Shard& shard, const std::string& name) {
-  return {name, shard.weights.sizes().vec(), shard.layout};
+StateSpec state_like(const parallel::Shard& shard, const std::string& name, bool is_positive) {
+  return {name, shard.weights.sizes().vec(), shard.layout, is_positive};
 }
 
 at::Tensor converted_gradient(const UpdateItem& item) {
@@ -27,11 +27,17 @@ constexpr int64_t kCut = 64;  // elements; cuts at its multiples change no resul
 
 int64_t round_up_bytes(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// Bytes of a state per kCut elements, of a shard that has elements. A byte may be for many of them.
+int64_t bytes_per_cut(const ShardSize& shard, int64_t bytes) {
+  return std::max<int64_t>(bytes * kCut / shard.elements, 1);
+}
+
 // Bytes of the states of `count` elements.
 int64_t bytes_of(const ShardSize& shard, int64_t count, int64_t unit) {
   int64_t total = 0;
   for (const int64_t bytes : shard.state_bytes) {
-    total += round_up_bytes(count == shard.elements ? bytes : bytes / shard.elements * count, unit);
+    const bool is_all = count == shard.elements;
+    total += round_up_bytes(is_all ? bytes : bytes_per_cut(shard, bytes) * count / kCut, unit);
   }
   return total;
 }
@@ -75,11 +81,11 @@ class Cutter {
 
   // Cuts at multiples of this many elements leave every state at a whole unit.
   int64_t smallest_cut(const ShardSize& shard) const {
-    int64_t item_bytes = limits_.unit / kCut;
+    int64_t fewest = limits_.unit;
     for (const int64_t bytes : shard.state_bytes) {
-      item_bytes = std::min(item_bytes, bytes / shard.elements);
+      fewest = std::min(fewest, bytes_per_cut(shard, bytes));
     }
-    return std::max(kCut, limits_.unit / std::max<int64_t>(item_bytes, 1));
+    return kCut * (limits_.unit / fewest);
   }
 
   // The most elements before a cut that still fit; 0 if even the smallest cut does not fit.
@@ -89,9 +95,9 @@ class Cutter {
     if (!shard.state_bytes.empty()) {
       const int64_t a_state =
           (limits_.bytes - bytes_) / static_cast<int64_t>(shard.state_bytes.size());
-      const int64_t item_bytes =
-          *std::max_element(shard.state_bytes.begin(), shard.state_bytes.end()) / shard.elements;
-      if (item_bytes > 0) count = std::min(count, a_state / item_bytes);
+      const int64_t most = bytes_per_cut(
+          shard, *std::max_element(shard.state_bytes.begin(), shard.state_bytes.end()));
+      count = std::min(count, a_state / most * kCut);
     }
     return std::max<int64_t>(count, 0) / step * step;
   }

@@ -22,6 +22,7 @@ struct StateSpec {
   std::string name;                  // "exp_avg"
   std::vector<int64_t> local_shape;  // this rank's part
   mesh::Layout layout;               // of the whole tensor, over the axes of the parameter's layout
+  bool is_positive = false;          // none of its numbers is below 0
 };
 
 // One parameter's part of a step. All tensors are contiguous and on one device.
@@ -56,7 +57,8 @@ class UpdateRule {
 bool is_expert_stack(const mesh::Layout& layout);
 
 // A state with the parameter's shape and layout.
-StateSpec state_like(const parallel::Shard& shard, const std::string& name);
+StateSpec state_like(const parallel::Shard& shard, const std::string& name,
+                     bool is_positive = false);
 
 // The gradient in the dtype of the weights; the gradient itself if it has that dtype.
 at::Tensor converted_gradient(const UpdateItem& item);
@@ -64,7 +66,7 @@ at::Tensor converted_gradient(const UpdateItem& item);
 // The sizes of a shard and its states.
 struct ShardSize {
   int64_t elements = 0;                // of the weights
-  std::vector<int64_t> state_bytes{};  // one per state; grows with elements if shards are cut
+  std::vector<int64_t> state_bytes{};  // one per tensor; grows with elements if shards are cut
 };
 
 // `count` elements of a flattened shard from `first` on.

@@ -15,7 +15,7 @@
 namespace trireme::train {
 
 std::vector<StateSpec> AdamWRule::state_of(const parallel::Shard& shard) const {
-  return {state_like(shard, "exp_avg"), state_like(shard, "exp_avg_sq")};
+  return {state_like(shard, "exp_avg"), state_like(shard, "exp_avg_sq", /*is_positive=*/true)};
 }
 
 void AdamWRule::update(std::span<const UpdateItem> items, double learning_rate,
@@ -69,7 +69,7 @@ void LionRule::update(std::span<const UpdateItem> items, double learning_rate, i
 }
 
 std::vector<StateSpec> LambRule::state_of(const parallel::Shard& shard) const {
-  return {state_like(shard, "exp_avg"), state_like(shard, "exp_avg_sq")};
+  return {state_like(shard, "exp_avg"), state_like(shard, "exp_avg_sq", /*is_positive=*/true)};
 }
 
 at::Tensor LambRule::adam_step(const UpdateItem& item, int64_t step) const {
@@ -271,7 +271,8 @@ void update_one(const UpdateItem& item, double learning_rate, double decay) {
 
 std::vector<StateSpec> AdafactorRule::state_of(const parallel::Shard& shard) const {
   const auto num_dims = std::ssize(shard.layout.shape());
-  if (!is_factored(shard.layout.shape())) return {state_like(shard, "variance")};
+  if (!is_factored(shard.layout.shape()))
+    return {state_like(shard, "variance", /*is_positive=*/true)};
   const at::IntArrayRef sizes = shard.weights.sizes();
   const bool has_whole_matrices =
       sizes.slice(sizes.size() - 2) ==

@@ -274,6 +274,7 @@ int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
 std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::Batch>& batches,
                                                     double scale) {
   in_turn_ = config_.takes_turns();
+  const model::StoresInputs stores(input_store_);
   places_.clear();
   for (const dataset::Batch& batch : batches) {
     places_.push_back({.step = batch.step,

@@ -14,6 +14,7 @@
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
+#include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/run_layout.h"
@@ -62,6 +63,10 @@ class ParallelModel {
   void use_global_count(int64_t count) { global_count_ = count; }
   // Tells the stages the next step's microbatches, in the next forward_backward().
   void announce(std::vector<dataset::Batch> next) { next_batches_ = std::move(next); }
+  // Where recomputed blocks keep their inputs from forward to backward; null: in memory.
+  void set_input_store(std::shared_ptr<model::InputStore> store) {
+    input_store_ = std::move(store);
+  }
   // Forward and backward of every microbatch. The gradients, times `scale`, are reduced when it
   // returns. Returns sums over this rank's own terms: for each microbatch the loss, then the states
   // of the task's metrics; 0 unless it has the last stage.
@@ -160,6 +165,7 @@ class ParallelModel {
   std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
   parallel::PipelineProfile profile_;
   bool in_turn_ = false;  // ranks have read the last batches in turn
+  std::shared_ptr<model::InputStore> input_store_;
   Span window_;
   // Sums of how long this rank waits in this step for communication within layers, by axis.
   std::map<std::string_view, std::shared_ptr<std::chrono::nanoseconds>> waiting_;

@@ -259,9 +259,6 @@ std::vector<LayoutRule> layout_rules() {
        [](const RunConfig& c) { return needs_whole_parameters(c.optimizer); },
        "they work on whole matrices, and each rank has a part",
        concat("use ", optimizers_in_words(/*need_whole_parameters=*/false))},
-      {"train.stochastic_rounding", cutting,
-       [](const RunConfig& c) { return c.train.stochastic_rounding; },
-       "its random numbers are drawn for whole rows", "keep master weights"},
       {"train.reproducible", against([](const AxisKind& kind) {
          return kind.tokens == Tokens::kOtherParts || kind.is_folded;
        }),
@@ -288,6 +285,12 @@ void check_layout(const RunConfig& config) {
       TRIREME_CHECK(!is_against || !rule.is_used(config), rule.feature, " with parallel.", axis,
                     " = ", size, ": ", rule.reason, "; ", rule.remedy, ", or set parallel.", axis,
                     " = 1");
+    }
+  }
+  if (config.optimizer.state_dtype == StateDtype::kInt8) {
+    for (const model::ParameterPlan& parameter : config.task->model().parameters(
+             {.tensor = static_cast<int>(axes.tensor), .expert = static_cast<int>(axes.expert)})) {
+      check_blocks(parameter.name, parameter.layout);
     }
   }
   const int64_t token_ranks = plan_axes(axes).token_ranks();

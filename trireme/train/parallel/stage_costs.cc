@@ -14,16 +14,18 @@
 namespace trireme::train {
 namespace {
 
-// State elements that the optimizer's rule keeps per element of a parameter, for a [D, D] matrix.
-double elements_kept_per_parameter(const RunConfig& config, int64_t D) {
+// Bytes of states that the optimizer's rule keeps per element of a parameter, for a [D, D] matrix.
+double state_bytes_per_element(const RunConfig& config, int64_t D) {
   const parallel::Shard matrix{.name = "blocks.0.matrix.weight",
                                .weights = at::empty({D, D}, at::device(at::kMeta)),
                                .layout = mesh::Layout({D, D}, {}, {})};
-  int64_t elements = 0;
+  const at::ScalarType wide = at::promote_types(config.dtype(), at::kFloat);
+  int64_t bytes = 0;
   for (const StateSpec& state : make_update_rule(config.optimizer)->state_of(matrix)) {
-    elements += c10::multiply_integers(state.local_shape);
+    const HeldState held = held_state(state, matrix, config.optimizer.state_dtype, wide);
+    for (const HeldTensor& tensor : held.tensors) bytes += tensor.num_bytes();
   }
-  return static_cast<double>(elements) / static_cast<double>(D * D);
+  return static_cast<double>(bytes) / static_cast<double>(D * D);
 }
 
 }  // namespace
@@ -39,7 +41,7 @@ plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
       .weight = itemsize(config),
       .gradient = static_cast<double>(c10::elementSize(config.gradient_dtype())),
       .wide = wide_itemsize(config),
-      .states = elements_kept_per_parameter(config, width),
+      .states = state_bytes_per_element(config, width),
       .has_masters = itemsize(config) < 4 && config.train.master_weights,
       .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk};
   plan::hold_gradients(sizes, config.is_rank_first(), config.train.reproducible,

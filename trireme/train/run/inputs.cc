@@ -96,12 +96,15 @@ dataset::BatchOptions training_batches(const RunConfig& config, const mesh::Devi
           .seed = config.data.seed,
           .last_batch = config.data.last_batch,
           .most_replaced = config.data.skip_bad_samples,
-          .in_turn = config.takes_turns()};
+          .in_turn = config.takes_turns(),
+          .first_batch = config.train.batch_ramp_start,
+          .ramp_steps = config.train.batch_ramp_steps};
 }
 
 dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh) {
   dataset::BatchOptions options = training_batches(config, mesh, {});
   options.global_batch = evaluation_samples(config);
+  options.first_batch = options.ramp_steps = 0;
   options.in_turn = false;
   options.uneven = true;
   options.shuffle = false;

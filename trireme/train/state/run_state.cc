@@ -116,12 +116,12 @@ RunState parse_state(const std::string& json, const std::string& where, int64_t 
 }
 
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
-                                                  const Optimizer& optimizer) {
+                                                  std::vector<checkpoint::Entry> states) {
   std::vector<checkpoint::Entry> entries;
   for (const parallel::Shard& shard : shards) {
     entries.push_back({shard.name, shard.weights, shard.layout, shard.rank});
   }
-  for (checkpoint::Entry& entry : optimizer.state()) {
+  for (checkpoint::Entry& entry : states) {
     entry.name = kOptimizerPrefix + entry.name;
     entries.push_back(std::move(entry));
   }

@@ -42,9 +42,10 @@ RunState parse_state(const std::string& json, const std::string& where, int64_t 
 // Prefix of the optimizer's states: "optimizer.exp_avg.lm_head.weight".
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 
-// The shards under their parameters' names, and the optimizer's states under their own.
+// The shards under their parameters' names, and the optimizer's states, as Optimizer::state() names
+// them, under their own.
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
-                                                  const Optimizer& optimizer);
+                                                  std::vector<checkpoint::Entry> states);
 // A table's tensor, in memory or stored elsewhere, under that name.
 checkpoint::Entry table_entry(std::string name, const parallel::TableTensor& tensor);
 // The tables' weights, "<table>.weight", and the states of their optimizer.

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/objects.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/train/numerics/gradient_norm.h"
@@ -16,14 +20,29 @@
 namespace trireme::train {
 
 std::vector<checkpoint::Entry> DensePart::to_save() {
-  auto entries = checkpoint_entries(model_.shards(), optimizer_);
+  auto entries = checkpoint_entries(model_.shards(), optimizer_.state());
   std::ranges::move(whole_entries(model_.buffers()), std::back_inserter(entries));
   return entries;
 }
 
-PartLoad DensePart::to_load(const PartSource& /*source*/) {
+PartLoad DensePart::to_load(const PartSource& source) {
+  std::map<std::string, at::ScalarType> dtypes;
+  for (const checkpoint::TensorSummary& tensor : source.saved.tensors) {
+    dtypes[tensor.name] = checkpoint::parse_dtype(tensor.dtype);
+  }
+  Optimizer::StatesToLoad states =
+      optimizer_.state_from([&](const std::string& name) -> std::optional<at::ScalarType> {
+        const auto found = dtypes.find(kOptimizerPrefix + name);
+        return found == dtypes.end() ? std::nullopt : std::optional(found->second);
+      });
   // A rank reads its own part of the weights; end_step() brings it to the ranks that need it.
-  return {.entries = to_save(), .finish = [this] { model_.end_step(); }};
+  PartLoad load{.entries = checkpoint_entries(model_.shards(), std::move(states.entries)),
+                .finish = [this, convert = std::move(states.finish)] {
+                  convert();
+                  model_.end_step();
+                }};
+  std::ranges::move(whole_entries(model_.buffers()), std::back_inserter(load.entries));
+  return load;
 }
 
 PartLoad DensePart::to_begin(const std::filesystem::path& /*weights*/) {

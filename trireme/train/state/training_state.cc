@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
+#include "trireme/train/offload/activation_store.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/run/memory_check.h"
@@ -22,8 +23,7 @@ namespace fs = std::filesystem;
 OffloadOptions offload_options(const RunConfig& config) {
   const OffloadConfig& offload = config.offload;
   return {.place = offload.optimizer,
-          .folder = offload.folder.empty() ? fs::path(config.output.folder) / "offload"
-                                           : fs::path(offload.folder),
+          .folder = config.offload_folder(),
           .buffer_bytes = offload.buffer_bytes};
 }
 
@@ -74,6 +74,8 @@ void TrainingState::build() {
   // The optimizer's states may be a file that takes long to make.
   const auto make_optimizer = [this](const checkpoint::Peers&) {
     try {
+      model_->set_input_store(make_activation_store(config_.offload.activations,
+                                                    config_.offload_folder(), config_.device));
       optimizer_.emplace(model_->shards(), config_.optimizer,
                          WeightOptions{.master_weights = config_.train.master_weights,
                                        .stochastic_rounding = config_.train.stochastic_rounding,
