@@ -93,7 +93,8 @@ class Plot {
   double y(double rate) const { return 350 - 310 * rate / most_; }
 
   void draw_axis(SvgFile& out) const {
-    for (double value = 0; value <= most_ * 1.001; value += tick_) {
+    for (int i = 0; i * tick_ <= most_ * 1.001; ++i) {
+      const double value = i * tick_;
       out.line(80, y(value), 700, y(value), "#e5e5e5");
       out.text(74, y(value) + 4, human_count(value), "end", R"(class="tick")");
     }

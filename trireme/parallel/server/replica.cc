@@ -18,7 +18,10 @@ void ReplayOrder::add(LogKind kind, Request request) {
   const FrameHeader& header = request.frame.header;
   // The step of an advance is only a question of the worker. The log has the answer.
   const int64_t step = kind == LogKind::kAdvance ? 0 : header.step;
-  arrived_[Key(kind, header.worker, header.piece, step)].push_back(std::move(request));
+  std::deque<Request>& waiting = arrived_[Key(kind, header.worker, header.piece, step)];
+  // Sent again after a change of the view, while the first one waits for its turn.
+  if (kind != LogKind::kAdvance) waiting.clear();
+  waiting.push_back(std::move(request));
 }
 
 std::optional<Request> ReplayOrder::take() {

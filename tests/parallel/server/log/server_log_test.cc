@@ -6,6 +6,7 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/parallel/server/replica.h"
 
 namespace trireme::parallel {
 namespace {
@@ -102,6 +103,46 @@ TEST(ServerLog, RefusesRecordsInAnotherOrderAndOtherConfigs) {
   put(path, whole.substr(0, 40) + whole.substr(88, 48) + whole.substr(40, 48));
   EXPECT_THROW(read_server_log(path, "config"), ConfigError);
   EXPECT_THROW(read_server_log(folder.path(), "config"), Error);
+}
+
+TEST(ServerLog, WhatWasAppendedIsThereWhenItIsGone) {
+  const harness::TemporaryFolder folder;
+  {
+    ServerLog log(folder / "log", "config");
+    for (const LogRecord& record : some_records(3)) log.append(record);
+  }
+  EXPECT_EQ(read_server_log(folder / "log", "config").records, some_records(3));
+}
+
+Request request_of(const LogRecord& record, PeerId peer) {
+  Request request{.peer = peer, .frame = {}};
+  request.frame.header.worker = record.worker;
+  request.frame.header.piece = record.piece;
+  request.frame.header.step = record.step;
+  return request;
+}
+
+// A worker sends again what nobody has acknowledged when a view changes. In a replay the first one
+// may still wait for its turn.
+TEST(ReplayOrder, ARequestThatIsSentAgainIsOne) {
+  const harness::TemporaryFolder folder;
+  for (const LogKind kind : {LogKind::kPush, LogKind::kPull}) {
+    const auto path = folder / std::to_string(static_cast<int>(kind));
+    const LogRecord first{.kind = kind, .worker = 0, .piece = 3, .step = 1},
+        second{.kind = kind, .worker = 1, .piece = 3, .step = 1};
+    write_log(path, {first, second});
+    ReplayOrder order(path, "config");
+    order.add(kind, request_of(second, 5));
+    EXPECT_FALSE(order.take());
+    order.add(kind, request_of(second, 6));
+    order.add(kind, request_of(first, 7));
+    EXPECT_EQ(order.take().value().peer, 7);
+    EXPECT_EQ(order.take().value().peer, 6) << "on its newest connection";
+    EXPECT_EQ(order.next(), nullptr);
+    EXPECT_FALSE(order.take_surplus());
+    order.add(kind, request_of({.kind = kind, .worker = 1, .piece = 3, .step = 2}, 6));
+    EXPECT_TRUE(order.take_surplus());
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <exception>
 #include <span>
 
 #include "trireme/base/error.h"
@@ -57,6 +58,14 @@ ServerLog::ServerLog(const std::filesystem::path& path, const std::string& confi
   checksum_ = header.checksum;
   buffer_.append(reinterpret_cast<const char*>(&header), sizeof(header));
   flush();
+}
+
+ServerLog::~ServerLog() {
+  try {
+    flush();
+  } catch (const std::exception&) {
+    // A replay says where the log ends.
+  }
 }
 
 void ServerLog::append(const LogRecord& record) {

@@ -35,6 +35,10 @@ class ServerLog {
   // config: a text that must be equal in the replay
   // Throws: Error if the file exists or cannot be made
   ServerLog(const std::filesystem::path& path, const std::string& config);
+  // Flushes: a server may answer requests after the director has ended the run.
+  ~ServerLog();
+  ServerLog(const ServerLog&) = delete;
+  ServerLog& operator=(const ServerLog&) = delete;
 
   // Throws: Error if the disk is full
   void append(const LogRecord& record);
