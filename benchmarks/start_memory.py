@@ -1,9 +1,8 @@
 """Private memory of a run's ranks from their start to the end of the first step, as a plot.
 
 Trains one large Llama for one step in each of several ways, and samples RssAnon of each rank's /proc/PID/status; a curve
-is the largest rank's. With ZeRO-3 each rank draws only the parts that it owns, so its memory rises to its weights and
-states; with ZeRO-0 it draws the whole model. --program NAME=PATH also runs other builds of the program, each with
-ZeRO-3. Prints a table, and writes it to a dated note in benchmarks/results/ and the curves to --svg.
+is the largest rank's. With ZeRO-3 each rank draws only the parts that it owns; without ZeRO it draws the whole model.
+--program NAME=PATH also runs other builds of the program, each with ZeRO-3. Gradients are in shared memory. Prints a table, and writes it to a dated note in benchmarks/results/ and the curves to --svg.
 """
 
 import argparse
@@ -47,13 +46,13 @@ def private_bytes(process_id):
     return 0
 
 
-def sample(command):
-    """[(seconds, bytes of the largest rank)] until the program ends."""
+def sample(command, metrics):
+    """[(seconds, bytes of the largest rank)] until the first step is in `metrics`; then waits for the program's end."""
     points = []
     start = time.monotonic()
     with subprocess.Popen(list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True) as process:
-        while process.poll() is None:
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
             seconds = time.monotonic() - start
             points.append((seconds, max(map(private_bytes, [process.pid, *descendants(process.pid)]))))
             time.sleep(PERIOD)
@@ -67,7 +66,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trireme", default=ROOT / "build/release/bin/trireme", type=Path)
     parser.add_argument("--program", action="append", default=[], metavar="NAME=PATH", help="another build")
-    parser.add_argument("--zero", type=int, nargs="+", default=[3, 0], help="of the first program")
+    parser.add_argument("--zero", type=int, nargs="+", default=[3], help="of the first program")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--width", type=int, default=1024, help="a multiple of 64")
@@ -95,13 +94,14 @@ def main():
                              f"--data.path={folder / 'tokens'}", "--train.steps=1", "--train.micro_batch=1",
                              f"--train.global_batch={args.ranks}", "--model.sequence_length=32",
                              f"--model.layers={args.layers}", f"--model.width={args.width}", f"--model.heads={heads}",
-                             f"--model.kv_heads={heads}", f"--model.ffn_width={ffn}"])
+                             f"--model.kv_heads={heads}", f"--model.ffn_width={ffn}"],
+                            folder / str(i) / "metrics.jsonl")
             peak = max(size for _, size in points)
-            kept = STATES * parameters / (args.ranks if zero == 3 else 1)
+            kept = {3: STATES / args.ranks, 2: 4 + 12 / args.ranks, 1: 8 + 8 / args.ranks, 0: STATES}[zero] * parameters
             rows.append(f"| {label} | {kept / 2**20:.0f} | {peak / 2**20:.0f} | {points[-1][0]:.1f} s |")
             curves.append(Curve([(x, y / 2**30) for x, y in points], COLOURS[i % len(COLOURS)], label))
             print(f"bench: {label} done", file=sys.stderr)
-    head = ["| | weights, gradients and states, MiB | peak, MiB | until the run's end |", "|---|---|---|---|"]
+    head = ["| | weights, gradients and states, MiB | peak, MiB | until the first step's end |", "|---|---|---|---|"]
     table = "\n".join([*head, *rows])
     print(table)
     high = max(y for curve in curves for _, y in curve.points) * 1.05
