@@ -46,7 +46,14 @@ class ZeroTest(ProgramTest):
 
 
 class StateDtype(ZeroTest):
-    """What optimizer.state_dtype refuses, and what a checkpoint that has one becomes under another."""
+    """optimizer.state_dtype: same bits at every stage, what it refuses, and what a checkpoint becomes under another."""
+
+    def test_every_stage_and_a_disk_have_the_same_bits(self):
+        disk = ("--parallel.zero=3", "--offload.optimizer=disk", "--offload.buffer_bytes=65536")
+        for ranks, dtype, *options in ((2, "int8"), (3, "bf16"), (2, "bf16", "--optimizer.name=muon")):
+            self.setUp()
+            self.compare(ranks, [*((f"--parallel.zero={zero}",) for zero in (1, 2, 3)), disk], *WIDE,
+                         f"--optimizer.state_dtype={dtype}", *options)
 
     def test_blocks_that_are_cut_are_refused(self):
         # The tensor axis cuts the rows of o_proj, which have 64 elements.
@@ -152,13 +159,6 @@ class ZeroOptions(ZeroTest):
         for precision in ("--train.precision=fp32", "--train.precision=bf16"):
             self.setUp()
             self.compare(2, [(f"--parallel.zero={zero}", *disk) for zero in (0, 1, 2, 3)], precision)
-
-    def test_state_dtype(self):
-        disk = ("--parallel.zero=3", "--offload.optimizer=disk", "--offload.buffer_bytes=65536")
-        for ranks, dtype, *options in ((2, "int8"), (3, "bf16"), (2, "bf16", "--optimizer.name=muon")):
-            self.setUp()
-            self.compare(ranks, [*((f"--parallel.zero={zero}",) for zero in (1, 2, 3)), disk], *WIDE,
-                         f"--optimizer.state_dtype={dtype}", *options)
 
     def test_optimizers(self):
         for name, rate in (("sgd", 0.1), ("lion", 1e-3), ("adafactor", 0.05), ("muon", 0.01), ("lamb", 0.02),
