@@ -34,14 +34,11 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
 void set_offload(const train::OffloadConfig& offload, plan::Workload& work,
                  plan::Cluster& cluster) {
   using enum train::OffloadPlace;
-  const auto& [optimizer, activations] = std::pair(offload.optimizer, offload.activations);
-  if (activations == kDisk) work.input_offload_rate = cluster.device.disk_rate;
-  if (!cluster.device.is_asynchronous) {
-    if (activations == kHost) work.input_offload_rate = 0;
-    return;  // the host's memory is the device's
-  }
-  if (activations == kHost) work.input_offload_rate = kHostLinkRate;
-  if (optimizer != kHost) return;
+  const double host_rate = cluster.device.is_asynchronous ? kHostLinkRate : 0;
+  work.input_offload_rate = offload.activations == kDisk   ? cluster.device.disk_rate
+                            : offload.activations == kHost ? host_rate
+                                                           : 0;
+  if (offload.optimizer != kHost || host_rate == 0) return;
   work.sizes.states_on_disk = true;
   cluster.device.disk_rate = kHostLinkRate;
 }

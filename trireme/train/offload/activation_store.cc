@@ -110,8 +110,7 @@ void DiskActivations::resize_buffers(size_t num_bytes) {
 }
 
 void DiskActivations::finish(Buffer& buffer) {
-  if (buffer.writing) io_->wait(*std::exchange(buffer.writing, std::nullopt));
-  if (buffer.reading) io_->wait(*std::exchange(buffer.reading, std::nullopt));
+  if (buffer.ticket) io_->wait(*std::exchange(buffer.ticket, std::nullopt));
 }
 
 // The tensor, if it is still kept, is then in the file alone.
@@ -132,15 +131,16 @@ DiskActivations::Extent DiskActivations::take_extent(size_t num_bytes) {
   return {std::exchange(file_bytes_, file_bytes_ + num_bytes), num_bytes};
 }
 
-// The buffer to use next: one without a tensor, or else that which was used first. Not `found`:
-// all have tensors that are still to be written or read.
-DiskActivations::Buffer& DiskActivations::free_buffer(bool may_wait, bool* found) {
-  const auto rank = [](const Buffer& buffer) {
-    return std::pair(buffer.number.has_value() || buffer.writing.has_value(), buffer.last_use);
-  };
-  Buffer& buffer = *std::ranges::min_element(buffers_, {}, rank);
-  if (found != nullptr) *found = may_wait || !rank(buffer).first;
-  if (!may_wait && rank(buffer).first) return buffer;
+// One without a tensor, or else the one that was used first.
+DiskActivations::Buffer& DiskActivations::first_used() {
+  return *std::ranges::min_element(buffers_, {}, [](const Buffer& buffer) {
+    return std::pair(buffer.number.has_value(), buffer.last_use);
+  });
+}
+
+// Waits for the transfer of the tensor that leaves it.
+DiskActivations::Buffer& DiskActivations::free_buffer() {
+  Buffer& buffer = first_used();
   finish(buffer);
   let_go(buffer);
   buffer.last_use = ++num_uses_;
@@ -159,11 +159,11 @@ int64_t DiskActivations::put(const at::Tensor& input) {
     kept.num_bytes = host.nbytes();
     const size_t padded = round_up(kept.num_bytes, kIoAlignment);
     if (padded > bytes_per_buffer_) resize_buffers(padded);
-    Buffer& buffer = free_buffer(/*may_wait=*/true);
+    Buffer& buffer = free_buffer();
     kept.extent = take_extent(padded);
     copy_bytes(buffer.data, static_cast<const std::byte*>(host.const_data_ptr()), kept.num_bytes);
     buffer.number = next_number_;
-    buffer.writing = io_->start({IoKind::kWrite, kept.extent.offset, buffer.data, padded});
+    buffer.ticket = io_->start({IoKind::kWrite, kept.extent.offset, buffer.data, padded});
     kept.buffer = &buffer;
   }
   kept_.emplace(next_number_, std::move(kept));
@@ -172,7 +172,7 @@ int64_t DiskActivations::put(const at::Tensor& input) {
 
 void DiskActivations::start_read(Kept& kept, int64_t number, Buffer& buffer) {
   buffer.number = number;
-  buffer.reading = io_->start(
+  buffer.ticket = io_->start(
       {IoKind::kRead, kept.extent.offset, buffer.data, round_up(kept.num_bytes, kIoAlignment)});
   kept.buffer = &buffer;
 }
@@ -182,10 +182,8 @@ void DiskActivations::read_ahead(int64_t number) {
   for (auto kept = kept_.lower_bound(number); kept != kept_.begin();) {
     --kept;
     if (kept->second.in_memory.defined() || kept->second.buffer != nullptr) continue;
-    bool found = false;
-    Buffer& buffer = free_buffer(/*may_wait=*/false, &found);
-    if (!found) return;
-    start_read(kept->second, kept->first, buffer);
+    if (first_used().number) return;  // all have tensors that are still wanted
+    start_read(kept->second, kept->first, free_buffer());
   }
 }
 
@@ -199,7 +197,7 @@ at::Tensor DiskActivations::take(int64_t number) {
     kept_.erase(found);
     return result;
   }
-  if (kept.buffer == nullptr) start_read(kept, number, free_buffer(/*may_wait=*/true));
+  if (kept.buffer == nullptr) start_read(kept, number, free_buffer());
   Buffer& buffer = *kept.buffer;
   finish(buffer);
   at::Tensor host =
@@ -215,7 +213,6 @@ void DiskActivations::forget(std::map<int64_t, Kept>::iterator kept) {
   if (kept->second.buffer != nullptr) {
     finish(*kept->second.buffer);  // its extent may be written again
     kept->second.buffer->number.reset();
-    kept->second.buffer->last_use = 0;
   }
   if (kept->second.extent.num_bytes > 0) {
     free_extents_.emplace(kept->second.extent.num_bytes, kept->second.extent.offset);

@@ -52,9 +52,8 @@ class DiskActivations final : public model::InputStore {
  private:
   struct Buffer {
     std::byte* data = nullptr;
-    std::optional<int64_t> number{};           // of the tensor whose bytes it has
-    std::optional<AsyncIo::Ticket> writing{};  // to the file
-    std::optional<AsyncIo::Ticket> reading{};  // from it
+    std::optional<int64_t> number{};          // of the tensor whose bytes it has
+    std::optional<AsyncIo::Ticket> ticket{};  // of their transfer, while it is under way
     uint64_t last_use = 0;
   };
   struct Extent {
@@ -73,7 +72,8 @@ class DiskActivations final : public model::InputStore {
 
   void resize_buffers(size_t num_bytes);
   void unmap() noexcept;
-  Buffer& free_buffer(bool may_wait, bool* found = nullptr);
+  Buffer& first_used();
+  Buffer& free_buffer();
   void finish(Buffer& buffer);
   void let_go(Buffer& buffer);
   Extent take_extent(size_t num_bytes);

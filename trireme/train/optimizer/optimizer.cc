@@ -88,6 +88,20 @@ constexpr Choice<RulePtr (*)(const OptimizerConfig&)> kRules[] = {
      [](const OptimizerConfig& c) -> RulePtr { return std::make_unique<LarsRule>(c.momentum); }},
 };
 
+// The tensors of one state, the first of those that are left.
+std::span<const at::Tensor> take(std::span<const at::Tensor>& left, const HeldState& state) {
+  const auto tensors = left.first(state.tensors.size());
+  left = left.subspan(tensors.size());
+  return tensors;
+}
+
+// round_stochastically() of the shard's elements from `first` on.
+void round_part(const parallel::Shard& shard, const at::Tensor& exact, const at::Tensor& rounded,
+                int64_t first, RandomKey key) {
+  const mesh::BoxRuns part(shard.layout.whole_box(shard.rank), shard.layout.whole_shape());
+  round_stochastically(exact, rounded, part, first, key);
+}
+
 at::ScalarType update_dtype(const parallel::Shard& shard) {
   return at::promote_types(shard.weights.scalar_type(), at::kFloat);
 }
@@ -208,8 +222,8 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
                   .gradient = view_piece(shard.gradient.contiguous(), piece),
                   .weight_decay = settings_[i].weight_decay,
                   .rate_scale = settings_[i].rate_scale};
-  for (size_t k = 0; k < states_[i].states.size(); ++k) {
-    item.state.push_back(widened(states_[i].states[k], tensors_of(states_[i], k, states), dtype));
+  for (const HeldState& held : states_[i].states) {
+    item.state.push_back(widened(held, take(states, held), dtype));
   }
   if (states_[i].has_master) {
     item.weights = item.state.back();
@@ -227,30 +241,24 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   return item;
 }
 
-std::span<const at::Tensor> Optimizer::tensors_of(const ShardState& shard, size_t state,
-                                                  std::span<const at::Tensor> of_shard) const {
-  size_t first = 0;
-  for (size_t k = 0; k < state; ++k) first += shard.states[k].tensors.size();
-  return of_shard.subspan(first, shard.states[state].tensors.size());
-}
-
 // Copies weights and states to where they are kept if the update was made elsewhere.
 void Optimizer::store(const UpdatePiece& piece, const UpdateItem& item,
                       std::span<const at::Tensor> states) const {
   const parallel::Shard& shard = shards_[piece.shard];
-  const mesh::BoxRuns part(shard.layout.whole_box(shard.rank), shard.layout.whole_shape());
-  const auto key = [&](const std::string& of) {
-    return random_key(weights_.seed, concat(of, "/", num_steps_, "/", shard.name));
+  const auto round_as = [&](const std::string& of) -> Round {
+    return [&, of](const at::Tensor& exact, const at::Tensor& rounded) {
+      round_part(shard, exact, rounded, piece.first,
+                 random_key(weights_.seed, concat(of, "/", num_steps_, "/", shard.name)));
+    };
   };
   for (size_t k = 0; k < item.state.size(); ++k) {
     const HeldState& held = states_[piece.shard].states[k];
-    narrow(held, item.state[k], tensors_of(states_[piece.shard], k, states), part, piece.first,
-           key(held.tensors.front().name));
+    narrow(held, item.state[k], take(states, held), round_as(held.tensors.front().name));
   }
   if (item.weights.scalar_type() == shard.weights.scalar_type()) return;
   const at::Tensor weights = view_piece(shard.weights, piece);
   if (weights_.stochastic_rounding && weights.scalar_type() == at::kBFloat16) {
-    round_stochastically(item.weights, weights, part, piece.first, key("rounding"));
+    round_as("rounding")(item.weights, weights);
   } else {
     weights.copy_(item.weights);
   }
@@ -348,12 +356,9 @@ void convert(const SavedState& from, const parallel::Shard& shard, at::ScalarTyp
                        : entry.local);
   }
   const at::Tensor values = widened(from.state, from.tensors, wide).to(kept[0].device());
-  if (from.kept.format == StateDtype::kFp32) {
-    kept[0].copy_(values);
-  } else {
-    const mesh::BoxRuns part(shard.layout.whole_box(shard.rank), shard.layout.whole_shape());
-    narrow(from.kept, values, kept, part, 0, random_key(0, "loading/" + from.to[0].name));
-  }
+  narrow(from.kept, values, kept, [&](const at::Tensor& exact, const at::Tensor& rounded) {
+    round_part(shard, exact, rounded, 0, random_key(0, "loading/" + from.to[0].name));
+  });
   for (size_t k = 0; k < kept.size(); ++k) {
     if (from.to[k].offloaded) from.to[k].offloaded->write(kept[k]);
   }

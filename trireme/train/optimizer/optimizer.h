@@ -84,9 +84,6 @@ class Optimizer {
     size_t num_tensors = 0;
     bool has_master = false;
   };
-  // The store's tensors, or pieces of them, that keep a shard's state number `state`.
-  std::span<const at::Tensor> tensors_of(const ShardState& shard, size_t state,
-                                         std::span<const at::Tensor> of_shard) const;
 
   StatePlan plan_states(const OffloadOptions& offload);
   // The entries of a shard's state, whose first tensor in the store is number `first`.

@@ -9,7 +9,6 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
-#include "trireme/train/optimizer/elementwise.h"
 
 namespace trireme::train {
 
@@ -103,20 +102,9 @@ at::Tensor on_device(std::span<const float> values, const at::Tensor& like) {
 
 constexpr int64_t kBlocksAtATime = 64;
 
-// The same dimensions with `length` in the last one; cuts of that dimension are divided alike.
 mesh::Layout layout_of_scales(const mesh::Layout& layout) {
-  std::vector<int64_t> shape = layout.shape();
-  const auto last = std::ssize(shape) - 1;
-  shape.back() /= kStateBlock;
-  std::vector<mesh::Placement> placements = layout.placements();
-  for (mesh::Placement& placement : placements) {
-    if (placement.kind != mesh::Placement::Kind::kSharded || placement.dim != last) continue;
-    for (int64_t& cut : placement.cuts) cut /= kStateBlock;
-  }
-  const mesh::Layout result(shape, layout.axes(), placements);
-  return layout.outer() == nullptr
-             ? result
-             : result.inside(layout_of_scales(*layout.outer()), layout.outer_rank());
+  return with_dim(layout, std::ssize(layout.shape()) - 1,
+                  [](int64_t position, int64_t) { return position / kStateBlock; });
 }
 
 bool has_blocks(const mesh::Layout& layout) {
@@ -178,13 +166,15 @@ at::Tensor widened(const HeldState& state, std::span<const at::Tensor> tensors,
 }
 
 void narrow(const HeldState& state, const at::Tensor& values, std::span<const at::Tensor> tensors,
-            const mesh::BoxRuns& part, int64_t first, RandomKey key) {
-  if (state.format == StateDtype::kFp32) return;  // `values` is the tensor itself
-  const at::Tensor exact = values.to(at::kFloat);
-  if (state.format == StateDtype::kBf16) {
-    round_stochastically(exact, tensors[0], part, first, key);
-  } else {
-    encode_blocks(exact, tensors[0], tensors[1], state.is_positive);
+            const Round& round) {
+  switch (state.format) {
+    case StateDtype::kFp32:
+      if (!values.is_same(tensors[0])) tensors[0].copy_(values);
+      break;
+    case StateDtype::kBf16: round(values.to(at::kFloat), tensors[0]); break;
+    case StateDtype::kInt8:
+      encode_blocks(values.to(at::kFloat), tensors[0], tensors[1], state.is_positive);
+      break;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,8 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/base/random/random.h"
-#include "trireme/mesh/box_runs.h"
+#include "trireme/mesh/layout.h"
 #include "trireme/parallel/data/shard.h"
 #include "trireme/train/optimizer/optimizer_config.h"
 #include "trireme/train/optimizer/update_rule.h"
@@ -60,11 +60,13 @@ HeldState held_state(const StateSpec& state, const parallel::Shard& shard, State
 at::Tensor widened(const HeldState& state, std::span<const at::Tensor> tensors,
                    at::ScalarType wide);
 
-// Keeps `values`, as widened() returned it, in `tensors`. bf16 is rounded stochastically
-// (round_stochastically(): part, first, key), because most changes of an average are below half a
-// unit of its last place. int8 is rounded to nearest.
+// Rounds fp32 to bf16 stochastically, because most changes of an average are below half a unit of
+// its last place.
+using Round = std::function<void(const at::Tensor& exact, const at::Tensor& rounded)>;
+// Keeps `values`, of widened()'s shape and on the device of `tensors`, in them. bf16 is rounded by
+// `round`, int8 to nearest.
 void narrow(const HeldState& state, const at::Tensor& values, std::span<const at::Tensor> tensors,
-            const mesh::BoxRuns& part, int64_t first, RandomKey key);
+            const Round& round);
 
 // Blockwise dynamic quantisation. A block's scale is its largest magnitude; a code stands for one
 // of 256 numbers in [-1, 1], or in [0, 1] if all are positive, whose spacing grows with them.

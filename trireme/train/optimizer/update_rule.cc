@@ -17,6 +17,22 @@ StateSpec state_like(const parallel::Shard& shard, const std::string& name, bool
   return {name, shard.weights.sizes().vec(), shard.layout, is_positive};
 }
 
+mesh::Layout with_dim(const mesh::Layout& layout, int64_t dim,
+                      const std::function<int64_t(int64_t position, int64_t length)>& map) {
+  const int64_t length = layout.shape()[dim];
+  std::vector<int64_t> shape = layout.shape();
+  shape[dim] = map(length, length);
+  std::vector<mesh::Placement> placements = layout.placements();
+  for (mesh::Placement& placement : placements) {
+    if (placement.kind != mesh::Placement::Kind::kSharded || placement.dim != dim) continue;
+    for (int64_t& cut : placement.cuts) cut = map(cut, length);
+  }
+  const mesh::Layout result(shape, layout.axes(), placements);
+  return layout.outer() == nullptr
+             ? result
+             : result.inside(with_dim(*layout.outer(), dim, map), layout.outer_rank());
+}
+
 at::Tensor converted_gradient(const UpdateItem& item) {
   return item.gradient.detach().to(item.weights.scalar_type());
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -59,6 +60,11 @@ bool is_expert_stack(const mesh::Layout& layout);
 // A state with the parameter's shape and layout.
 StateSpec state_like(const parallel::Shard& shard, const std::string& name,
                      bool is_positive = false);
+
+// The layout of a tensor whose dimension `dim` is another: map(position, length) is its length for
+// position == length, and where it is cut for the layout's cuts.
+mesh::Layout with_dim(const mesh::Layout& layout, int64_t dim,
+                      const std::function<int64_t(int64_t position, int64_t length)>& map);
 
 // The gradient in the dtype of the weights; the gradient itself if it has that dtype.
 at::Tensor converted_gradient(const UpdateItem& item);

@@ -197,21 +197,11 @@ constexpr double kLargestUpdateRms = 1.0;    // d
 // The layout with the length 1 in one dimension. If the tensor lies whole at one coordinate and is
 // empty at the others, so does the result.
 mesh::Layout reduced(const mesh::Layout& layout, int64_t dim) {
-  std::vector<int64_t> shape = layout.shape();
-  shape[dim] = 1;
-  std::vector<mesh::Placement> placements = layout.placements();
-  for (mesh::Placement& placement : placements) {
-    if (placement.kind != mesh::Placement::Kind::kSharded || placement.dim != dim) continue;
-    const int64_t whole = layout.shape()[dim];
-    for (int64_t& at : placement.cuts) {
-      TRIREME_ASSERT(at == 0 || at == whole, "a matrix is cut at ", at, " of ", whole);
-      at = at == 0 ? 0 : 1;
-    }
-  }
-  const mesh::Layout result(shape, layout.axes(), placements);
-  return layout.outer() == nullptr
-             ? result
-             : result.inside(reduced(*layout.outer(), dim), layout.outer_rank());
+  return with_dim(layout, dim, [](int64_t position, int64_t length) -> int64_t {
+    TRIREME_ASSERT(position == 0 || position == length, "a matrix is cut at ", position, " of ",
+                   length);
+    return position == 0 ? 0 : 1;
+  });
 }
 
 // A factor has the parameter's shape except for one dimension of length 1.
