@@ -137,6 +137,64 @@ class Activations(OffloadTest):
                        "--ranks=3", "--parallel.servers=1", "--train.gradient_clip=0")
 
 
+class Parts(OffloadTest):
+    """Weights and gradients on a disk: the bits of memory in every layout, with kills and resumes between."""
+    PARTS = ["--offload.parameters=disk", "--offload.gradients=disk"]
+
+    def test_every_layout_has_the_bits_of_memory(self):
+        for ranks, *layout in (
+                (1, "--parallel.zero=3"), (2, "--parallel.zero=3"),
+                (2, "--parallel.zero=3", "--train.precision=bf16", "--offload.optimizer=disk"),
+                (2, "--parallel.zero=3", "--parallel.gradient_order=microbatch-first"),
+                (2, "--parallel.zero=3", "--train.reproducible=true"),
+                (2, "--parallel.zero=3", "--train.overlap=false", "--train.symmetric_memory=false"),
+                (2, "--parallel.zero=3", "--train.compression=bf16"),
+                (3, "--parallel.zero=3", "--optimizer.name=muon", "--train.uneven_batches=true"),
+                (4, "--parallel.zero=3", "--parallel.shard=2"),
+                (4, "--parallel.zero=3", "--parallel.pipeline=2", "--parallel.schedule=zero-bubble"),
+                (4, "--parallel.zero=3", "--parallel.tensor=2", "--train.recompute=full"),
+                (4, "--parallel.zero=3", "--parallel.context=2")):
+            with self.subTest(ranks=ranks, layout=layout):
+                run = f"{ranks}-{'-'.join(layout).replace('/', '')}"
+                expected = self.train(f"memory{run}", *layout, ranks=ranks, steps=3)
+                self.assertEqual(self.train(f"disk{run}", *layout, *self.PARTS, ranks=ranks, steps=3), expected)
+
+    def test_gradients_alone_with_the_second_stage(self):
+        options = ["--parallel.zero=2", "--train.uneven_batches=true"]
+        expected = self.train("memory", *options, ranks=3, steps=3)
+        self.assertEqual(self.train("disk", *options, "--offload.gradients=disk", ranks=3, steps=3), expected)
+
+    def test_a_run_goes_from_disk_to_memory_and_back(self):
+        zero = "--parallel.zero=3"
+        expected = self.train("straight", zero, steps=6)
+        self.train("parts", zero, *self.PARTS, steps=2)
+        self.train("parts", zero, steps=4)
+        self.assertEqual(self.train("parts", zero, *self.PARTS, *DISK, steps=6), expected)
+
+    def test_a_kill_leaves_nothing_and_the_run_resumes(self):
+        options = ["--parallel.zero=3", *self.PARTS, *DISK]
+        expected = self.train("straight", *options, steps=6)
+        process = self.start_and_await_step("train", "tiny.toml", "--ranks", 2, *SIZE, *options, "--train.steps=6",
+                                            "--checkpoint.interval=2", "--output.folder=killed")
+        for pid in [*children(process.pid), process.pid]:
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+        process.communicate(timeout=TIMEOUT)
+        self.assertEqual(list((self.folder / "killed/offload").iterdir()), [])
+        self.assertEqual(self.train("killed", *options, "--checkpoint.interval=2", steps=6), expected)
+
+    def test_refusals(self):
+        self.fail_with(USER, ["offload.parameters", "parallel.zero 2", "set parallel.zero = 3"], "train", "tiny.toml",
+                       "--ranks=2", "--parallel.zero=2", *self.PARTS)
+        self.fail_with(USER, ["offload.gradients", "parallel.zero 1", "2 or 3"], "train", "tiny.toml", "--ranks=2",
+                       "--parallel.zero=1", "--offload.gradients=disk")
+        (self.folder / "file").write_text("")
+        self.fail_with(USER, ["offload.folder", "file/parts"], "train", "tiny.toml", "--ranks=2", "--parallel.zero=3",
+                       *self.PARTS, "--offload.folder=file/parts")
+
+
 class SmallDisk(ProgramTest):
     """On a file system of 2 MiB of its own, which takes root."""
 
@@ -155,6 +213,14 @@ class SmallDisk(ProgramTest):
                            "--offload.activations=disk", "--offload.folder=disk")
         self.assertEqual(list(disk.iterdir()), [])
 
+    def test_parts_that_do_not_fit_are_an_error_at_the_start(self):
+        disk = self.mount_disk()
+        for ranks in (1, 2):
+            self.fail_with(USER, ["offload.folder disk", "this rank's weights", "bytes are free"], "train",
+                           "tiny.toml", "--ranks", ranks, *SIZE, "--model.layers=40", "--parallel.zero=3",
+                           *Parts.PARTS, "--offload.folder=disk")
+        self.assertEqual(list(disk.iterdir()), [])
+
     def test_a_disk_that_is_too_small_is_an_error_at_the_start(self):
         disk = self.mount_disk()
         for ranks in (1, 2):
@@ -169,7 +235,7 @@ class SmallDisk(ProgramTest):
 def load_tests(loader, tests, pattern):
     if os.geteuid() != 0:
         print("offload_test: not root, so without the tests that mount a small disk", flush=True)
-        return unittest.TestSuite(map(loader.loadTestsFromTestCase, (Offload, Activations)))
+        return unittest.TestSuite(map(loader.loadTestsFromTestCase, (Offload, Activations, Parts)))
     return tests
 
 

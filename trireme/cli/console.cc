@@ -107,18 +107,20 @@ std::string describe_sharing(const train::ParallelConfig& parallel) {
 // Rank 0's memory for the model from step to step.
 std::string describe_memory(const train::RunConfig& config, const train::RunSummary& summary) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
-  std::string text = "parameters " + bytes(summary.memory.parameters) + ", gradients " +
-                     bytes(summary.memory.gradients);
+  const auto place = [](train::OffloadPlace at) {
+    return at == train::OffloadPlace::kNone ? ""
+                                            : " (on " + name_of(train::kOffloadPlaces, at) + ")";
+  };
+  std::string text = "parameters " + bytes(summary.memory.parameters) +
+                     place(config.offload.parameters) + ", gradients " +
+                     bytes(summary.memory.gradients) + place(config.offload.gradients);
   if (summary.memory.accumulating > summary.memory.gradients) {
     text += " (" + bytes(summary.memory.accumulating) + " until the last microbatch)";
   }
   if (summary.compression_bytes > 0) {
     text += ", compression " + bytes(summary.compression_bytes);
   }
-  text += ", optimizer " + bytes(summary.optimizer_bytes);
-  if (config.offload.optimizer != train::OffloadPlace::kNone) {
-    text += " (on " + name_of(train::kOffloadPlaces, config.offload.optimizer) + ")";
-  }
+  text += ", optimizer " + bytes(summary.optimizer_bytes) + place(config.offload.optimizer);
   if (summary.table_bytes > 0) text += ", tables " + bytes(summary.table_bytes);
   return text + " per rank; " + describe_sharing(config.parallel);
 }

@@ -11,7 +11,9 @@
 #include <torch/nn/module.h>
 
 #include "tests/harness/counting_communicator.h"
+#include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "tests/parallel/data/made_weight.h"
 #include "trireme/base/error.h"
@@ -115,12 +117,13 @@ struct Case {
   int shard_ranks = 0;  // 0: all; else ranks of a hybrid shard group
   int64_t microbatches = 2;
   int64_t total_microbatches = 0;  // over all ranks, instead of microbatches
+  bool on_disk = false;            // what a stage allows of the parts
 };
 
 std::string describe(const Case& test) {
   return concat("zero ", test.zero, ", buckets of ", test.bucket_bytes, ", overlap ", test.overlap,
-                ", symmetric ", test.symmetric, ", whole ", test.whole, ", gathered ",
-                test.max_gathered, ", shard ranks ", test.shard_ranks);
+                ", on disk ", test.on_disk, ", symmetric ", test.symmetric, ", whole ", test.whole,
+                ", gathered ", test.max_gathered, ", shard ranks ", test.shard_ranks);
 }
 
 // Four steps; the final weights, whole, and every step's loss.
@@ -131,6 +134,10 @@ Tensors train(comm::Communicator& world, const Case& test) {
     replica = world.split(world.rank() % test.shard_ranks, world.rank(), "replica");
   }
   Net net(world.rank() == 0 ? 0 : 77);  // all get rank 0's weights
+  const harness::TemporaryFolder folder;
+  const auto home = [&](bool allowed) {
+    return test.on_disk && allowed ? make_mapped_parts(folder.path(), "parts") : nullptr;
+  };
   DistributedDataParallel ddp(net, {shard ? *shard : world, replica.get()},
                               {.zero = test.zero,
                                .units = net.units(),
@@ -140,7 +147,9 @@ Tensors train(comm::Communicator& world, const Case& test) {
                                .symmetric = test.symmetric,
                                .rank_first = test.rank_first,
                                .reproducible = test.reproducible,
-                               .whole_parameters = test.whole});
+                               .whole_parameters = test.whole,
+                               .weights_home = home(test.zero == 3),
+                               .gradients_home = home(test.zero >= 2)});
   Optimizer optimizer(ddp.shards());
   const Run run = [&](size_t unit, const at::Tensor& x, const UnitForward& forward) {
     return ddp.run(unit, x, forward);
@@ -214,6 +223,48 @@ TEST(Zero, BucketsOverlapMemoryAndGatheringAheadChangeNoBit) {
       }
     }
   }
+}
+
+TEST(Zero, PartsOnADiskChangeNoBit) {
+  for (const bool rank_first : {false, true}) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      const Tensors expected = train_on(ranks, {.rank_first = rank_first});
+      for (const int zero : {2, 3}) {
+        for (Case test : {Case{}, Case{.bucket_bytes = 1 << 10}, Case{.overlap = false},
+                          Case{.symmetric = false}, Case{.whole = true}}) {
+          test.zero = zero;
+          test.rank_first = rank_first;
+          test.on_disk = true;
+          SCOPED_TRACE(concat(ranks, " ranks, ", describe(test)));
+          harness::assert_same_bits(train_on(ranks, test), expected);
+        }
+      }
+    }
+    Case test{.zero = 3, .rank_first = rank_first, .shard_ranks = 2};
+    const Tensors hybrid = train_on(4, test);
+    test.on_disk = true;
+    harness::assert_same_bits(train_on(4, test), hybrid);
+    Case tree{.zero = 3, .rank_first = rank_first, .reproducible = true, .total_microbatches = 4};
+    const Tensors of_tree = train_on(2, tree);
+    tree.on_disk = true;
+    harness::assert_same_bits(train_on(2, tree), of_tree);
+  }
+}
+
+TEST(Zero, RefusesAHomeForWhatAStageUsesAllTheTime) {
+  const harness::TemporaryFolder folder;
+  const auto home = make_mapped_parts(folder.path(), "parts");
+  harness::run_ranks(1, [&](comm::Communicator& group) {
+    Net net(0);
+    const auto error = [&](const DdpOptions& options) {
+      return harness::message_of<ConfigError>(
+          [&] { const DistributedDataParallel ddp(net, group, options); });
+    };
+    EXPECT_NE(error({.zero = 2, .weights_home = home}).find("weights_home needs zero = 3, not 2"),
+              std::string::npos);
+    EXPECT_NE(error({.zero = 1, .gradients_home = home}).find("needs zero = 2 or 3, not 1"),
+              std::string::npos);
+  });
 }
 
 TEST(Zero, OneMicrobatchOrSeveralTheStagesAgree) {

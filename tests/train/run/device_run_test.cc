@@ -146,6 +146,13 @@ std::vector<Layout> features() {
       {"adafactor", 2, {{"optimizer.name", "adafactor"}}},
       {"offload_host", 2, {{"offload.optimizer", "host"}, {"parallel.zero", "2"}}},
       {"offload_disk", 2, {{"offload.optimizer", "disk"}}},
+      {"parts_on_host",
+       2,
+       {{"parallel.zero", "3"}, {"offload.parameters", "host"}, {"offload.gradients", "host"}}},
+      {"weights_on_host", 1, {{"parallel.zero", "3"}, {"offload.parameters", "host"}}},
+      {"gradients_on_disk",
+       2,
+       {{"parallel.zero", "2"}, {"offload.gradients", "disk"}, {"offload.optimizer", "host"}}},
       {"average", 2, {{"average.decay", "0.9"}}},
       {"histograms", 2, {{"histogram.interval", "2"}}},
   };

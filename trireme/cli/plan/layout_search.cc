@@ -35,9 +35,12 @@ void set_offload(const train::OffloadConfig& offload, plan::Workload& work,
                  plan::Cluster& cluster) {
   using enum train::OffloadPlace;
   const double host_rate = cluster.device.is_asynchronous ? kHostLinkRate : 0;
-  work.input_offload_rate = offload.activations == kDisk   ? cluster.device.disk_rate
-                            : offload.activations == kHost ? host_rate
-                                                           : 0;
+  const auto rate = [&](train::OffloadPlace place) {
+    return place == kDisk ? cluster.device.disk_rate : place == kHost ? host_rate : 0;
+  };
+  work.input_offload_rate = rate(offload.activations);
+  work.sizes.weight_offload_rate = rate(offload.parameters);
+  work.sizes.gradient_offload_rate = rate(offload.gradients);
   if (offload.optimizer != kHost || host_rate == 0) return;
   work.sizes.states_on_disk = true;
   cluster.device.disk_rate = kHostLinkRate;

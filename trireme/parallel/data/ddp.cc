@@ -33,29 +33,6 @@ namespace trireme::parallel {
 // gradients of the input part are held in waiting_ and given to the reducer in the weight part,
 // because a microbatch counts only when both are done.
 
-namespace {
-
-void check_options(const DdpOptions& options, bool has_replicas) {
-  TRIREME_CHECK(options.zero >= 0 && options.zero <= 3, "zero is ", options.zero,
-                "; expected 0 (DDP), 1, 2 or 3");
-  TRIREME_CHECK(options.max_gathered_units >= 1, "max_gathered_units is ",
-                options.max_gathered_units, "; expected at least 1");
-  TRIREME_CHECK(
-      // The tree's order is the promise of `reproducible`.
-      !options.hook || !options.reproducible,
-      "a gradient hook sums in an order of its own, which `reproducible` forbids; leave one "
-      "of them out");
-  TRIREME_CHECK(
-      !options.add_in_fp32 || (options.rank_first && !options.reproducible),
-      "add_in_fp32 is for rank_first without `reproducible`, whose tree has one dtype; use "
-      "reduce_in_fp32");
-  TRIREME_CHECK(!options.hook || options.zero == 0 || !has_replicas,
-                "a gradient hook sums over one group, but the shard group has replicas; shard over "
-                "all ranks, or leave the hook out");
-}
-
-}  // namespace
-
 class DistributedDataParallel::Engine {
  public:
   Engine(torch::nn::Module& module, comm::Communicator& shard, comm::Communicator* replica,
@@ -193,7 +170,8 @@ void DistributedDataParallel::Engine::make_weights(comm::Communicator& shard) {
     buckets.push_back({&plan_.buckets[b], plan_.cuts[b], unit != kNoUnit});
     if (unit != kNoUnit) units[unit].buckets.push_back(b);
   }
-  weights_.emplace(plan_.parameters, std::move(buckets), *gather_group_, options_.symmetric);
+  weights_.emplace(plan_.parameters, std::move(buckets), *gather_group_, options_.symmetric,
+                   options_.weights_home.get());
   if (options_.zero < 3) return;
   for (size_t u = 0; u < units.size(); ++u) {
     units[u].weights_in_backward = options_.units[u].weights_in_backward;
@@ -226,6 +204,7 @@ void DistributedDataParallel::Engine::make_reducer() {
                                   .tree = options_.reproducible,
                                   .reduce_in_fp32 = options_.reduce_in_fp32,
                                   .hook = options_.hook.get(),
+                                  .home = options_.gradients_home.get(),
                                   .names = plan_.names,
                                   .measure_squares = options_.measure_squares,
                                   .complete_when_told = runner_ && !options_.units.empty()});
@@ -257,11 +236,14 @@ void DistributedDataParallel::Engine::make_shards() {
                   .layout = layout,
                   .rank = layout.num_ranks() == 1 ? 0 : groups_.shard_rank(),
                   .is_trained = bucket.is_trained};
+      if (plan_.units[b] != kNoUnit) shard.weights_home = options_.weights_home.get();
       if (gradient.defined()) {
         shard.gradient = view(gradient);
+        shard.gradient_home = options_.gradients_home.get();
         if (!weights_) module_gradients_[index] = shard.gradient.view(parameter.sizes());
         // The optimizer reads .grad, which must have the weights' dtype.
-        if (shard.gradient.scalar_type() == shard.weights.scalar_type())
+        if (shard.gradient.scalar_type() == shard.weights.scalar_type() &&
+            shard.gradient.device() == shard.weights.device())
           shard.weights.mutable_grad() = shard.gradient;
       }
       shards[index] = std::move(shard);
@@ -276,7 +258,10 @@ void DistributedDataParallel::Engine::fill_shards(const std::set<size_t>& unfill
   const c10::NoGradGuard no_grad;
   std::vector<Shard> shards;  // shards_ has the opposite order
   for (const size_t p : unfilled) shards.push_back(shards_[shards_.size() - 1 - p]);
-  options_.initialise(shards);
+  for (const Shard& shard : shards) {
+    options_.initialise({&shard, 1});
+    shard.let_go();
+  }
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
     if (groups_.replica != nullptr) groups_.replica->broadcast(weights_->part(b), 0)->wait();
     if (plan_.units[b] == kNoUnit) weights_->gather(b, /*background=*/false)->wait();
@@ -404,6 +389,7 @@ void DistributedDataParallel::Engine::end_step() {
     if (plan_.units[b] == kNoUnit) weights_->gather(b, /*background=*/false)->wait();
   }
   communication_time_ += std::chrono::steady_clock::now() - start;
+  for (const Shard& shard : shards_) shard.let_go();
 }
 
 void DistributedDataParallel::Engine::gather_parameters() {

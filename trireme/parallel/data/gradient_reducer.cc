@@ -1,3 +1,5 @@
+// Length: one state machine, with its picture.
+//
 // Buckets in a microbatch that is summed over the ranks, in backward order. That is the step's last
 // one, or with rank_first each:
 //
@@ -115,7 +117,10 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
     const int64_t elements = state.cuts[rank + 1] - begin;
     if (options_.keep_part_alone) {
       const bool in_fp32 = options_.reduce_in_fp32 || options_.add_in_fp32;
-      state.part = at::zeros({elements}, gradient_options(*state.bucket, in_fp32));
+      const at::TensorOptions kept = gradient_options(*state.bucket, in_fp32);
+      state.part = options_.home == nullptr
+                       ? at::zeros({elements}, kept)
+                       : options_.home->make(elements, c10::typeMetaToScalarType(kept.dtype()));
     } else {
       acquire(state);
       state.whole.zero_();
@@ -284,6 +289,7 @@ void GradientReducer::launch(State& state) {
       launch_tree(state);
     } else if (groups_.shard != nullptr) {
       state.sum = room_for_sum(state);
+      if (options_.home != nullptr && state.num_sums > 0) options_.home->will_need(state.part);
       state.work =
           groups_.shard->reduce_scatter(state.sum, view_parts(state.whole, state.cuts), call);
     } else {
@@ -307,7 +313,9 @@ void GradientReducer::launch_tree(State& state) {
 // Where the ranks' sum of this rank's part goes: into `part` if nothing is there yet.
 at::Tensor GradientReducer::room_for_sum(State& state) {
   const at::ScalarType dtype = state.whole.scalar_type();
-  if (state.num_sums == 0 && state.part.scalar_type() == dtype) return state.part;
+  const bool is_alike =
+      state.part.scalar_type() == dtype && state.part.device() == state.whole.device();
+  if (state.num_sums == 0 && is_alike) return state.part;
   return pool_.take(state.part.numel(), state.whole.options());
 }
 
@@ -362,10 +370,11 @@ void GradientReducer::take_sum(State& state) {
     state.earlier.push(std::exchange(state.sum, {}));
     if (state.num_sums == num_microbatches_) state.part.copy_(state.earlier.take());
   } else if (!is_first) {
-    state.part.add_(state.sum);
+    state.part.add_(state.sum.to(state.part.device()));
   } else if (!state.sum.is_same(state.part)) {
     state.part.copy_(state.sum);
   }
+  if (options_.home != nullptr) options_.home->let_go(state.part);
 }
 
 template <typename Function>

@@ -23,6 +23,7 @@
 #include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/buffer_pool.h"
 #include "trireme/parallel/data/gradient_hook.h"
+#include "trireme/parallel/data/part_memory.h"
 #include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::parallel {
@@ -56,6 +57,9 @@ struct ReducerOptions {
   // Sums in place of the group's collectives, in the thread that computes. Excludes `tree` and a
   // second group. Outlives the reducer.
   GradientHook* hook = nullptr;
+  // Keeps this rank's parts, with keep_part_alone; null: they are with the parameters. Outlives the
+  // reducer.
+  PartMemory* home = nullptr;
   // One name per parameter, for the hook and for errors. May be empty without a hook.
   std::span<const std::string> names{};
   bool measure_squares = false;  // see microbatch_squares()

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/mesh/layout.h"
+#include "trireme/parallel/data/part_memory.h"
 
 namespace trireme::parallel {
 
@@ -22,6 +23,19 @@ struct Shard {
   mesh::Layout layout;
   int rank = 0;            // this rank's index in the layout
   bool is_trained = true;  // false: no gradient, no optimizer state
+  // Where the tensors are kept; null: with the parameters. As long as the owner of the shards.
+  PartMemory* weights_home = nullptr;
+  PartMemory* gradient_home = nullptr;
+
+  // Hints, see PartMemory. Do nothing for tensors that are kept with the parameters.
+  void will_need() const {
+    if (weights_home != nullptr) weights_home->will_need(weights);
+    if (gradient_home != nullptr) gradient_home->will_need(gradient);
+  }
+  void let_go() const {
+    if (weights_home != nullptr) weights_home->let_go(weights);
+    if (gradient_home != nullptr) gradient_home->let_go(gradient);
+  }
 
   bool is_whole() const { return weights.sizes() == at::IntArrayRef(layout.whole_shape()); }
 };

@@ -30,10 +30,11 @@ bool has_memory(const at::Tensor& tensor) {
 
 ShardedWeights::ShardedWeights(std::span<const at::Tensor> parameters,
                                std::vector<BucketWeights> buckets, comm::Communicator& group,
-                               bool symmetric)
+                               bool symmetric, PartMemory* home)
     : buckets_(std::move(buckets)),
       group_(group),
       symmetric_(symmetric),
+      home_(home),
       pool_([](int64_t elements, const at::TensorOptions& options) {
         return at::empty({elements}, options);
       }) {
@@ -45,7 +46,9 @@ ShardedWeights::ShardedWeights(std::span<const at::Tensor> parameters,
     if (released) {
       // Views of it are made once and stay valid, whatever memory it gets.
       flat.whole = without_memory({bucket->num_elements}, bucket->options);
-      flat.part = allocate(elements, bucket->options).zero_();
+      flat.part = home_ == nullptr
+                      ? allocate(elements, bucket->options).zero_()
+                      : home_->make(elements, c10::typeMetaToScalarType(bucket->options.dtype()));
     } else {
       flat.whole = allocate(bucket->num_elements, bucket->options).zero_();
       flat.part = flat.whole.narrow(0, cuts[rank], elements);
@@ -98,8 +101,23 @@ comm::WorkPtr ShardedWeights::gather(size_t bucket, bool background) {
     flat.memory = pool_.take(flat.whole.numel(), flat.whole.options());
     point_to_memory(flat);
   }
-  return group_.all_gather(view_parts(flat.whole, buckets_[bucket].cuts), flat.part,
-                           {.background = background});
+  const std::vector<at::Tensor> parts = view_parts(flat.whole, buckets_[bucket].cuts);
+  at::Tensor part = flat.part;
+  if (part.device() != flat.whole.device()) {  // it is kept on the host
+    part = parts[static_cast<size_t>(group_.rank())];
+    part.copy_(flat.part);
+  }
+  return group_.all_gather(parts, part, {.background = background});
+}
+
+void ShardedWeights::will_need(size_t bucket) const {
+  if (home_ != nullptr && buckets_[bucket].released_when_idle) {
+    home_->will_need(flats_[bucket].part);
+  }
+}
+
+void ShardedWeights::let_go(size_t bucket) const {
+  if (home_ != nullptr && buckets_[bucket].released_when_idle) home_->let_go(flats_[bucket].part);
 }
 
 void ShardedWeights::release(size_t bucket) {

@@ -12,6 +12,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/buffer_pool.h"
+#include "trireme/parallel/data/part_memory.h"
 
 namespace trireme::parallel {
 
@@ -33,8 +34,10 @@ class ShardedWeights {
   // Moves the parameters' values into the buckets. The tensor objects stay the same. Parameters
   // without memory get zeros in the ranks' parts, for somebody else to fill.
   // symmetric: the parts lie in the group's symmetric memory.
+  // home: keeps the parts of buckets that are released when idle; null: they are with the
+  //       parameters. Outlives this.
   ShardedWeights(std::span<const at::Tensor> parameters, std::vector<BucketWeights> buckets,
-                 comm::Communicator& group, bool symmetric);
+                 comm::Communicator& group, bool symmetric, PartMemory* home = nullptr);
   ~ShardedWeights();
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
@@ -46,6 +49,10 @@ class ShardedWeights {
   // Comm:       (p-1)/p * n bytes of the bucket
   // Collective: every rank, in the same order
   [[nodiscard]] comm::WorkPtr gather(size_t bucket, bool background);
+
+  // Hints about this rank's part, if it has a home: it is gathered soon, or not soon again.
+  void will_need(size_t bucket) const;
+  void let_go(size_t bucket) const;
 
   // Frees the whole parameters' memory if the bucket is released when idle. Views of them dangle.
   void release(size_t bucket);
@@ -67,6 +74,7 @@ class ShardedWeights {
   std::vector<BucketWeights> buckets_;
   comm::Communicator& group_;
   bool symmetric_;
+  PartMemory* home_;
   BufferPool pool_;
   std::vector<Flat> flats_;
 };

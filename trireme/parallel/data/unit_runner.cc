@@ -106,10 +106,16 @@ void UnitRunner::use(size_t unit) {
   }
   gather(state, /*background=*/false);
   for (const comm::WorkPtr& work : std::exchange(state.works, {})) work->wait();
+  for (const size_t bucket : state.unit.buckets) weights_.let_go(bucket);
   // The condition has one value on all ranks: it follows from the uses.
   if (in_step_ && uses_.size() < predicted_.size() && num_gathered_ < options_.max_gathered) {
     // Ahead only while there is room: memory is what ZeRO-3 saves.
     gather(states_[predicted_[uses_.size()]], options_.overlap);
+  }
+  // What a disk has takes longer, and so begins a unit earlier.
+  if (in_step_ && uses_.size() + 1 < predicted_.size()) {
+    const State& after = states_[predicted_[uses_.size() + 1]];
+    for (const size_t bucket : after.unit.buckets) weights_.will_need(bucket);
   }
   communication_time_ += Clock::now() - start;
 }

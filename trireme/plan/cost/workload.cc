@@ -111,11 +111,19 @@ void hold_gradients(Workload& work) {
 double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
   const double states = sizes.states_on_disk ? 0 : sizes.states_and_masters();
   const double parts = zero == 0 ? 1 : static_cast<double>(ranks);
-  const double kept = sizes.adds_wide ? std::max(sizes.gradient, sizes.wide) : sizes.gradient;
+  // What a rank has of its own part.
+  const auto in_memory = [zero](double bytes, double offload_rate, int64_t first_stage) {
+    return zero >= first_stage && offload_rate > 0 ? 0 : bytes;
+  };
+  const double weights =
+      zero >= 3 ? in_memory(sizes.weight, sizes.weight_offload_rate, 3) / parts : sizes.weight;
+  const double kept =
+      in_memory(sizes.adds_wide ? std::max(sizes.gradient, sizes.wide) : sizes.gradient,
+                sizes.gradient_offload_rate, 2);
   const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);
   const double gradients =
       sizes.rank_first ? (kept + held) / parts : std::max(zero >= 2 ? kept / parts : kept, held);
-  return (zero >= 3 ? sizes.weight / parts : sizes.weight) + gradients + states / parts;
+  return weights + gradients + states / parts;
 }
 
 }  // namespace trireme::plan

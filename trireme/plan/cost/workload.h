@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,9 @@ struct ModelCounts {
 
 ModelCounts count_model(const model::ModelConfig& config);
 
+// The rate of what is offloaded, until the cluster's is known.
+inline constexpr double kUnknownRate = std::numeric_limits<double>::infinity();
+
 // Bytes of a number. `states`: bytes of optimizer state per parameter, without master weights.
 struct NumberSizes {
   double weight = 4;  // and activation
@@ -44,6 +48,10 @@ struct NumberSizes {
   double states = 8;
   bool has_masters = false;
   bool states_on_disk = false;
+  // A rank's parts of weights (ZeRO-3) and gradients (ZeRO-2 and 3) leave the device's memory
+  // between uses, at so many bytes per second each way. 0: they stay.
+  double weight_offload_rate = 0;
+  double gradient_offload_rate = 0;
   // Set by hold_gradients():
   bool rank_first = false;     // each microbatch's gradients are summed over the ranks
   bool adds_wide = false;      // microbatches are added in `wide`

@@ -169,13 +169,22 @@ class StageModel {
       return all_gather_seconds(cluster_, group, parameters * itemsize) +
              all_gather_seconds(cluster_, expert_shard_group(work_), of_experts * itemsize);
     };
-    const double gather = work_.zero == 3 ? both(shard_group(work_), item_) : 0;
+    double gather = work_.zero == 3 ? both(shard_group(work_), item_) : 0;
     double reduction = 0;
     if (work_.sizes.rank_first) {
       reduction = work_.zero == 0 ? 2 * both(data_group(work_), work_.sizes.gradient)
                                   : both(shard_group(work_), work_.sizes.gradient);
       const double replicated = parameters + (work_.axes.expert == 1 ? of_experts : 0);
       reduction += replica_seconds(work_, cluster_, replicated * work_.sizes.gradient);
+    }
+    // A rank's own part comes from where it is kept before a gather. Its gradients go there after
+    // a sum, and come back to be added to.
+    const NumberSizes& sizes = work_.sizes;
+    const double own = parameters / number(work_.axes.sharing()) +
+                       of_experts / number(work_.axes.sharing_experts());
+    if (sizes.weight_offload_rate > 0) gather += own * item_ / sizes.weight_offload_rate;
+    if (sizes.gradient_offload_rate > 0) {
+      reduction += (sizes.rank_first ? 2 : 1) * own * sizes.gradient / sizes.gradient_offload_rate;
     }
     ahead.data = exposed(gather, ahead.total(), work_.overlap);
     back.data = exposed(gather + reduction, back.total(), work_.overlap);

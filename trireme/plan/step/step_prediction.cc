@@ -153,8 +153,8 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
   return reduction - hidden + cluster.device.overlap_cost * hidden + gathers;
 }
 
-// Reads gradients for their norm, and reads and writes weights and states. States on a disk pass
-// through it both ways, one part while another is updated.
+// Reads gradients for their norm, and reads and writes weights and states. What is on a disk passes
+// through it, one part while another is updated: gradients twice, all else both ways.
 double optimizer_seconds(const Workload& work, const Cluster& cluster, const RankWork& rank) {
   const NumberSizes& sizes = work.sizes;
   const double ranks = work.zero == 0 ? 1 : number(work.axes.sharing());
@@ -163,7 +163,12 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double bytes = 2 * sizes.gradient + 2 * sizes.weight + 2 * sizes.states_and_masters();
   const double update = elementwise_seconds(cluster.device, parameters, bytes);
   const double on_disk = sizes.states_on_disk ? sizes.states_and_masters() : 0;
-  return std::max(update, 2 * on_disk * parameters / cluster.device.disk_rate);
+  double transfers = 2 * on_disk * parameters / cluster.device.disk_rate;
+  for (const auto& [size, rate] : {std::pair(sizes.weight, sizes.weight_offload_rate),
+                                   std::pair(sizes.gradient, sizes.gradient_offload_rate)}) {
+    if (rate > 0) transfers += 2 * size * parameters / rate;
+  }
+  return std::max(update, transfers);
 }
 
 // Memory of a rank beyond states and kept activations.

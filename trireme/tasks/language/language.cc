@@ -358,8 +358,8 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.separate_documents = own.data.separate_documents;
   work.recompute_kind = config.train.recompute;
   work.recompute = model::recompute_plan(config.train.recompute, config.train.recompute_modules);
-  // The runtime asks what stays in memory; the planner sets the rate of its cluster.
-  work.input_offload_rate = config.offloads_inputs() ? 1e9 : 0;
+  work.input_offload_rate =
+      config.leaves_memory(config.offload.activations) ? plan::kUnknownRate : 0;
   work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());
   return work;
 }

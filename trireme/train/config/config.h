@@ -194,10 +194,9 @@ struct RunConfig {
   dataset::BatchSizes batch_sizes() const {
     return {train.global_batch, train.batch_ramp_start, train.batch_ramp_steps};
   }
-  // Whether the inputs of recomputed blocks leave the memory that the ranks compute in.
-  bool offloads_inputs() const {
-    return offload.activations == OffloadPlace::kDisk ||
-           (offload.activations == OffloadPlace::kHost && !device.is_cpu());
+  // Whether what is kept at a place of [offload] leaves the memory that the ranks compute in.
+  bool leaves_memory(OffloadPlace place) const {
+    return place == OffloadPlace::kDisk || (place == OffloadPlace::kHost && !device.is_cpu());
   }
   // The folder of what is offloaded to a disk.
   std::string offload_folder() const {

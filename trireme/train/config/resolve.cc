@@ -139,17 +139,29 @@ void check_batch_ramp(const RunConfig& config) {
          "an epoch has no number of batches");
 }
 
+void check_offload(const RunConfig& config) {
+  const OffloadConfig& offload = config.offload;
+  TRIREME_CHECK(offload.activations == OffloadPlace::kNone ||
+                    config.train.recompute == model::Recompute::kFull,
+                "offload.activations is \"", name_of(kOffloadPlaces, offload.activations),
+                "\" and train.recompute \"", name_of(model::kRecomputes, config.train.recompute),
+                "\"; what leaves memory are the inputs of recomputed blocks: set train.recompute = "
+                "\"full\"");
+  const int64_t zero = config.parallel.zero;
+  TRIREME_CHECK(offload.parameters == OffloadPlace::kNone || zero == 3, "offload.parameters is \"",
+                name_of(kOffloadPlaces, offload.parameters), "\" and parallel.zero ", zero,
+                "; other stages use whole parameters all the time: set parallel.zero = 3");
+  TRIREME_CHECK(offload.gradients == OffloadPlace::kNone || zero >= 2, "offload.gradients is \"",
+                name_of(kOffloadPlaces, offload.gradients), "\" and parallel.zero ", zero,
+                "; other stages keep whole gradients: set parallel.zero = 2 or 3");
+}
+
 void check_train(const RunConfig& config) {
   const TrainConfig& train = config.train;
   check_precision(train);
   check_compression(train, config.parallel);
   model::recompute_plan(train.recompute, train.recompute_modules);
-  TRIREME_CHECK(config.offload.activations == OffloadPlace::kNone ||
-                    train.recompute == model::Recompute::kFull,
-                "offload.activations is \"", name_of(kOffloadPlaces, config.offload.activations),
-                "\" and train.recompute \"", name_of(model::kRecomputes, train.recompute),
-                "\"; what leaves memory are the inputs of recomputed blocks: set train.recompute = "
-                "\"full\"");
+  check_offload(config);
   check_batch(config);
   check_batch_ramp(config);
   check_reproducible(config);

@@ -135,6 +135,19 @@ std::vector<double> to_numbers(const at::Tensor& numbers) {
   return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
 }
 
+// The numbers of all tensors, one after the other.
+std::vector<double> joined(const std::vector<at::Tensor>& parts) {
+  if (parts.empty()) return {};
+  const auto is_alike = [&](const at::Tensor& part) {
+    return part.device() == parts.front().device();
+  };
+  // One copy from a device, as each waits for it.
+  if (std::ranges::all_of(parts, is_alike)) return to_numbers(at::cat(parts));
+  std::vector<at::Tensor> on_host;
+  for (const at::Tensor& part : parts) on_host.push_back(part.cpu());
+  return to_numbers(at::cat(on_host));
+}
+
 bool is_on_device(const parallel::Shard& shard) {
   return is_trained(shard) && !shard.gradient.is_cpu();
 }
@@ -142,16 +155,19 @@ bool is_on_device(const parallel::Shard& shard) {
 // Squared norms of whole gradients on a device, in a few kernels for all of them.
 std::vector<double> squares_on_device(std::span<const parallel::Shard> shards) {
   std::vector<double> squares(shards.size(), 0.0);
-  std::map<at::ScalarType, std::pair<std::vector<size_t>, std::vector<at::Tensor>>> by_type;
+  // Some may be kept on the host.
+  using Kind = std::pair<at::ScalarType, at::DeviceType>;
+  std::map<Kind, std::pair<std::vector<size_t>, std::vector<at::Tensor>>> by_kind;
   for (size_t i = 0; i < shards.size(); ++i) {
     if (!is_trained(shards[i]) || shards[i].gradient.numel() == 0) continue;
-    auto& [indices, gradients] = by_type[shards[i].gradient.scalar_type()];
+    const at::Tensor& gradient = shards[i].gradient;
+    auto& [indices, gradients] = by_kind[{gradient.scalar_type(), gradient.device().type()}];
     indices.push_back(i);
-    gradients.push_back(shards[i].gradient.detach());
+    gradients.push_back(gradient.detach());
   }
-  for (const auto& [dtype, list] : by_type) {
+  for (const auto& [kind, list] : by_kind) {
     const auto& [indices, gradients] = list;
-    const auto norms = at::_foreach_norm(gradients, 2, at::promote_types(dtype, at::kFloat));
+    const auto norms = at::_foreach_norm(gradients, 2, at::promote_types(kind.first, at::kFloat));
     const std::vector<double> numbers = to_numbers(at::stack(norms).to(at::kDouble));
     for (size_t i = 0; i < indices.size(); ++i) squares[indices[i]] = numbers[i] * numbers[i];
   }
@@ -174,11 +190,16 @@ std::vector<double> gradient_squares(const NormPart& part) {
     return squares;
   }
   std::vector<at::Tensor> parts;
-  for (const parallel::Shard& shard : shards) {
-    if (is_trained(shard)) parts.push_back(grain_sums(shard.gradient, shard.layout));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const parallel::Shard& shard = shards[i];
+    if (!is_trained(shard)) continue;
+    if (shard.gradient_home != nullptr && i + 1 < shards.size() && is_trained(shards[i + 1])) {
+      shard.gradient_home->will_need(shards[i + 1].gradient);
+    }
+    parts.push_back(grain_sums(shard.gradient, shard.layout));
+    if (shard.gradient_home != nullptr) shard.gradient_home->let_go(shard.gradient);
   }
-  // One copy from a device, as each waits for it.
-  std::vector<double> mine = parts.empty() ? std::vector<double>() : to_numbers(at::cat(parts));
+  std::vector<double> mine = joined(parts);
   std::vector<std::vector<double>> sums;
   if (are_whole) {
     sums.push_back(std::move(mine));

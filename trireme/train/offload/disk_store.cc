@@ -138,7 +138,8 @@ void DiskStore::visit(std::span<const size_t> chunks, const Visit& visit) {
       std::vector<at::Tensor> stored, pieces;
       for (const Place& place : extents_[chunks[i]].places) {
         stored.push_back(view(buffer, place));
-        pieces.push_back(stored.back().to(plan_.device));  // the same tensor if it is already there
+        // The same tensor if it is already there.
+        pieces.push_back(stored.back().to(plan_.tensors[place.piece.tensor].device));
       }
       visit(chunks[i], pieces);
       for (size_t k = 0; k < pieces.size(); ++k) {

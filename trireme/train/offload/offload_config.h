@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-// The place of optimizer states and fp32 weights, or of activations.
+// The place of what a rank does not use all the time.
 enum class OffloadPlace { kNone, kHost, kDisk };
 inline constexpr Choice<OffloadPlace> kOffloadPlaces[] = {
     {"none", OffloadPlace::kNone}, {"host", OffloadPlace::kHost}, {"disk", OffloadPlace::kDisk}};
@@ -19,6 +19,14 @@ struct OffloadConfig {
   TRIREME_KEY(OffloadPlace, optimizer, OffloadPlace::kNone, kMayChange,
               "where to keep optimizer states and fp32 master weights; none = with the parameters, "
               "host = host memory, disk = files",
+              kOffloadPlaces)
+  TRIREME_KEY(OffloadPlace, parameters, OffloadPlace::kNone, kMayChange,
+              "where to keep a rank's part of the weights between uses, with parallel.zero = 3; "
+              "none = with the model, host = host memory of a GPU, disk = a mapped file",
+              kOffloadPlaces)
+  TRIREME_KEY(OffloadPlace, gradients, OffloadPlace::kNone, kMayChange,
+              "where to keep a rank's part of the gradients, with parallel.zero = 2 or 3; as for "
+              "parameters",
               kOffloadPlaces)
   TRIREME_KEY(
       OffloadPlace, activations, OffloadPlace::kNone, kMayChange,

@@ -23,16 +23,19 @@ std::unique_ptr<StateStore> make_state_store(const OffloadOptions& options, Stat
   if (options.place == OffloadPlace::kDisk) {
     return std::make_unique<DiskStore>(options, std::move(plan));
   }
-  const at::Device home = options.place == OffloadPlace::kHost ? at::Device(at::kCPU) : plan.device;
+  std::optional<at::Device> home;
+  if (options.place == OffloadPlace::kHost) home = at::kCPU;
   return std::make_unique<MemoryStore>(std::move(plan), home);
 }
 
-MemoryStore::MemoryStore(StatePlan plan, at::Device home) : plan_(std::move(plan)) {
-  // A GPU copies pinned memory at full speed.
-  const bool pinned = home.is_cpu() && !plan_.device.is_cpu();
+MemoryStore::MemoryStore(StatePlan plan, std::optional<at::Device> home) : plan_(std::move(plan)) {
   for (const StateTensor& tensor : plan_.tensors) {
-    tensors_.push_back(at::zeros(
-        tensor.shape, at::TensorOptions().dtype(tensor.dtype).device(home).pinned_memory(pinned)));
+    const at::Device device = home.value_or(tensor.device);
+    // A GPU copies pinned memory at full speed.
+    const bool pinned = device.is_cpu() && !tensor.device.is_cpu();
+    tensors_.push_back(
+        at::zeros(tensor.shape,
+                  at::TensorOptions().dtype(tensor.dtype).device(device).pinned_memory(pinned)));
   }
 }
 
@@ -44,7 +47,8 @@ void MemoryStore::visit(std::span<const size_t> chunks, const Visit& visit) {
       stored.push_back(piece.count == tensor.numel()
                            ? tensor
                            : tensor.view(-1).narrow(0, piece.first, piece.count));
-      pieces.push_back(stored.back().to(plan_.device));  // the same tensor if it is already there
+      // The same tensor if it is already there.
+      pieces.push_back(stored.back().to(plan_.tensors[piece.tensor].device));
     }
     visit(chunk, pieces);
     for (size_t i = 0; i < pieces.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace trireme::train {
 struct StateTensor {
   std::vector<int64_t> shape;
   at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;  // where it is worked on
 
   int64_t numel() const;
   int64_t num_bytes() const;
@@ -37,13 +39,12 @@ struct StatePiece {
 struct StatePlan {
   std::vector<StateTensor> tensors;
   std::vector<std::vector<StatePiece>> chunks;
-  at::Device device = at::kCPU;  // where chunks are worked on
 };
 
 // Not thread safe.
 class StateStore {
  public:
-  // Gets the chunk's pieces as tensors on the plan's device, and changes them in place. A whole
+  // Gets the chunk's pieces as tensors on their devices, and changes them in place. A whole
   // tensor has its own shape, a part is flat. They are valid until it returns.
   using Visit = std::function<void(size_t chunk, std::span<const at::Tensor> pieces)>;
 
@@ -74,14 +75,15 @@ std::unique_ptr<StateStore> make_state_store(const OffloadOptions& options, Stat
 
 class MemoryStore : public StateStore {
  public:
-  MemoryStore(StatePlan plan, at::Device home);
+  // home: of all tensors; nothing: each is where it is worked on
+  explicit MemoryStore(StatePlan plan, std::optional<at::Device> home = {});
 
   void visit(std::span<const size_t> chunks, const Visit& visit) override;
   void describe(size_t tensor, checkpoint::Entry& entry) override;
 
  private:
   StatePlan plan_;
-  std::vector<at::Tensor> tensors_;  // one per tensor of the plan, on `home`
+  std::vector<at::Tensor> tensors_;  // one per tensor of the plan, at home
 };
 
 }  // namespace trireme::train

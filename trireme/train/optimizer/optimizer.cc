@@ -37,6 +37,17 @@ at::Tensor view_piece(const at::Tensor& tensor, const UpdatePiece& piece) {
   return tensor.view(-1).narrow(0, piece.first, piece.count);
 }
 
+// Hints about the piece's weights and gradients.
+void hint(const parallel::Shard& shard, const UpdatePiece& piece,
+          void (parallel::PartMemory::*about)(const at::Tensor&)) {
+  if (shard.weights_home != nullptr) {
+    (shard.weights_home->*about)(view_piece(shard.weights, piece));
+  }
+  if (shard.gradient_home != nullptr && shard.gradient.defined()) {
+    (shard.gradient_home->*about)(view_piece(shard.gradient, piece));
+  }
+}
+
 // Adds the item, or one for each expert of a stack.
 void add_matrices(const UpdateItem& item, bool is_stack, std::vector<UpdateItem>& matrices) {
   if (!is_stack) {
@@ -49,6 +60,19 @@ void add_matrices(const UpdateItem& item, bool is_stack, std::vector<UpdateItem>
     matrix.gradient = item.gradient.select(0, e);
     for (at::Tensor& state : matrix.state) state = state.select(0, e);
   }
+}
+
+// The items in lists whose tensors are on one device each.
+std::vector<std::vector<UpdateItem>> by_device(const std::vector<UpdateItem>& items) {
+  std::vector<std::vector<UpdateItem>> lists;
+  for (const bool on_host : {true, false}) {
+    std::vector<UpdateItem> list;
+    std::ranges::copy_if(items, std::back_inserter(list), [on_host](const UpdateItem& item) {
+      return item.weights.is_cpu() == on_host;
+    });
+    if (!list.empty()) lists.push_back(std::move(list));
+  }
+  return lists;
 }
 
 using RulePtr = std::unique_ptr<const UpdateRule>;
@@ -142,6 +166,7 @@ Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerCon
 StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
   StatePlan plan;
   std::vector<ShardSize> sizes;
+  bool on_device = false;
   for (const parallel::Shard& shard : shards_) {
     TRIREME_ASSERT(shard.weights.is_contiguous(), shard.name, " is not contiguous");
     ShardState& state = states_.emplace_back();
@@ -160,15 +185,15 @@ StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
     size.elements = shard.weights.numel();
     for (const HeldState& held : state.states) {
       for (const HeldTensor& tensor : held.tensors) {
-        plan.tensors.push_back({tensor.local_shape, tensor.dtype});
+        plan.tensors.push_back({tensor.local_shape, tensor.dtype, shard.weights.device()});
         size.state_bytes.push_back(plan.tensors.back().num_bytes());
         state_bytes_ += size.state_bytes.back();
       }
     }
     state.num_tensors = plan.tensors.size() - state.first_tensor;
-    plan.device = shard.weights.device();
+    on_device |= !shard.weights.is_cpu();
   }
-  const bool is_large = !plan.device.is_cpu() && offload.place == OffloadPlace::kNone &&
+  const bool is_large = on_device && offload.place == OffloadPlace::kNone &&
                         state_dtype_ == StateDtype::kFp32;  // others are widened
   ChunkLimits limits{.elements = is_large ? kElementsAtATimeOnGpu : kElementsAtATime,
                      .may_cut = !rule_->needs_whole_parameters()};
@@ -207,6 +232,7 @@ void Optimizer::fill_masters() {
       const auto states = tensors.first(state.num_tensors);
       tensors = tensors.subspan(state.num_tensors);
       if (state.has_master) states.back().copy_(view_piece(shards_[piece.shard].weights, piece));
+      hint(shards_[piece.shard], piece, &parallel::PartMemory::let_go);
     }
   });
 }
@@ -218,10 +244,12 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   TRIREME_ASSERT(shard.gradient.sizes() == shard.weights.sizes(), shard.name, " has shape ",
                  shard.weights.sizes(), " and a gradient of shape ", shard.gradient.sizes());
   const at::ScalarType dtype = update_dtype(shard);
-  UpdateItem item{.weights = view_piece(shard.weights, piece),
-                  .gradient = view_piece(shard.gradient.contiguous(), piece),
-                  .weight_decay = settings_[i].weight_decay,
-                  .rate_scale = settings_[i].rate_scale};
+  UpdateItem item{
+      .weights = view_piece(shard.weights, piece),
+      // Which of them are offloaded may differ. The update is where the weights are.
+      .gradient = view_piece(shard.gradient.contiguous(), piece).to(shard.weights.device()),
+      .weight_decay = settings_[i].weight_decay,
+      .rate_scale = settings_[i].rate_scale};
   for (const HeldState& held : states_[i].states) {
     item.state.push_back(widened(held, take(states, held), dtype));
   }
@@ -233,10 +261,13 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   }
   if (gradient_factor == 1) return item;
   // The factor undoes a loss scale. fp16 cannot represent the unscaled gradients.
-  if (item.gradient.scalar_type() == dtype) {
-    item.gradient.mul_(gradient_factor);
+  if (item.gradient.scalar_type() != dtype) {
+    // In one pass, as a factor with a dimension widens.
+    item.gradient = item.gradient * factor_1.to(item.gradient.device());
+  } else if (shard.gradient_home != nullptr) {
+    item.gradient = item.gradient.mul(gradient_factor);  // a disk would write it once more
   } else {
-    item.gradient = item.gradient * factor_1;  // in one pass, as a factor with a dimension widens
+    item.gradient.mul_(gradient_factor);
   }
   return item;
 }
@@ -279,7 +310,13 @@ void Optimizer::step(double learning_rate, double gradient_factor) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
     if (std::ranges::any_of(chunks_[i], is_due)) due.push_back(i);
   }
+  size_t num_visited = 0;
   store_->visit(due, [&](size_t chunk, std::span<const at::Tensor> tensors) {
+    if (++num_visited < due.size()) {
+      for (const UpdatePiece& piece : chunks_[due[num_visited]]) {
+        hint(shards_[piece.shard], piece, &parallel::PartMemory::will_need);
+      }
+    }
     std::vector<UpdateItem> items;
     std::vector<UpdatePiece> pieces;
     std::vector<std::span<const at::Tensor>> kept;  // one per piece
@@ -295,8 +332,14 @@ void Optimizer::step(double learning_rate, double gradient_factor) {
     for (size_t k = 0; rule_->needs_whole_parameters() && k < items.size(); ++k) {
       add_matrices(items[k], is_expert_stack(shards_[pieces[k].shard].layout), matrices);
     }
-    rule_->update(rule_->needs_whole_parameters() ? matrices : items, learning_rate, num_steps_);
-    for (size_t k = 0; k < items.size(); ++k) store(pieces[k], items[k], kept[k]);
+    for (const std::vector<UpdateItem>& alike :
+         by_device(rule_->needs_whole_parameters() ? matrices : items)) {
+      rule_->update(alike, learning_rate, num_steps_);
+    }
+    for (size_t k = 0; k < items.size(); ++k) {
+      store(pieces[k], items[k], kept[k]);
+      hint(shards_[pieces[k].shard], pieces[k], &parallel::PartMemory::let_go);
+    }
   });
 }
 

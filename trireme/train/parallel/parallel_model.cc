@@ -46,6 +46,14 @@ parallel::DataGroups data_groups(const RunConfig& config, const mesh::DeviceMesh
 
 using LayoutOf = std::function<std::pair<mesh::Layout, int>(const std::string& name)>;
 
+// Null: with the parameters.
+std::shared_ptr<parallel::PartMemory> part_memory(const RunConfig& config, OffloadPlace place,
+                                                  const std::string& content) {
+  if (!config.leaves_memory(place)) return nullptr;
+  if (place == OffloadPlace::kHost) return parallel::make_host_parts();
+  return parallel::make_mapped_parts(config.offload_folder(), "this rank's " + content);
+}
+
 parallel::DdpOptions ddp_options(const RunConfig& config, StageModel& model, LayoutOf outer_layout,
                                  std::shared_ptr<parallel::GradientHook> hook) {
   return {
@@ -61,6 +69,8 @@ parallel::DdpOptions ddp_options(const RunConfig& config, StageModel& model, Lay
       .reduce_in_fp32 = config.train.reduce_dtype == ReduceDtype::kFp32,
       .whole_parameters = needs_whole_parameters(config.optimizer),
       .hook = std::move(hook),
+      .weights_home = part_memory(config, config.offload.parameters, "weights"),
+      .gradients_home = part_memory(config, config.offload.gradients, "gradients"),
       .initialise = [&model](std::span<const parallel::Shard> shards) { model.initialise(shards); },
       .outer_layout = std::move(outer_layout),
       .measure_squares = config.train.measure_noise};

@@ -43,7 +43,11 @@ plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
       .wide = wide_itemsize(config),
       .states = state_bytes_per_element(config, width),
       .has_masters = itemsize(config) < 4 && config.train.master_weights,
-      .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk};
+      .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk,
+      .weight_offload_rate =
+          config.leaves_memory(config.offload.parameters) ? plan::kUnknownRate : 0,
+      .gradient_offload_rate =
+          config.leaves_memory(config.offload.gradients) ? plan::kUnknownRate : 0};
   plan::hold_gradients(sizes, config.is_rank_first(), config.train.reproducible,
                        config.microbatches_per_step());
   return sizes;

@@ -76,7 +76,8 @@ namespace {
 
 constexpr const char* kAdvice =
     "; a rank needs less with --parallel.zero=3 and more ranks, --train.recompute=full, a smaller "
-    "--train.micro_batch, --optimizer.state_dtype=int8, or --offload.optimizer=disk";
+    "--train.micro_batch, --optimizer.state_dtype=int8, or --offload.optimizer=disk "
+    "(then also --offload.parameters=disk and --offload.gradients=disk)";
 
 // libtorch has a special exception only for GPU memory.
 bool is_out_of_memory(const std::string& message) {

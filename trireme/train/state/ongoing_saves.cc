@@ -10,10 +10,11 @@
 namespace trireme::train {
 namespace {
 
-// States on a disk are there because memory has no room for them, nor for a copy.
+// What is on a disk is there because memory has no room for it, nor for a copy.
 bool saves_in_background(const RunConfig& config) {
   return config.checkpoint.mode == CheckpointMode::kAsync &&
          config.offload.optimizer != OffloadPlace::kDisk &&
+         config.offload.parameters != OffloadPlace::kDisk &&
          !config.task->model().traits().has_tables_on_disk && !config.remote_rows;
 }
 
