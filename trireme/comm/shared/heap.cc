@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/base/numbers.h"
 #include "trireme/base/words.h"
 
@@ -49,7 +50,12 @@ at::Tensor Heap::empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
   // What cannot be counted is too large, which allocate() says in its usual words.
   const uint64_t place = allocate(is_countable ? num_bytes : ~uint64_t{0});
   // The deleter's copy keeps the mapping alive, because a tensor may outlive every group.
-  const auto give_back = [heap = shared_from_this(), place](void*) { heap->free(place); };
+  auto charge = std::make_shared<MemoryCharge>(is_countable ? static_cast<int64_t>(num_bytes) : 0);
+  const auto give_back = [heap = shared_from_this(), place,
+                          charge = std::move(charge)](void*) mutable {
+    heap->free(place);
+    charge.reset();
+  };
   return at::from_blob(at(place), sizes, give_back, at::TensorOptions().dtype(dtype));
 }
 
