@@ -20,6 +20,7 @@
 #include "trireme/train/numerics/learning_rate.h"
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/run/compute_device.h"
+#include "trireme/train/run/counted_memory.h"
 
 namespace trireme::train {
 namespace {
@@ -111,6 +112,7 @@ void measure(StepContext& context, std::chrono::nanoseconds took, std::chrono::n
   if (device.is_cpu()) metrics.communication_fraction = in_seconds(waited) / metrics.step_seconds;
   metrics.peak_rss_bytes = static_cast<int64_t>(peak_resident_bytes());
   metrics.peak_device_bytes = peak_device_bytes(device);
+  if (device.is_cpu()) set_memory(context.memory.use().at_peak, metrics);
 }
 
 // squares: over every microbatch's gradient, each divided by the count of the whole batch.

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/dataset/batch_reader.h"
 #include "trireme/train/config/config.h"
@@ -34,6 +35,7 @@ struct StepContext {
   GradientNoise& noise;
   BadSamples& bad_samples;
   dataset::BatchReader& batches;
+  const MemoryLedger& memory;  // of this rank
   Profiler* profiler = nullptr;
   comm::Recorder* recorder = nullptr;  // of the step and what it waited for
   // Called between the norm and the optimizer, with what the step's metrics hold by then and the
@@ -50,7 +52,7 @@ struct StepResult {
 // Runs step number `step`, from 1. If a request to stop reaches any rank meanwhile, the run ends
 // after this step.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and from each
-//             rank 8 bytes per microbatch and 48 more all-gathered; see also BadSamples::read()
+//             rank 8 bytes per microbatch and 112 more all-gathered; see also BadSamples::read()
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped, with the step and the parameter

@@ -15,6 +15,7 @@
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/run/compute_device.h"
+#include "trireme/train/run/counted_memory.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/memory_check.h"
 #include "trireme/train/run/run_folder.h"
@@ -74,7 +75,8 @@ class TrainerImpl::View final : public RunView {
 
 TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserver& observer,
                          const ProfileOptions& profile)
-    : config_(std::move(config)),
+    : memory_(counting_ledger()),
+      config_(std::move(config)),
       given_order_(config_.parallel.gradient_order),
       updates_(updates),
       world_(updates.trainers()),
@@ -92,6 +94,7 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
              tell(observer)),
       saves_(config_, state_, model_mesh_.world()),
       reports_(observer) {
+  const MemoryScope scope(MemoryKind::kOther, memory_);
   on_root([this] {
     output_.emplace(folder(), lock_output_folder(config_),
                     [this](const fs::path& path) { state_.write_files(path); });
@@ -210,6 +213,7 @@ Leave TrainerImpl::train_step() {
                       state_.noise(),
                       state_.bad_samples(),
                       *batches_,
+                      *memory_,
                       profiler_ ? &*profiler_ : nullptr,
                       recorder_.get()};
   if (callbacks_.wants_gradients(step_ + 1)) {
@@ -297,6 +301,7 @@ RunStart TrainerImpl::start() const {
 }
 
 Outcome TrainerImpl::run(const std::function<bool()>& stop) {
+  const MemoryScope scope(MemoryKind::kOther, memory_);
   stop_ = &stop;
   updates_.connect();
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {

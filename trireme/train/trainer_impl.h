@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/checkpoint/write/saver.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/recorder.h"
@@ -71,6 +72,8 @@ class TrainerImpl {
   RunSummary summary(int num_ranks) const;
   std::string config_text() const;
 
+  // Of what this rank allocates; first, so that it sees all else go.
+  const std::shared_ptr<MemoryLedger> memory_;
   RunConfig config_;
   const GradientOrder given_order_;  // that of config_ is resolved
   UpdateStrategy& updates_;

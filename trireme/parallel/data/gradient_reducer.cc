@@ -98,8 +98,9 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
     : parameters_(parameters),
       groups_(groups),
       options_(options),
-      pool_([group = memory_group(groups), symmetric = options.symmetric](
+      pool_([this, group = memory_group(groups), symmetric = options.symmetric](
                 int64_t elements, const at::TensorOptions& tensor) {
+        const MemoryScope scope(kind_of_buffers());
         // Only the host's memory can be symmetric.
         if (group == nullptr || !symmetric || !tensor.device().is_cpu())
           return at::empty({elements}, tensor);
@@ -117,6 +118,7 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
     const int64_t elements = state.cuts[rank + 1] - begin;
     if (options_.keep_part_alone) {
       const bool in_fp32 = options_.reduce_in_fp32 || options_.add_in_fp32;
+      const MemoryScope scope(MemoryKind::kGradients);
       const at::TensorOptions kept = gradient_options(*state.bucket, in_fp32);
       state.part = options_.home == nullptr
                        ? at::zeros({elements}, kept)

@@ -19,6 +19,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/buffer_pool.h"
@@ -143,6 +144,11 @@ class GradientReducer {
     int64_t microbatch = -1;  // the last one with a gradient, counted as microbatches_left_
   };
 
+  // Whole buckets are the gradients where they stay from step to step or between microbatches.
+  MemoryKind kind_of_buffers() const {
+    const bool stays = !options_.keep_part_alone || (num_microbatches_ > 1 && !options_.rank_first);
+    return stays ? MemoryKind::kGradients : MemoryKind::kBuckets;
+  }
   void prepare_hook();
   std::string describe(size_t parameter) const;
   void acquire(State& state);

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::parallel {
@@ -36,9 +37,11 @@ ShardedWeights::ShardedWeights(std::span<const at::Tensor> parameters,
       symmetric_(symmetric),
       home_(home),
       pool_([](int64_t elements, const at::TensorOptions& options) {
+        const MemoryScope scope(MemoryKind::kGathered);
         return at::empty({elements}, options);
       }) {
   const c10::NoGradGuard no_grad;
+  const MemoryScope scope(MemoryKind::kWeights);
   const auto rank = static_cast<size_t>(group_.rank());
   for (const auto& [bucket, cuts, released] : buckets_) {
     const int64_t elements = cuts[rank + 1] - cuts[rank];

@@ -3,6 +3,7 @@
 // StepMetrics, a line here, and the place that sets it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,6 +12,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "trireme/base/machine/memory_ledger.h"
 
 namespace trireme::train {
 
@@ -32,6 +35,13 @@ struct StepMetrics {
   int64_t peak_rss_bytes = 0;
   int64_t gradient_bytes = 0;
   std::optional<int64_t> peak_device_bytes = std::nullopt;
+  std::optional<int64_t> memory_weights_bytes = std::nullopt;
+  std::optional<int64_t> memory_gradients_bytes = std::nullopt;
+  std::optional<int64_t> memory_states_bytes = std::nullopt;
+  std::optional<int64_t> memory_activations_bytes = std::nullopt;
+  std::optional<int64_t> memory_gathered_bytes = std::nullopt;
+  std::optional<int64_t> memory_buckets_bytes = std::nullopt;
+  std::optional<int64_t> memory_other_bytes = std::nullopt;
   std::optional<double> mfu = std::nullopt;
   bool skipped = false;
   std::optional<int64_t> bad_samples = std::nullopt;
@@ -44,6 +54,13 @@ struct StepMetrics {
   std::optional<int64_t> epoch = std::nullopt;
   std::optional<double> time = std::nullopt;
 };
+
+// The bytes of each MemoryKind.
+inline constexpr std::array<std::optional<int64_t> StepMetrics::*, kNumMemoryKinds> kMemoryFields =
+    {&StepMetrics::memory_weights_bytes,  &StepMetrics::memory_gradients_bytes,
+     &StepMetrics::memory_states_bytes,   &StepMetrics::memory_activations_bytes,
+     &StepMetrics::memory_gathered_bytes, &StepMetrics::memory_buckets_bytes,
+     &StepMetrics::memory_other_bytes};
 
 // How the ranks' values become one value.
 enum class Across {

@@ -107,6 +107,9 @@ void DiskActivations::resize_buffers(size_t num_bytes) {
     }
     buffer.data = static_cast<std::byte*>(data);
   }
+  charge_ = {};
+  charge_ = MemoryCharge(static_cast<int64_t>(kNumBuffers * num_bytes),
+                         {memory_owner().ledger, MemoryKind::kActivations});
 }
 
 void DiskActivations::finish(Buffer& buffer) {

@@ -16,6 +16,7 @@
 
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/train/offload/offload_config.h"
 
@@ -84,6 +85,7 @@ class DiskActivations final : public model::InputStore {
   std::mutex mutex_;
   std::unique_ptr<ScratchFile> file_;
   std::vector<Buffer> buffers_{kNumBuffers};
+  MemoryCharge charge_;  // for them
   size_t bytes_per_buffer_ = 0;
   uint64_t file_bytes_ = 0;
   uint64_t num_uses_ = 0;

@@ -75,6 +75,7 @@ void DiskStore::map_buffers() {
     }
     buffer.data = static_cast<std::byte*>(data);
   }
+  charge_ = MemoryCharge(buffer_bytes(), {memory_owner().ledger, MemoryKind::kStates});
 }
 
 int64_t DiskStore::buffer_bytes() const {

@@ -11,6 +11,7 @@
 
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/train/offload/state_store.h"
 
 namespace trireme::train {
@@ -73,6 +74,7 @@ class DiskStore : public StateStore {
   int64_t file_bytes_ = 0;
   size_t bytes_per_buffer_ = 0;
   std::array<Buffer, kNumBuffers> buffers_;
+  MemoryCharge charge_;  // for them
   size_t next_buffer_ = 0;
   std::unique_ptr<ScratchFile> file_;
   std::unique_ptr<AsyncIo> io_;  // destroyed first

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/train/offload/disk_store.h"
 
 namespace trireme::train {
@@ -29,6 +30,7 @@ std::unique_ptr<StateStore> make_state_store(const OffloadOptions& options, Stat
 }
 
 MemoryStore::MemoryStore(StatePlan plan, std::optional<at::Device> home) : plan_(std::move(plan)) {
+  const MemoryScope scope(MemoryKind::kStates);
   for (const StateTensor& tensor : plan_.tensors) {
     const at::Device device = home.value_or(tensor.device);
     // A GPU copies pinned memory at full speed.

@@ -12,6 +12,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
@@ -177,6 +178,7 @@ bool ParallelModel::counts(const parallel::Shard& shard) const {
 
 void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
                               const std::shared_ptr<parallel::GradientHook>& hook) {
+  const MemoryScope scope(MemoryKind::kWeights);
   Stage stage;
   stage.number = number;
   model::ModelPart part = layout_.part(number);
@@ -283,6 +285,7 @@ int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
 
 std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::Batch>& batches,
                                                     double scale) {
+  const MemoryScope scope(MemoryKind::kActivations);
   in_turn_ = config_.takes_turns();
   const model::StoresInputs stores(input_store_);
   places_.clear();
@@ -308,6 +311,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
 }
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
+  const MemoryScope scope(MemoryKind::kActivations);
   in_turn_ = false;
   places_.clear();
   const at::NoGradGuard guard;

@@ -14,6 +14,7 @@
 #include "trireme/base/locale/text.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
 
 namespace trireme::train {
