@@ -129,9 +129,9 @@ TEST(Search, WhatIsSummedInATreeHoldsMoreGradients) {
                                     {"micro_batch", "1"},
                                     {"zero", "0"},
                                     {"recompute", "full"}}};
-  const double plain = find(work, cluster, one).best.front().step.memory.states;
+  const double plain = find(work, cluster, one).best.front().step.memory.model_states();
   work.reproducible = true;
-  const double tree = find(work, cluster, one).best.front().step.memory.states;
+  const double tree = find(work, cluster, one).best.front().step.memory.model_states();
   EXPECT_DOUBLE_EQ(plain / 16 * (16 + 3 * 2), tree);  // four sums of bf16 instead of one
 }
 

@@ -1,6 +1,8 @@
 #include "trireme/plan/step/step_prediction.h"
 
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -104,7 +106,7 @@ TEST(Step, ZeroDividesTheStates) {
     Workload work = megatron(1, 1, 8, 8, 1, gpt(16, 2048, 16));
     work.zero = zero;
     work.axes.shard = zero == 0 ? 1 : 8;
-    const double states = predict(work, cluster).memory.states;
+    const double states = predict(work, cluster).memory.model_states();
     EXPECT_LT(states, before);
     before = states;
   }
@@ -121,7 +123,7 @@ TEST(Step, SkewedExpertsCostTimeAndMemoryButNoModelFlops) {
   EXPECT_GT(skewed.seconds.expert, 1.5 * even.seconds.expert);  // part of it is latency
   EXPECT_GE(skewed.seconds.compute, even.seconds.compute);
   EXPECT_GT(skewed.memory.activations, even.memory.activations);
-  EXPECT_EQ(skewed.memory.states, even.memory.states);
+  EXPECT_EQ(skewed.memory.model_states(), even.memory.model_states());
   EXPECT_EQ(skewed.hardware_flops, even.hardware_flops);
 }
 
@@ -131,7 +133,7 @@ TEST(Step, StatesOnADiskPassThroughItBothWays) {
   const StepPrediction in_memory = predict(work, cluster);
   work.sizes.states_on_disk = true;
   const StepPrediction on_disk = predict(work, cluster);
-  const double bytes = in_memory.memory.states - on_disk.memory.states;
+  const double bytes = in_memory.memory.model_states() - on_disk.memory.model_states();
   EXPECT_NEAR(on_disk.seconds.optimizer, 2 * bytes / cluster.device.disk_rate,
               1e-9 * on_disk.seconds.optimizer);
 }
@@ -146,7 +148,7 @@ TEST(Step, InputsOfBlocksLeaveTheDeviceBehindItsComputation) {
   const double input = 1.0 * number(work.micro_batch * work.model.sequence_length) *
                        number(work.model.width) * work.sizes.weight;
   EXPECT_NEAR(kept.memory.activations - fast.memory.activations, 24 * input, 1e-9 * 24 * input);
-  EXPECT_NEAR(fast.memory.temporary - kept.memory.temporary, 6 * input, 1e-9 * input);
+  EXPECT_NEAR(fast.memory.temporary() - kept.memory.temporary(), 6 * input, 1e-9 * input);
   EXPECT_EQ(fast.seconds.compute, kept.seconds.compute);
   // Slower than the blocks compute: each microbatch waits for every input twice.
   work.input_offload_rate = 1e6;
@@ -166,7 +168,7 @@ TEST(Step, SmallerStatesTakeLessMemoryAndTime) {
   const double parameters =
       counts.embedding_parameters + counts.head_parameters + 24 * counts.dense_parameters;
   const double saved = parameters * (8 - work.sizes.states);
-  EXPECT_NEAR(wide.memory.states - narrow.memory.states, saved, 1e-9 * saved);
+  EXPECT_NEAR(wide.memory.model_states() - narrow.memory.model_states(), saved, 1e-9 * saved);
   EXPECT_LT(narrow.seconds.optimizer, wide.seconds.optimizer);
 }
 
@@ -174,6 +176,22 @@ TEST(Step, MemoryIsThatOfTheWorstRank) {
   const Workload work = megatron(1, 4, 1, 16, 1, gpt(16, 2048, 16));
   const StepMemory memory = predict(work, cluster_of("a100-80gb", 1, 4)).memory;
   EXPECT_EQ(memory.pipeline_rank, 0);  // holds most microbatches, and the embedding
+}
+
+TEST(Step, KindsOfMemorySumToIt) {
+  for (int64_t zero = 0; zero <= 3; ++zero) {
+    Workload work = megatron(1, 1, 8, 8, 1, gpt(16, 2048, 16));
+    work.zero = zero;
+    work.axes.shard = zero == 0 ? 1 : 8;
+    const StepMemory memory = predict(work, cluster_of("a100-80gb", 1, 8)).memory;
+    const std::array<double, kNumMemoryKinds> kinds = memory.by_kind();
+    const double sum = std::accumulate(kinds.begin(), kinds.end(), 0.0);
+    EXPECT_NEAR(sum, memory.tensors(), 1e-9 * sum);
+    const StateBytes each = state_bytes_by_kind(work.sizes, zero, work.axes.sharing());
+    EXPECT_NEAR(memory.gradients / memory.weights, each.gradients / each.weights, 1e-9);
+    EXPECT_NEAR(memory.states / memory.weights, each.states / each.weights, 1e-9);
+    EXPECT_EQ(memory.gathered > 0, zero == 3);
+  }
 }
 
 TEST(Step, SixteenThousandRanksAreOneForEachStage) {

@@ -38,7 +38,7 @@ std::string shown_flops(double rate) {
 
 // A copy of the states into the host's memory, over the link of the device.
 double copy_seconds(const plan::StepPrediction& step, const plan::Device& device) {
-  return step.memory.states / (device.is_asynchronous ? kHostLinkRate : device.memory_rate);
+  return step.memory.model_states() / (device.is_asynchronous ? kHostLinkRate : device.memory_rate);
 }
 
 }  // namespace
@@ -142,9 +142,9 @@ nlohmann::json to_json(const plan::StepPrediction& step) {
             {"optimizer", seconds.optimizer},
             {"rest", seconds.rest}}},
           {"memory_bytes",
-           {{"states", memory.states},
+           {{"states", memory.model_states()},
             {"activations", memory.activations},
-            {"temporary", memory.temporary},
+            {"temporary", memory.temporary()},
             {"reserved", memory.reserved},
             {"pipeline_rank", memory.pipeline_rank}}}};
 }
@@ -181,9 +181,9 @@ std::string show(const plan::StepPrediction& step) {
               ? ""
               : concat(": does not fit, by ", human_bytes(memory.total() - step.available_bytes)))
       << "\n";
-  const std::pair<const char*, double> uses[] = {{"weights and states", memory.states},
+  const std::pair<const char*, double> uses[] = {{"weights and states", memory.model_states()},
                                                  {"activations", memory.activations},
-                                                 {"buffers", memory.temporary},
+                                                 {"buffers", memory.temporary()},
                                                  {"driver, fragmentation", memory.reserved}};
   for (const auto& [name, value] : uses) {
     add_line(out, name, human_bytes(value), value / step.available_bytes);

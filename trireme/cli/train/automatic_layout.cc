@@ -115,11 +115,36 @@ RunRecord::RunRecord() : resident_at_start_(resident_after_little()) {}
 void RunRecord::begin(const train::RunConfig& config) {
   offload_ = config.offload;
   work_ = config.task->model().workload(config);
-  if (work_) layout_ = runtime_stages(config);
+  if (!work_) return;
+  layout_ = runtime_stages(config);
+  // The cost model does not cover servers, and a ledger does not see the memory of GPUs.
+  const bool is_known = config.parallel.servers == 0 && config.device.is_cpu();
+  if (is_known && config.parallel.cluster != "none") planned_memory_ = plan_memory(config);
+}
+
+// Rates do not matter to memory, so none are measured.
+std::optional<BytesByKind> RunRecord::plan_memory(const train::RunConfig& config) const {
+  try {
+    plan::Workload work = *work_;
+    plan::Cluster cluster = assumed_cluster(config, static_cast<int>(work.axes.num_ranks()));
+    set_offload(offload_, work, cluster);
+    return predict_step(work, cluster, layout_).memory.by_kind();
+  } catch (const ConfigError&) {
+    return std::nullopt;  // compare_with_prediction() says why
+  }
+}
+
+std::string RunRecord::planned_memory() const {
+  return planned_memory_ ? planned_lines(*planned_memory_) : "";
+}
+
+std::string RunRecord::measured_memory() const {
+  return memory_ ? memory_table(planned_memory_, *memory_) : "";
 }
 
 void RunRecord::add(const train::StepMetrics& metrics) {
   total_seconds_ += metrics.step_seconds;
+  memory_ = cli::measured_memory(metrics);
   if (metrics.validation_loss || metrics.skipped) return;  // not a usual step
   samples_.push_back(
       {.seconds = metrics.step_seconds,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/cli/plan/measured_steps.h"
+#include "trireme/cli/train/memory_table.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/plan/step/step_prediction.h"
 #include "trireme/train/config/config.h"
@@ -44,16 +45,24 @@ class RunRecord {
   // Whether the cost model knows the model and there are enough steps.
   bool is_comparable() const;
   double total_seconds() const { return total_seconds_; }
+  // Lines for the user: the memory by kind that the planner expects, "" when it cannot; and what
+  // the run has had, "" when it was not counted.
+  std::string planned_memory() const;
+  std::string measured_memory() const;
   double resident_at_start() const { return resident_at_start_; }
   // The lines for the user.
   // Throws: ConfigError when the cluster cannot be used
   std::string compare_with(const plan::Cluster& cluster) const;
 
  private:
+  std::optional<BytesByKind> plan_memory(const train::RunConfig& config) const;
+
   train::OffloadConfig offload_;
   std::optional<plan::Workload> work_;
   plan::StageLayout layout_;
   std::vector<StepSample> samples_;
+  std::optional<BytesByKind> planned_memory_;
+  std::optional<BytesByKind> memory_;  // of the last step
   double total_seconds_ = 0;
   double resident_at_start_;
 };

@@ -108,6 +108,13 @@ std::string describe(const Epoch& epoch, const train::RunSummary& summary) {
       is_new ? "" : " in " + summary.resumed_place);
 }
 
+// Each line of `text` is a finding.
+void tell_lines(train::TrainObserver& observer, const std::string& before,
+                const std::string& text) {
+  TextReader lines(text);
+  for (std::string line; std::getline(lines, line);) observer.on_finding(before + line);
+}
+
 // An observer of one epoch. Publishes the rank's records in the run's folder as soon as the run
 // owns it. On rank 0 `record` learns what the steps take.
 template <typename Base>
@@ -120,6 +127,7 @@ class EpochObserver : public Base {
     if (epoch_.number > 1) Base::on_finding(describe(epoch_, summary));
     record_.begin(config);
     Base::on_start(config, summary);
+    tell_lines(*this, "", record_.planned_memory());
   }
   void on_step(const train::StepMetrics& metrics) override {
     record_.add(metrics);
@@ -259,8 +267,8 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   // The cost model does not cover servers.
   const bool is_known = epoch.number == 1 && config.parallel.servers == 0;
   if (outcome == train::Outcome::kFinished && is_known) {
-    TextReader lines(compare_with_prediction(config, record, world, has_to_stop));
-    for (std::string line; std::getline(lines, line);) console.on_finding("planner " + line);
+    if (world.rank() == 0) tell_lines(console, "", record.measured_memory());
+    tell_lines(console, "planner ", compare_with_prediction(config, record, world, has_to_stop));
   }
   return outcome;
 }

@@ -108,7 +108,7 @@ void hold_gradients(Workload& work) {
                  work.num_microbatches());
 }
 
-double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
+StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
   const double states = sizes.states_on_disk ? 0 : sizes.states_and_masters();
   const double parts = zero == 0 ? 1 : static_cast<double>(ranks);
   // What a rank has of its own part.
@@ -123,7 +123,13 @@ double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t
   const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);
   const double gradients =
       sizes.rank_first ? (kept + held) / parts : std::max(zero >= 2 ? kept / parts : kept, held);
-  return weights + gradients + states / parts;
+  return {.weights = zero >= 3 ? sizes.weight / parts : sizes.weight,
+          .gradients = gradients,
+          .states = states / parts};
+}
+
+double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
+  return state_bytes_by_kind(sizes, zero, ranks).total();
 }
 
 }  // namespace trireme::plan

@@ -145,9 +145,19 @@ void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t n
 // The same for the workload's zero, order and microbatches.
 void hold_gradients(Workload& work);
 
+// Bytes per parameter.
+struct StateBytes {
+  double weights = 0;
+  double gradients = 0;
+  double states = 0;
+
+  double total() const { return weights + gradients + states; }
+};
+
 // Bytes of weights, gradients and optimizer states per parameter in a rank's part of the model,
 // which ZeRO stage `zero` divides over `ranks`.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3
+StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t ranks);
 double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks);
 
 }  // namespace trireme::plan

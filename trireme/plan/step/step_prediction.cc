@@ -171,16 +171,17 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   return std::max(update, transfers);
 }
 
-// Memory of a rank beyond states and kept activations.
-double temporary_bytes(const Workload& work, const StageSeconds& stage, const StageLayout& layout,
-                       size_t index, double block_bytes) {
+// Memory of a rank beyond states and kept activations: gathered units, buckets, and what passes.
+StepMemory temporary_memory(const Workload& work, const StageSeconds& stage,
+                            const StageLayout& layout, size_t index, double block_bytes) {
   const double layers = std::max(1, layout.layers[index]);
   const double of_block = (stage.parameters + stage.expert_parameters) / layers;
-  double bytes = 3 * number(work.bucket_bytes);
+  StepMemory memory{.buckets = 3 * number(work.bucket_bytes)};
   if (work.zero == 3) {
-    bytes += of_block * (number(work.gathered_units) * work.sizes.weight + work.sizes.gradient);
+    memory.gathered = of_block * number(work.gathered_units) * work.sizes.weight;
+    memory.buckets += of_block * work.sizes.gradient;
   }
-  bytes += block_bytes;
+  double bytes = block_bytes;
   if (work.input_offload_rate > 0) {
     constexpr double kBuffers = 4 + 2;  // the store's, and what is copied to one and from one
     bytes += kBuffers * rows_of(work) * number(work.model.width) * work.sizes.weight;
@@ -189,7 +190,8 @@ double temporary_bytes(const Workload& work, const StageSeconds& stage, const St
     const HeadWork head = head_work(work);
     bytes += head.logits.rows * head.logits.columns * (work.sizes.weight + work.sizes.wide);
   }
-  return bytes;
+  memory.passing = bytes;
+  return memory;
 }
 
 // Peak memory of a block's backward pass: the whole block's if it is recomputed.
@@ -213,6 +215,18 @@ Workload as_on_device(const Workload& work, const Device& device) {
   return on;
 }
 
+// Weights, gradients and optimizer states of a stage.
+void add_states(const Workload& work, const StageSeconds& stage, StepMemory& memory) {
+  const auto add = [&](double parameters, int64_t ranks) {
+    const StateBytes bytes = state_bytes_by_kind(work.sizes, work.zero, ranks);
+    memory.weights += parameters * bytes.weights;
+    memory.gradients += parameters * bytes.gradients;
+    memory.states += parameters * bytes.states;
+  };
+  add(stage.parameters, work.axes.sharing());
+  add(stage.expert_parameters, work.axes.sharing_experts());
+}
+
 // held: microbatches of each rank's stages that it holds at a time, as a mean over its stages.
 StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLayout& layout,
                      const std::vector<StageSeconds>& stages, const std::vector<double>& held) {
@@ -227,18 +241,20 @@ StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLa
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto rank = static_cast<size_t>(layout.rank_of_stage[i]);
     if (!parts[i].has_head) ranks[rank].activations += held[rank] * sent;
-    const parallel::LayerCost stage = kinds.of(work.model, parts[i]);
-    ranks[rank].states += stage.memory;
-    ranks[rank].activations += held[rank] * stage.activations;
-    ranks[rank].temporary =
-        std::max(ranks[rank].temporary, temporary_bytes(work, stages[i], layout, i, block_bytes));
+    add_states(work, stages[i], ranks[rank]);
+    ranks[rank].activations += held[rank] * kinds.of(work.model, parts[i]).activations;
+    const StepMemory temporary = temporary_memory(work, stages[i], layout, i, block_bytes);
+    if (temporary.temporary() > ranks[rank].temporary()) {
+      ranks[rank].passing = temporary.passing;
+      ranks[rank].gathered = temporary.gathered;
+      ranks[rank].buckets = temporary.buckets;
+    }
   }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     ranks[rank].pipeline_rank = static_cast<int>(rank);
     StepMemory& memory = ranks[rank];
     memory.reserved =
-        cluster.device.reserved_bytes +
-        cluster.device.fragmentation * (memory.states + memory.activations + memory.temporary);
+        cluster.device.reserved_bytes + cluster.device.fragmentation * memory.tensors();
   }
   return *std::ranges::max_element(ranks, {}, &StepMemory::total);
 }

@@ -3,11 +3,13 @@
 // pipeline coordinate is simulated, whatever the number of ranks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/timeline.h"
 #include "trireme/plan/device/cluster.h"
@@ -43,13 +45,24 @@ std::optional<PipelineTime> time_pipeline(const std::string& schedule,
 
 // Memory of the rank that needs the most, in bytes.
 struct StepMemory {
+  double weights = 0;
+  double gradients = 0;  // that stay from microbatch to microbatch
   double states = 0;
   double activations = 0;  // of all microbatches that it holds
-  double temporary = 0;    // buckets, gathered units, logits, what a layer needs while it runs
+  double passing = 0;      // logits, and what a layer needs while it runs
+  double gathered = 0;     // units of ZeRO-3
+  double buckets = 0;      // gradients on their way
   double reserved = 0;     // driver and libraries
   int pipeline_rank = 0;
 
-  double total() const { return states + activations + temporary + reserved; }
+  double model_states() const { return weights + gradients + states; }
+  double temporary() const { return passing + gathered + buckets; }
+  double tensors() const { return model_states() + activations + temporary(); }
+  double total() const { return tensors() + reserved; }
+  // The tensors in the order of MemoryKind, so that a run's ledger can be read beside them.
+  std::array<double, kNumMemoryKinds> by_kind() const {
+    return {weights, gradients, states, activations + passing, gathered, buckets, 0};
+  }
 };
 
 // The breakdown of a step's seconds. The parts add up to the step.
