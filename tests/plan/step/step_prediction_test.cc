@@ -1,5 +1,6 @@
 #include "trireme/plan/step/step_prediction.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
@@ -192,6 +193,31 @@ TEST(Step, KindsOfMemorySumToIt) {
     EXPECT_NEAR(memory.states / memory.weights, each.states / each.weights, 1e-9);
     EXPECT_EQ(memory.gathered > 0, zero == 3);
   }
+}
+
+TEST(Step, BucketsThatStayAreTheGradients) {
+  Workload work = megatron(1, 1, 4, 4, 1, gpt(16, 2048, 16));
+  const Cluster cluster = cluster_of("a100-80gb", 1, 4);
+  EXPECT_EQ(predict(work, cluster).memory.buckets, 0);
+  work.zero = 2;
+  work.axes.shard = 4;
+  work.sizes.rank_first = true;
+  const ModelCounts& counts = work.counts();
+  const double table = std::max(counts.embedding_parameters, counts.head_parameters);
+  const double on_way = table * work.sizes.gradient + 2 * number(work.bucket_bytes);
+  EXPECT_EQ(predict(work, cluster).memory.buckets, on_way + number(work.bucket_bytes));
+  work.global_batch = 16;  // several microbatches: each bucket has a sum beside it
+  EXPECT_EQ(predict(work, cluster).memory.buckets, on_way + number(work.bucket_bytes) + on_way / 4);
+}
+
+TEST(Step, LogitsOfAFewTokensExistAtOnce) {
+  Workload work = megatron(1, 1, 1, 4, 4, gpt(2, 256, 4));
+  const Cluster cluster = cluster_of("cpu", 1, 1);
+  const double some = predict(work, cluster).memory.passing;
+  work.model.vocab_size *= 2;
+  const double chunk =
+      256.0 * number(work.model.vocab_size / 2) * (work.sizes.weight + work.sizes.wide);
+  EXPECT_NEAR(predict(work, cluster).memory.passing - some, chunk, 1e-9 * chunk);
 }
 
 TEST(Step, SixteenThousandRanksAreOneForEachStage) {

@@ -171,26 +171,44 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   return std::max(update, transfers);
 }
 
-// Memory of a rank beyond states and kept activations: gathered units, buckets, and what passes.
-StepMemory temporary_memory(const Workload& work, const StageSeconds& stage,
-                            const StageLayout& layout, size_t index, double block_bytes) {
-  const double layers = std::max(1, layout.layers[index]);
-  const double of_block = (stage.parameters + stage.expert_parameters) / layers;
-  StepMemory memory{.buckets = 3 * number(work.bucket_bytes)};
+// Parameters of a stage's largest table, which is a unit and a bucket of its own; 0: it has none.
+double table_parameters(const Workload& work, const StageLayout& layout, size_t index) {
+  const ModelCounts& counts = work.counts();
+  const double first = index == 0 ? counts.embedding_parameters : 0;
+  const double last = index + 1 == layout.layers.size() ? counts.head_parameters : 0;
+  return std::max(first, last) / number(work.axes.tensor);
+}
+
+// Gathered units, and buckets that do not stay (gradient_reducer.cc). Three are on their way
+// while the next fills, which with ZeRO-3 is all of a unit. The table's may be among them. Where a
+// microbatch's sum is added to those before, each bucket on its way has a sum of its own.
+StepMemory transit_memory(const Workload& work, double of_block, double of_table) {
+  StepMemory memory;
   if (work.zero == 3) {
-    memory.gathered = of_block * number(work.gathered_units) * work.sizes.weight;
-    memory.buckets += of_block * work.sizes.gradient;
+    memory.gathered = (number(work.gathered_units) * of_block + of_table) * work.sizes.weight;
   }
-  double bytes = block_bytes;
+  if (work.zero < 2 && !work.reproducible && !work.sizes.rank_first) return memory;
+  const double bucket = number(work.bucket_bytes);
+  const double on_way = std::max(bucket, of_table * work.sizes.gradient) + 2 * bucket;
+  memory.buckets = on_way + (work.zero == 3 ? of_block * work.sizes.gradient : bucket);
+  if (work.sizes.rank_first && work.num_microbatches() > 1) {
+    memory.buckets += on_way / (work.zero == 0 ? 1 : number(work.axes.sharing()));
+  }
+  return memory;
+}
+
+// Memory of a rank beyond states and kept activations: what is in transit, and what passes.
+StepMemory temporary_memory(const Workload& work, const StageSeconds& stage,
+                            const StageLayout& layout, size_t index, double passing) {
+  const double layers = std::max(1, layout.layers[index]);
+  const double of_table = table_parameters(work, layout, index);
+  const double all = stage.parameters + stage.expert_parameters;
+  StepMemory memory = transit_memory(work, std::max(0.0, all - of_table) / layers, of_table);
+  memory.passing = passing;
   if (work.input_offload_rate > 0) {
     constexpr double kBuffers = 4 + 2;  // the store's, and what is copied to one and from one
-    bytes += kBuffers * rows_of(work) * number(work.model.width) * work.sizes.weight;
+    memory.passing += kBuffers * rows_of(work) * number(work.model.width) * work.sizes.weight;
   }
-  if (index + 1 == layout.layers.size()) {
-    const HeadWork head = head_work(work);
-    bytes += head.logits.rows * head.logits.columns * (work.sizes.weight + work.sizes.wide);
-  }
-  memory.passing = bytes;
   return memory;
 }
 
@@ -203,6 +221,15 @@ double backward_bytes(const Workload& work) {
   plain.recompute = {};
   const LayerKinds kinds = layer_kinds(plain);
   return (work.model.sparse.is_sparse(0) ? kinds.sparse : kinds.dense).activations;
+}
+
+// The logits that exist at once, with their gradients: linear_cross_entropy.h.
+double logits_bytes(const Workload& work, const Device& device) {
+  const HeadWork head = head_work(work);
+  const double chunk =
+      device.is_asynchronous ? number(int64_t{1} << 26) / head.logits.columns : 256;
+  return std::min(head.logits.rows, chunk) * head.logits.columns *
+         (work.sizes.weight + work.sizes.wide);
 }
 
 // On a GPU norms and activations are fused kernels, which keep their input.
@@ -243,7 +270,10 @@ StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLa
     if (!parts[i].has_head) ranks[rank].activations += held[rank] * sent;
     add_states(work, stages[i], ranks[rank]);
     ranks[rank].activations += held[rank] * kinds.of(work.model, parts[i]).activations;
-    const StepMemory temporary = temporary_memory(work, stages[i], layout, i, block_bytes);
+    // The logits are gone when the first block's backward begins.
+    const double passing =
+        parts[i].has_head ? std::max(block_bytes, logits_bytes(work, cluster.device)) : block_bytes;
+    const StepMemory temporary = temporary_memory(work, stages[i], layout, i, passing);
     if (temporary.temporary() > ranks[rank].temporary()) {
       ranks[rank].passing = temporary.passing;
       ranks[rank].gathered = temporary.gathered;
