@@ -202,15 +202,17 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
                     static_cast<double>(config.batch_sizes().before(num_steps_)) /
                         static_cast<double>(summary.num_samples),
                     static_cast<long long>(num_steps_)));
-  print_line(format(
-      "layout  %d ranks x %d threads%s, %s; batch %lld %s %lld ranks x %lld "
-      "microbatches x %lld",
-      summary.num_ranks, summary.num_threads,
-      summary.device.is_cpu() ? "" : concat(" on ", summary.device.type()).c_str(),
-      train::describe_layout(config).c_str(), static_cast<long long>(batch),
-      config.is_even() ? "=" : "within", static_cast<long long>(sample_ranks(config.parallel)),
-      static_cast<long long>(summary.microbatches_per_step),
-      static_cast<long long>(config.train.micro_batch)));
+  const std::string forward =
+      config.shares.empty()
+          ? concat(sample_ranks(config.parallel), " ranks x ", summary.microbatches_per_step,
+                   " microbatches x ", config.train.micro_batch)
+          : concat(summary.microbatches_per_step, " microbatches x ",
+                   train::describe_shares(config.shares, summary.resumed_step), " of the ranks");
+  print_line(format("layout  %d ranks x %d threads%s, %s; batch %lld %s %s", summary.num_ranks,
+                    summary.num_threads,
+                    summary.device.is_cpu() ? "" : concat(" on ", summary.device.type()).c_str(),
+                    train::describe_layout(config).c_str(), static_cast<long long>(batch),
+                    config.is_even() ? "=" : "within", forward.c_str()));
   if (config.train.batch_ramp_start > 0) {
     print_line(format("batch   grows from %lld to %lld samples in %lld steps",
                       static_cast<long long>(config.train.batch_ramp_start),

@@ -1,6 +1,7 @@
 #include "trireme/dataset/batch_loader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -139,34 +140,59 @@ int64_t BatchSizes::before(int64_t step) const {
   return first * (in_ramp + added) + (step - in_ramp) * last;
 }
 
+namespace {
+
+// Samples of one forward, over all ranks.
+int64_t forward_samples(const BatchOptions& options) {
+  if (options.shares.empty()) return options.micro_batch * options.data_size;
+  const auto sum = [](const Shares& shares) {
+    return std::reduce(shares.micro_batches.begin(), shares.micro_batches.end());
+  };
+  const int64_t samples = sum(options.shares.front());
+  int64_t earliest = 0;
+  for (const Shares& shares : options.shares) {
+    const bool is_first = &shares == &options.shares.front();
+    TRIREME_ASSERT(std::ssize(shares.micro_batches) == options.data_size && samples >= 1 &&
+                       sum(shares) == samples && std::ranges::min(shares.micro_batches) >= 0 &&
+                       (is_first ? shares.step == 0 : shares.step >= earliest),
+                   "shares of ", shares.micro_batches.size(), " ranks from step ", shares.step);
+    earliest = shares.step + 1;
+  }
+  return samples;
+}
+
+}  // namespace
+
 BatchLoader::BatchLoader(const Source& source, BatchOptions options)
     : source_(source),
-      options_(options),
-      order_(source.size(), options.seed, options.shuffle, source.shard_sizes()),
-      sizes_{options.global_batch, options.first_batch, options.ramp_steps} {
-  TRIREME_CHECK(options.global_batch >= 1 && options.micro_batch >= 1, "global_batch is ",
-                options.global_batch, " and micro_batch ", options.micro_batch,
-                ", expected at least 1 each");
+      options_(std::move(options)),
+      order_(source.size(), options_.seed, options_.shuffle, source.shard_sizes()),
+      sizes_{options_.global_batch, options_.first_batch, options_.ramp_steps} {
+  const bool reads = options_.micro_batch >= 1 || !options_.shares.empty();
+  TRIREME_CHECK(options_.global_batch >= 1 && reads, "global_batch is ", options_.global_batch,
+                " and micro_batch ", options_.micro_batch, ", expected at least 1 each");
   TRIREME_CHECK(
-      options.data_size >= 1 && options.data_rank >= 0 && options.data_rank < options.data_size,
-      "data rank ", options.data_rank, " of ", options.data_size,
+      options_.data_size >= 1 && options_.data_rank >= 0 && options_.data_rank < options_.data_size,
+      "data rank ", options_.data_rank, " of ", options_.data_size,
       ", expected a rank below the size");
-  const int64_t unit = options.micro_batch * options.data_size;
-  const int64_t below = options.global_batch / unit * unit;
-  TRIREME_CHECK(options.uneven || below == options.global_batch, "global_batch is ",
-                options.global_batch,
-                ", expected a multiple of micro_batch * data ranks = ", options.micro_batch, " * ",
-                options.data_size, " = ", unit, "; set it to ",
-                below > 0 ? concat(below, " or ", below + unit) : concat(unit));
-  TRIREME_CHECK(options.last_batch != LastBatch::kDrop || source.size() >= options.global_batch,
-                "global_batch is ", options.global_batch, " and the data has ", source.size(),
+  const int64_t unit = forward_samples(options_);
+  const int64_t below = options_.global_batch / unit * unit;
+  TRIREME_CHECK(
+      options_.uneven || below == options_.global_batch, "global_batch is ", options_.global_batch,
+      ", expected a multiple of ",
+      options_.shares.empty() ? concat("micro_batch * data ranks = ", options_.micro_batch, " * ",
+                                       options_.data_size, " = ")
+                              : "the sum of the ranks' shares, ",
+      unit, "; set it to ", below > 0 ? concat(below, " or ", below + unit) : concat(unit));
+  TRIREME_CHECK(options_.last_batch != LastBatch::kDrop || source.size() >= options_.global_batch,
+                "global_batch is ", options_.global_batch, " and the data has ", source.size(),
                 " samples; expected no more than these, because an epoch's last batch is dropped");
   unit_ = unit;
   TRIREME_ASSERT(
-      options.first_batch == 0 ||
-          (options.first_batch % unit == 0 && options.global_batch % options.first_batch == 0 &&
-           options.ramp_steps > 0 && options.last_batch == LastBatch::kFill),
-      "a ramp from ", options.first_batch, " to ", options.global_batch);
+      options_.first_batch == 0 ||
+          (options_.first_batch % unit == 0 && options_.global_batch % options_.first_batch == 0 &&
+           options_.ramp_steps > 0 && options_.last_batch == LastBatch::kFill),
+      "a ramp from ", options_.first_batch, " to ", options_.global_batch);
 }
 
 int64_t BatchLoader::step_sample(int64_t step) const {
@@ -192,12 +218,20 @@ int64_t BatchLoader::step_size(int64_t step) const {
   return std::min(options_.global_batch, order_.size() - step_sample(step) % order_.size());
 }
 
+BatchLoader::Share BatchLoader::share(int64_t step) const {
+  const int rank = options_.data_rank;
+  if (options_.shares.empty()) return {rank * options_.micro_batch, options_.micro_batch};
+  const auto after = std::ranges::upper_bound(options_.shares, step, {}, &Shares::step);
+  const std::vector<int64_t>& sizes = std::prev(after)->micro_batches;
+  return {std::reduce(sizes.begin(), sizes.begin() + rank), sizes[static_cast<size_t>(rank)]};
+}
+
 int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
   const int64_t M = num_microbatches(step);
   TRIREME_ASSERT(index >= 0 && index < M, "microbatch ", index, " of ", M);
-  const int64_t before = options_.in_turn ? index * options_.data_size + options_.data_rank
-                                          : options_.data_rank * M + index;
-  return step_sample(step) + before * options_.micro_batch;
+  const Share own = share(step);
+  return step_sample(step) +
+         (options_.in_turn ? index * unit_ + own.before : M * own.before + index * own.size);
 }
 
 // Which samples are bad depends on the data alone, so every rank replaces them alike.
@@ -222,7 +256,7 @@ void BatchLoader::read_sample(
 Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
   const int64_t first = first_sample(step, index);
   const int64_t left = step_sample(step) + step_size(step) - first;
-  const int64_t B = std::clamp<int64_t>(left, 0, options_.micro_batch);
+  const int64_t B = std::clamp<int64_t>(left, 0, share(step).size);
   std::vector<std::string> bad;
   // An empty batch has the shapes of a sample: one that another rank reads, and counts if it is
   // bad.

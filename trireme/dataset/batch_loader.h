@@ -71,6 +71,13 @@ struct BatchSizes {
   int64_t before(int64_t step) const;
 };
 
+// Samples per forward of each data rank, from a step on.
+struct Shares {
+  int64_t step = 0;
+  std::vector<int64_t> micro_batches{};  // by data rank; 0: that rank reads nothing
+  bool operator==(const Shares&) const = default;
+};
+
 struct BatchOptions {
   int64_t global_batch = 0;  // samples per step, over all ranks
   int64_t micro_batch = 0;   // samples per forward
@@ -92,6 +99,9 @@ struct BatchOptions {
   // BatchSizes::first and ramp_steps. Steps are numbered as in microbatch().
   int64_t first_batch = 0;
   int64_t ramp_steps = 0;
+  // Instead of micro_batch. Their steps ascend from 0, and all have the same sum over the ranks.
+  // Empty: every rank reads micro_batch.
+  std::vector<Shares> shares{};
 };
 
 // The samples of one forward.
@@ -110,13 +120,14 @@ struct Batch {
 // Thread safe. The source must outlive it.
 class BatchLoader {
  public:
-  // Throws: ConfigError unless micro_batch * data_size divides global_batch or `uneven` is set, and
-  //         when kDrop leaves no batch in an epoch; InternalError for a ramp whose batches they do
-  //         not divide, or with another last_batch than kFill
+  // Throws: ConfigError unless the samples of one forward, over all ranks, divide global_batch or
+  //         `uneven` is set, and when kDrop leaves no batch in an epoch; InternalError for a ramp
+  //         whose batches they do not divide, or with another last_batch than kFill, and for shares
+  //         that are not as BatchOptions has them
   BatchLoader(const Source& source, BatchOptions options);
 
-  // Microbatches M per rank in the step: its batch over micro_batch * data_size, rounded up. The
-  // same on every rank.
+  // Microbatches M per rank in the step: its batch over the samples of one forward, over all ranks,
+  // rounded up. The same on every rank.
   int64_t num_microbatches(int64_t step) const { return (sizes_.of(step) + unit_ - 1) / unit_; }
 
   // The position in the order of the step's first sample over all ranks.
@@ -125,17 +136,24 @@ class BatchLoader {
   int64_t step_size(int64_t step) const;
   int data_rank() const { return options_.data_rank; }
 
-  // The position in the order of the first sample of microbatch `index`. Ranks hold contiguous
-  // blocks: step_sample(step) + (rank*M + index) * micro_batch. Or, in_turn:
-  // step_sample(step) + (index*data_size + rank) * micro_batch.
+  // The position in the order of the first sample of microbatch `index`. With b samples per forward
+  // on this rank and B_before on the ranks before it, ranks hold contiguous blocks:
+  // step_sample(step) + M * B_before + index * b. Or, with B per forward over all ranks, in_turn:
+  // step_sample(step) + index * B + B_before.
   int64_t first_sample(int64_t step, int64_t index) const;
 
-  // Shapes:  -> each tensor [micro_batch, ...]; uneven or kKeep: [0 to micro_batch, ...]
+  // Shapes:  -> each tensor [b, ...]; uneven or kKeep: [0 to b, ...]
   // Throws:  what the source throws; ConfigError when its samples are not alike, or more than
   //          most_replaced in a row cannot be read
   Batch microbatch(int64_t step, int64_t index) const;
 
  private:
+  // This rank's part of one forward.
+  struct Share {
+    int64_t before = 0;  // samples of the ranks before it
+    int64_t size = 0;
+  };
+  Share share(int64_t step) const;
   // Calls `read` with the index of sample n, or of what replaces it, and its augmentation.
   void read_sample(int64_t n, std::vector<std::string>& bad,
                    const std::function<void(int64_t, std::optional<RandomKey>)>& read) const;

@@ -298,7 +298,7 @@ std::vector<parallel::LayerCost> ChainModel::layer_costs(const RunConfig& config
     costs.push_back({.time = std::max(has_flops ? link.cost.flops : link.num_parameters, 1.0),
                      .memory = link.num_parameters * per_parameter,
                      .activations = link.cost.activations * itemsize(config) *
-                                    static_cast<double>(config.train.micro_batch)});
+                                    static_cast<double>(config.largest_micro_batch())});
   }
   return costs;
 }

@@ -106,6 +106,7 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   places_.emplace(config_, world_, tell(observer));
   resumption_.emplace(config_, world_, *places_, tell(observer));
   config_.parallel.gradient_order = resumption_->gradient_order();
+  config_.shares = resumption_->shares();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();
@@ -229,6 +230,10 @@ Leave TrainerImpl::train_step() {
   metrics_.epoch = config_.run_epoch;
   metrics_.time = unix_seconds();
   saves_.add_metrics(metrics_);
+  if (!config_.shares.empty()) {
+    const std::vector<int64_t> sizes = shares_at(config_.shares, step_);
+    metrics_.lists.emplace_back("micro_batches", std::vector<double>(sizes.begin(), sizes.end()));
+  }
   Leave leave = result.leave;
   profile_pipeline();
   const std::optional<std::string> finding =

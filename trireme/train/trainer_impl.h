@@ -71,6 +71,7 @@ class TrainerImpl {
   bool finish_profile(bool run_ends);
   RunSummary summary(int num_ranks) const;
   std::string config_text() const;
+  void write_shares() const;
 
   // Of what this rank allocates; first, so that it sees all else go.
   const std::shared_ptr<MemoryLedger> memory_;

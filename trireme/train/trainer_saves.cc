@@ -1,13 +1,16 @@
 // The files of a run: its folder, its checkpoints, and what becomes of it when its folder is lost.
 #include <algorithm>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
+#include "trireme/train/config/shares.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/state/resume.h"
@@ -25,6 +28,7 @@ void TrainerImpl::start_output(int num_ranks) {
   resume_notes_ = resumption_->notes();
   on_root([this] {
     output_->start(config_text(), step_);
+    write_shares();
     if (step_ > 0 && resumption_->is_in_folder()) note_checkpoint(folder(), step_);
     const std::vector<int64_t>& lines = output_->metrics().unreadable_lines();
     if (!lines.empty()) {
@@ -33,6 +37,17 @@ void TrainerImpl::start_output(int num_ranks) {
     }
   });
   if (is_root()) observer_.on_start(config_, summary(num_ranks));
+}
+
+// For a run that repeats this one's shares.
+void TrainerImpl::write_shares() const {
+  const fs::path path = folder() / kSharesName;
+  std::error_code ignored;
+  if (config_.shares.empty()) {
+    fs::remove(path, ignored);  // of a run that went on with equal shares
+  } else {
+    write_file_atomically(path, to_text(config_.shares));
+  }
 }
 
 // For the run's folder. A new run that begins with it chooses its own order of gradients, unless
@@ -153,7 +168,8 @@ RunState TrainerImpl::position(int64_t step) const {
   return {.step = step,
           .next_sample = batches_->loader().step_sample(step),
           .data = resumption_->data(),
-          .validation = resumption_->validation()};
+          .validation = resumption_->validation(),
+          .shares = config_.shares};
 }
 
 }  // namespace trireme::train

@@ -340,7 +340,7 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.axes = train::plan_axes(parallel);
   work.global_batch = config.train.global_batch;
   work.smallest_batch = config.train.batch_ramp_start;
-  work.micro_batch = config.train.micro_batch;
+  work.micro_batch = config.largest_micro_batch();
   work.reproducible = config.train.reproducible;
   if (parallel.gradient_order != train::GradientOrder::kAuto) {
     work.rank_first = parallel.gradient_order == train::GradientOrder::kRankFirst;

@@ -122,7 +122,7 @@ class VitModel : public train::TaskModel {
     const model::VitCosts flops = model::vit_flops(vit());
     const model::VitCosts parameters = model::vit_parameters(vit());
     const model::VitCosts kept =
-        model::vit_kept_bytes(vit(), {.num_images = config.train.micro_batch,
+        model::vit_kept_bytes(vit(), {.num_images = config.largest_micro_batch(),
                                       .dtype = config.dtype(),
                                       .recompute = recompute_of(config),
                                       .tensor = config.parallel.tensor,

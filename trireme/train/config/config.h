@@ -22,6 +22,7 @@
 #include "trireme/checkpoint/chunk/codec.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/config/parallel_config.h"
+#include "trireme/train/config/shares.h"
 #include "trireme/train/config/train_config.h"
 #include "trireme/train/offload/offload_config.h"
 #include "trireme/train/optimizer/optimizer_config.h"
@@ -182,8 +183,17 @@ struct RunConfig {
   int64_t run_epoch = 1;
   double peak_flops = 0;  // of a rank's device, per second; 0: unknown
 
+  // What train.shares holds, or a checkpoint; empty: equal shares. resolve() reads the file.
+  std::vector<dataset::Shares> shares{};
+
   // Samples that all ranks read in one forward. Valid after resolve(), like what follows.
-  int64_t sequences_per_forward() const { return train.micro_batch * sample_ranks(parallel); }
+  int64_t sequences_per_forward() const {
+    return shares.empty() ? train.micro_batch * sample_ranks(parallel) : forward_samples(shares);
+  }
+  // Samples of one forward of the rank that has the most of them.
+  int64_t largest_micro_batch() const {
+    return shares.empty() ? train.micro_batch : largest_share(shares);
+  }
   // Whether each forward of a step has this many.
   bool is_even() const { return train.global_batch % sequences_per_forward() == 0; }
   // Forwards of one rank in one step, at most: a batch ramp begins with fewer.

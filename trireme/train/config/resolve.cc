@@ -1,3 +1,4 @@
+// Length: one function per section of a config, in the order in which they are checked.
 // Checks a config's keys against each other, section by section.
 #include <algorithm>
 #include <bit>
@@ -90,7 +91,36 @@ void check_compression(const TrainConfig& train, const ParallelConfig& parallel)
                 "without compression");
 }
 
-// Checks the batch of a step. Call after resolve_ranks().
+// Reads the shares of the data ranks. Call after resolve_ranks().
+void resolve_shares(RunConfig& config) {
+  const TrainConfig& train = config.train;
+  config.shares.clear();
+  if (train.shares.empty()) return;
+  config.shares = read_shares(train.shares);
+  const int64_t ranks = sample_ranks(config.parallel);
+  const int64_t found = std::ssize(config.shares.front().micro_batches);
+  const std::string name = "train.shares " + shown(train.shares);
+  TRIREME_CHECK(found == ranks, name, " is for ", found, " data ranks, and there are ", ranks,
+                "; start with as many, or leave it out for equal shares");
+  const int64_t samples = config.sequences_per_forward();
+  TRIREME_CHECK(train.global_batch % samples == 0 || train.uneven_batches, name, " has ", samples,
+                " samples per forward of all ranks, which do not divide train.global_batch = ",
+                train.global_batch, "; set it to a multiple, such as ",
+                (train.global_batch / samples + 1) * samples, ", or --train.uneven_batches=true");
+  const auto refuse = [](bool is_set, const char* what, const char* why) {
+    TRIREME_CHECK(!is_set, "train.shares with ", what, ": ", why,
+                  "; set one of them to its default");
+  };
+  refuse(train.reproducible, "train.reproducible", "its tree needs microbatches of one size");
+  refuse(train.measure_noise, "train.measure_noise", "it compares microbatches of one size");
+}
+
+std::string forward_in_words(const RunConfig& config) {
+  return config.shares.empty() ? "train.micro_batch * data ranks"
+                               : "the samples of train.shares per forward";
+}
+
+// Checks the batch of a step. Call after resolve_shares().
 void check_batch(const RunConfig& config) {
   const TrainConfig& train = config.train;
   const int64_t per_forward = config.sequences_per_forward();
@@ -126,7 +156,7 @@ void check_batch_ramp(const RunConfig& config) {
   TRIREME_CHECK(train.global_batch % first == 0 && first % per_forward == 0,
                 "train.batch_ramp_start is ", first,
                 "; expected a divisor of train.global_batch = ", train.global_batch,
-                " and a multiple of train.micro_batch * data ranks = ", per_forward);
+                " and a multiple of ", forward_in_words(config), " = ", per_forward);
   const auto refuse = [](bool is_set, const std::string& what, const char* why) {
     TRIREME_CHECK(!is_set, "train.batch_ramp_start with ", what, ": ", why,
                   "; set one of them to its default");
@@ -220,6 +250,7 @@ void check_init(const InitConfig& init) {
 void resolve(RunConfig& config, int num_ranks) {
   check_servers(config, num_ranks);
   resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
+  resolve_shares(config);
   check_train(config);
   check_checkpoints(config.checkpoint);
   parse_parameter_groups(config.optimizer.groups);
@@ -284,6 +315,7 @@ std::vector<ServerRule> train_rules(const TrainConfig& train, const ParallelConf
        "a worker pushes the sum of its microbatches", "leave it out"},
       {"train.uneven_batches", train.uneven_batches, "a worker might get no samples in a step",
        "set it to false"},
+      {"train.shares", !train.shares.empty(), apart, "leave it out"},
       {"train.batch_ramp_start", train.batch_ramp_start > 0, apart, "set it to 0"},
       {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},
       {"train.spike_factor", train.spike_factor > 0, apart, "set it to 0"},

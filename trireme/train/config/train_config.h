@@ -37,6 +37,9 @@ struct TrainConfig {
               Range{1, kMaxBatch})
   TRIREME_KEY(int64_t, micro_batch, 4, kMayChange, "samples per forward pass of a rank",
               Range{1, kMaxBatch})
+  TRIREME_KEY(std::string, shares, "", kMayChange,
+              "file of each data rank's samples per forward, in place of micro_batch, for ranks of "
+              "unequal speed or memory; empty = equal shares")
   TRIREME_KEY(int64_t, batch_ramp_start, 0, kMayChange,
               "samples of the first steps; the batch then grows to global_batch, by as many at a "
               "time; a divisor of global_batch, 0 = no ramp",

@@ -98,7 +98,8 @@ dataset::BatchOptions training_batches(const RunConfig& config, const mesh::Devi
           .most_replaced = config.data.skip_bad_samples,
           .in_turn = config.takes_turns(),
           .first_batch = config.train.batch_ramp_start,
-          .ramp_steps = config.train.batch_ramp_steps};
+          .ramp_steps = config.train.batch_ramp_steps,
+          .shares = config.shares};
 }
 
 dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh) {
@@ -106,6 +107,7 @@ dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::De
   options.global_batch = evaluation_samples(config);
   options.first_batch = options.ramp_steps = 0;
   options.in_turn = false;
+  options.shares.clear();
   options.uneven = true;
   options.shuffle = false;
   options.last_batch = dataset::LastBatch::kFill;

@@ -1,3 +1,4 @@
+// Length: whether a run may go on and with what is one decision, on one saved state.
 #include "trireme/train/state/resume.h"
 
 #include <algorithm>
@@ -105,6 +106,30 @@ GradientOrder gradient_order(const RunConfig& config, const RunConfig* saved,
   return GradientOrder::kMicrobatchFirst;
 }
 
+// The shares of a run that continues the one of `state`, whose config is `saved`.
+std::vector<dataset::Shares> continued_shares(const RunConfig& config, const RunConfig& saved,
+                                              const RunState& state,
+                                              std::vector<std::string>& notes) {
+  std::vector<dataset::Shares> before = state.shares;
+  const auto ranks = static_cast<size_t>(sample_ranks(saved.parallel));
+  if (!config.shares.empty()) {
+    if (before.empty()) before = {{0, std::vector<int64_t>(ranks, saved.train.micro_batch)}};
+    return joined_shares(before, config.shares, state.step);
+  }
+  if (before.empty()) return {};
+  const int64_t samples = forward_samples(before);
+  const bool fit = std::ssize(before.front().micro_batches) == sample_ranks(config.parallel);
+  const bool divide = config.train.global_batch % samples == 0 || config.train.uneven_batches;
+  const bool are_kept = fit && divide && !config.train.reproducible &&
+                        !config.train.measure_noise && config.train.batch_ramp_start == 0 &&
+                        saved.train.micro_batch == config.train.micro_batch;
+  notes.push_back(are_kept ? "shares of the data ranks: those of its checkpoint, " +
+                                 describe_shares(before, state.step)
+                           : "shares of the data ranks: equal from here on, because the ranks or "
+                             "the batch have changed");
+  return are_kept ? before : std::vector<dataset::Shares>();
+}
+
 // Folders in checkpoints/ that look like checkpoints but are incomplete. No save leaves such
 // folders.
 std::vector<std::string> incomplete(const fs::path& root) {
@@ -168,6 +193,7 @@ ResumePoint begin_anew(const RunConfig& config) {
   }
   ResumePoint point;
   point.gradient_order = gradient_order(config, nullptr, point.notes);
+  point.shares = config.shares;
   if (last_step > 0) {
     point.notes.push_back(concat("the run ended at step ", last_step,
                                  " before its first checkpoint: it begins again at step 1"));
@@ -256,6 +282,7 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
 
   ResumePoint point{.checkpoint = newest, .notes = found.notes};
   point.gradient_order = gradient_order(config, &saved, point.notes);
+  point.shares = continued_shares(config, saved, state, point.notes);
   if (!config.init.folder.empty()) {
     point.notes.push_back(concat("init.folder ", config.init.folder,
                                  " is left out: the weights are the checkpoint's"));
@@ -347,12 +374,15 @@ void Resumption::find() {
   const auto look = [&](const checkpoint::Peers&) {
     ResumePoint point = find_resume_point(config_, data_, validation_, damaged_, fast);
     std::ranges::move(point.notes, std::back_inserter(notes_));
-    return concat(name_of(kGradientOrders, point.gradient_order), " ", point.checkpoint.string());
+    return concat(name_of(kGradientOrders, point.gradient_order), " ", point.checkpoint.string(),
+                  '\n', to_text(point.shares));
   };
   const std::string found = checkpoint::from_root(world_, look, on_wait_);
   const size_t space = found.find(' ');
   gradient_order_ = choose(kGradientOrders, "parallel.gradient_order", found.substr(0, space));
-  checkpoint_ = found.substr(space + 1);
+  const std::string shares = found.substr(std::min(found.find("\n{"), found.size() - 1) + 1);
+  checkpoint_ = found.substr(space + 1, found.size() - shares.size() - space - 2);
+  shares_ = shares.empty() ? std::vector<dataset::Shares>() : parse_shares(shares, "shares");
   place_ = place_of(checkpoint_);
 }
 

@@ -11,6 +11,7 @@
 
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/dataset/batch_loader.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/newest_checkpoint.h"
 #include "trireme/train/state/places.h"
@@ -36,6 +37,8 @@ struct ResumePoint {
   std::vector<std::string> notes{};    // for the user, one line each
   // For the whole run: that of its config, or if that leaves it open, of the run so far.
   GradientOrder gradient_order = GradientOrder::kMicrobatchFirst;
+  // Those of train.shares, or without it of the run so far, from step 0; empty: equal ones.
+  std::vector<dataset::Shares> shares{};
 };
 
 // Finds the newest checkpoint, as newest_checkpoint() does, in config.output.folder and among the
@@ -80,6 +83,8 @@ class Resumption {
   bool is_in_folder() const { return place_ == nullptr; }
   // Not kAuto.
   GradientOrder gradient_order() const { return gradient_order_; }
+  // As ResumePoint::shares, those that rank 0 has found.
+  const std::vector<dataset::Shares>& shares() const { return shares_; }
   std::string place() const { return place_ != nullptr ? place_->name : "output.folder"; }
   const DataIdentity& data() const { return data_; }
   const DataIdentity& validation() const { return validation_; }  // unknown without evaluation
@@ -101,6 +106,7 @@ class Resumption {
   DamagedCheckpoints damaged_;
   std::filesystem::path checkpoint_;  // empty: the run begins at step 1
   GradientOrder gradient_order_ = GradientOrder::kMicrobatchFirst;
+  std::vector<dataset::Shares> shares_;
   const FastPlace* place_ = nullptr;  // where it is; null: in the run's folder
   std::vector<std::string> notes_;
 };

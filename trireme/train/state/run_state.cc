@@ -10,6 +10,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/parallel/embedding/rows/touched_rows.h"
+#include "trireme/train/config/shares.h"
 
 namespace trireme::train {
 namespace {
@@ -39,7 +40,8 @@ std::string to_json(const RunState& state) {
                         {"noise_weight", state.noise.weight},
                         {"data", identity_to_json(state.data)},
                         {"validation", identity_to_json(state.validation)},
-                        {"callbacks", state.callbacks}}
+                        {"callbacks", state.callbacks},
+                        {"shares", to_text(state.shares)}}
       .dump();
 }
 
@@ -82,6 +84,10 @@ RunState parse_state(const std::string& json, const std::string& where) {
     if (const auto found = root.find("callbacks")) {
       for (const auto& [name, text] : found->members()) callbacks[name] = text.text();
     }
+    std::vector<dataset::Shares> shares;
+    if (const auto found = root.find("shares"); found && !found->text().empty()) {
+      shares = parse_shares(found->text(), source + ": shares");
+    }
     const auto identity = [&](const char* key) {
       const auto found = root.find(key);
       return found ? parse_identity(*found) : DataIdentity();
@@ -102,7 +108,8 @@ RunState parse_state(const std::string& json, const std::string& where) {
                       .weight = number("noise_weight", 0)},
             .data = identity("data"),
             .validation = identity("validation"),
-            .callbacks = std::move(callbacks)};
+            .callbacks = std::move(callbacks),
+            .shares = std::move(shares)};
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/dataset/batch_loader.h"
 #include "trireme/parallel/data/shard.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/train/numerics/bad_steps.h"
@@ -32,6 +33,7 @@ struct RunState {
   DataIdentity data{};
   DataIdentity validation{};                       // unknown without evaluation
   std::map<std::string, std::string> callbacks{};  // by name, of those that were on
+  std::vector<dataset::Shares> shares{};           // of the whole run; empty: equal ones
 };
 std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path
