@@ -15,6 +15,7 @@
 
 #include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "tests/parity/gradient_scale.h"
 #include "tests/parity/layout_config.h"
@@ -22,6 +23,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/experts/router.h"
 #include "trireme/train/numerics/gradient_norm.h"
+#include "trireme/train/offload/activation_store.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/parallel_model.h"
@@ -67,6 +69,8 @@ inline void collect(const ParallelModel& model, std::map<std::string, at::Tensor
 // prepare: may change a rank's parameters before the step.
 inline StepOutcome run(RunConfig config, int num_ranks,
                        const std::function<void(ParallelModel&)>& prepare = {}) {
+  const harness::TemporaryFolder folder;
+  config.offload.folder = folder.path();
   resolve(config, num_ranks);
   check_layout(config);
   StepOutcome outcome;
@@ -77,6 +81,8 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     OverlapChoice overlap(config.parallel.async_tensor, world,
                           HiddenCommunication(nullptr, "tensor", mesh.size("tensor")));
     ParallelModel model(config, mesh, make_gradient_hook(config.train), overlap.flag());
+    model.set_input_store(
+        make_activation_store(config.offload.activations, folder.path(), config.device));
     if (prepare) prepare(model);
     const int64_t data_rank =
         mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
@@ -111,6 +117,7 @@ inline StepOutcome run(RunConfig config, int num_ranks,
 inline RunConfig on_one_rank(RunConfig config) {
   config.parallel = {};
   config.train.recompute = model::Recompute::kNone;
+  config.offload = {};
   return config;
 }
 

@@ -147,12 +147,22 @@ inline DrawnLayout with_other_stages(Draw& draw, DrawnLayout layout) {
                                               "zero-bubble-v", "breadth-first"})
                                : draw.one_of({"gpipe", "1f1b", "zero-bubble"}));
   const bool has_replicas_of_shards = axes.shard > 0;
-  set("parallel.zero",
-      has_replicas_of_shards ? draw.one_of({"1", "2", "3"}) : draw.one_of({"0", "1", "2", "3"}));
+  const std::string zero =
+      has_replicas_of_shards ? draw.one_of({"1", "2", "3"}) : draw.one_of({"0", "1", "2", "3"});
+  set("parallel.zero", zero);
   set("train.overlap", draw.one_of({"false", "true"}));
   set("train.symmetric_memory", draw.one_of({"false", "true"}));
   set("train.bucket_bytes", draw.one_of({"1", "4096", "4194304"}));
-  set("train.recompute", draw.one_of({"none", "selective", "full"}));
+  const std::string recompute = draw.one_of({"none", "selective", "full"});
+  set("train.recompute", recompute);
+  // What the stage and the recompute allow.
+  for (const auto& [key, allowed] : {std::pair("offload.parameters", zero == "3"),
+                                     {"offload.gradients", zero == "2" || zero == "3"},
+                                     {"offload.activations", recompute == "full"},
+                                     {"offload.optimizer", true}}) {
+    const std::string place = draw.one_of({"none", "disk"});
+    if (allowed) set(key, place);
+  }
   set("train.recompute_modules", draw.one_of({"attention_core", "attention", "feed_forward"}));
   if (axes.expert > 1) set("parallel.expert_replicas", draw.one_of({"0", "1", "2", "4"}));
   return layout;
