@@ -1,5 +1,7 @@
 // ZeRO-3's units while they run: used on some ranks only, in several microbatches, forwards first.
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -79,6 +81,67 @@ TEST(ZeroUnits, RankFirstHoldsAFewBucketsWhateverTheMicrobatches) {
     // room for their sums and for a buffer of up to twice the size.
     for (const int64_t peak : peaks) EXPECT_LE(peak, 2 * 5 * 64 * 65 * 4) << zero;
   }
+}
+
+// Counts the hints about what it made.
+struct CountingHome final : PartMemory {
+  struct Part {
+    at::Tensor tensor;
+    int needed = 0;
+    int let_go = 0;
+  };
+  at::Tensor make(int64_t elements, at::ScalarType dtype) override {
+    parts.push_back({at::zeros({elements}, dtype)});
+    return parts.back().tensor;
+  }
+  void will_need(const at::Tensor& part) override { ++part_of(part).needed; }
+  void let_go(const at::Tensor& part) override { ++part_of(part).let_go; }
+  Part& part_of(const at::Tensor& view) {
+    const auto found = std::ranges::find_if(
+        parts, [&](const Part& part) { return part.tensor.is_alias_of(view); });
+    EXPECT_NE(found, parts.end());
+    return *found;
+  }
+  std::vector<Part> parts;
+};
+
+TEST(ZeroUnits, PartsLieInTheirHomesWhichHearWhatIsUsedNext) {
+  harness::run_ranks(2, [](comm::Communicator& group) {
+    PartlyUsed net(4);
+    const auto weights = std::make_shared<CountingHome>();
+    const auto gradients = std::make_shared<CountingHome>();
+    DistributedDataParallel ddp(net, group,
+                                {.zero = 3,
+                                 .units = net.units(),
+                                 .rank_first = true,
+                                 .weights_home = weights,
+                                 .gradients_home = gradients});
+    for (int step = 0; step < 2; ++step) {
+      for (CountingHome* const home : {&*weights, &*gradients}) {
+        for (CountingHome::Part& part : home->parts) part.needed = part.let_go = 0;
+      }
+      ddp.begin_step(4, 2);
+      for (int64_t j = 0; j < 2; ++j) {
+        ddp.backward(net.loss(ddp, 0.5, [](size_t) { return true; }));
+      }
+      for (const CountingHome::Part& part : gradients->parts) {  // of each microbatch
+        EXPECT_EQ(part.needed, 2);
+        EXPECT_EQ(part.let_go, 2);
+      }
+      // From the second step on the order is known. The first unit has none before it.
+      if (step == 0) continue;
+      for (size_t i = 0; i < weights->parts.size(); ++i)
+        EXPECT_GE(weights->parts[i].let_go, 3) << i;
+      const auto asked = std::ranges::count_if(
+          weights->parts, [](const CountingHome::Part& part) { return part.needed >= 2; });
+      EXPECT_GE(asked, std::ssize(weights->parts) - 2);
+    }
+    for (const Shard& shard : ddp.shards()) {
+      weights->part_of(shard.weights);
+      EXPECT_EQ(shard.weights_home, weights.get());
+      if (shard.is_trained) gradients->part_of(shard.gradient);
+    }
+  });
 }
 
 // This rank's gradients after two steps of two microbatches: forwards first, or in turns.

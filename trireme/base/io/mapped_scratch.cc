@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/numbers.h"
@@ -17,7 +18,16 @@
 namespace trireme {
 namespace {
 
-constexpr size_t kPage = 4096;  // hints to larger pages reach further, which is no harm
+size_t page_bytes() {
+  static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// The disk gets its space back; the file keeps its length.
+void free_space(int descriptor, uint64_t offset, size_t num_bytes) {
+  ::fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(num_bytes));
+}
 
 }  // namespace
 
@@ -42,8 +52,8 @@ struct MappedScratch::State {
     if (region == regions.begin()) return {};
     --region;
     if (first + num_bytes > region->first + region->second.num_bytes) return {};
-    const uintptr_t low = first / kPage * kPage;
-    const uintptr_t high = std::min<uintptr_t>(round_up(first + num_bytes, kPage),
+    const uintptr_t low = first / page_bytes() * page_bytes();
+    const uintptr_t high = std::min<uintptr_t>(round_up(first + num_bytes, page_bytes()),
                                                region->first + region->second.num_bytes);
     return {reinterpret_cast<std::byte*>(low), high - low,
             region->second.offset + (low - region->first)};
@@ -61,7 +71,7 @@ MappedScratch::MappedScratch(const std::filesystem::path& folder, ScratchUse use
 }
 
 std::shared_ptr<std::byte> MappedScratch::take(size_t num_bytes) {
-  const size_t whole = std::max(round_up(num_bytes, kPage), kPage);
+  const size_t whole = std::max(round_up(num_bytes, page_bytes()), page_bytes());
   uint64_t offset = 0;
   void* data = nullptr;
   {
@@ -71,8 +81,10 @@ std::shared_ptr<std::byte> MappedScratch::take(size_t num_bytes) {
     data = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, state_->file.io().descriptor,
                   static_cast<off_t>(offset));
     if (data == MAP_FAILED) {
+      const int code = errno;
+      free_space(state_->file.io().descriptor, offset, whole);
       throw Error(concat("cannot map ", whole, " bytes of ", state_->file.io().path, ": ",
-                         std::strerror(errno)));
+                         std::strerror(code)));
     }
     state_->regions.emplace(reinterpret_cast<uintptr_t>(data), State::Region{whole, offset});
   }
@@ -80,9 +92,7 @@ std::shared_ptr<std::byte> MappedScratch::take(size_t num_bytes) {
     const std::lock_guard lock(state->mutex);
     state->regions.erase(reinterpret_cast<uintptr_t>(begin));
     ::munmap(begin, whole);
-    // The disk gets its space back; the file keeps its length.
-    ::fallocate(state->file.io().descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                static_cast<off_t>(offset), static_cast<off_t>(whole));
+    free_space(state->file.io().descriptor, offset, whole);
   };
   return {static_cast<std::byte*>(data), free};
 }

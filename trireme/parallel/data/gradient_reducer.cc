@@ -291,7 +291,8 @@ void GradientReducer::launch(State& state) {
       launch_tree(state);
     } else if (groups_.shard != nullptr) {
       state.sum = room_for_sum(state);
-      if (options_.home != nullptr && state.num_sums > 0) options_.home->will_need(state.part);
+      // Also for the first sum: what is written over is read before.
+      if (options_.home != nullptr) options_.home->will_need(state.part);
       state.work =
           groups_.shard->reduce_scatter(state.sum, view_parts(state.whole, state.cuts), call);
     } else {
