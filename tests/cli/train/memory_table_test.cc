@@ -25,7 +25,7 @@ TEST(MemoryTable, HasBothColumnsAndNamesTheKindThatIsFurthestOff) {
   EXPECT_THAT(table, HasSubstr("memory  at the peak      planned    measured\n"));
   EXPECT_THAT(table, HasSubstr("memory  activations    300.0 MiB   240.0 MiB   -20.0 %\n"));
   EXPECT_THAT(table, HasSubstr("memory  gathered             0 B     1.0 MiB\n"));
-  EXPECT_THAT(table, HasSubstr("memory  sum            712.0 MiB   653.0 MiB    -8.3 %\n"));
+  EXPECT_THAT(table, HasSubstr("memory  sum of these   712.0 MiB   653.0 MiB    -8.3 %\n"));
   EXPECT_THAT(table, HasSubstr("furthest from the plan: activations, 60.0 MiB below it\n"));
   expect_narrow(table);
 }

@@ -159,6 +159,32 @@ TEST(Step, InputsOfBlocksLeaveTheDeviceBehindItsComputation) {
   EXPECT_LT(predict(work, cluster).seconds.compute, 1.1 * transfers);
 }
 
+TEST(Step, PartsOfWeightsAndGradientsLeaveTheDeviceAndPassTheirLink) {
+  Workload work = megatron(1, 1, 8, 32, 1, gpt(24, 2048, 16));
+  work.zero = 3;
+  hold_gradients(work);
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const StepPrediction kept = predict(work, cluster);
+  work.sizes.weight_offload_rate = work.sizes.gradient_offload_rate = kUnknownRate;
+  const StepPrediction free = predict(work, cluster);
+  EXPECT_EQ(free.memory.weights, 0);
+  EXPECT_EQ(free.memory.gradients, 0);
+  EXPECT_EQ(free.memory.states, kept.memory.states);
+  EXPECT_EQ(free.step_seconds(), kept.step_seconds());
+  // So slow that only the transfers count: the formula of docs/guide/offload.md. The embedding and
+  // the head, 8 % of the parameters, are not gathered for a backward.
+  constexpr double kRate = 1e5;
+  const auto m = number(work.num_microbatches());
+  const double weights = kept.memory.weights * (2 * m + 2);
+  const double gradients = kept.memory.gradients * (2 * m + 2);
+  work.sizes.weight_offload_rate = kRate;
+  work.sizes.gradient_offload_rate = kUnknownRate;
+  EXPECT_NEAR(predict(work, cluster).step_seconds(), weights / kRate, 0.08 * weights / kRate);
+  work.sizes.weight_offload_rate = kUnknownRate;
+  work.sizes.gradient_offload_rate = kRate;
+  EXPECT_NEAR(predict(work, cluster).step_seconds(), gradients / kRate, 0.08 * gradients / kRate);
+}
+
 TEST(Step, SmallerStatesTakeLessMemoryAndTime) {
   Workload work = megatron(1, 1, 1, 4, 1, gpt(24, 2048, 16));
   const Cluster cluster = cluster_of("a100-80gb", 1, 1);

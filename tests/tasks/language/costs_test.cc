@@ -159,6 +159,11 @@ TEST(StageCosts, StatesAreThoseOfZero) {
   EXPECT_EQ(bytes({{"optimizer.name", "adafactor"}}), 8 + 4 * 2 / 64.0);  // of a row, of a column
   EXPECT_EQ(bytes({{"train.precision", "fp64"}}), 32);
   EXPECT_EQ(bytes({{"offload.optimizer", "disk"}}), 8);
+  EXPECT_EQ(bytes({{"parallel.zero", "3"},
+                   {"train.global_batch", "8"},
+                   {"offload.parameters", "disk"},
+                   {"offload.gradients", "disk"}}),
+            8 / 4.0);
   EXPECT_EQ(bytes({{"train.precision", "bf16"}}), 16);
   EXPECT_EQ(bytes({{"train.precision", "bf16"}, {"train.reduce_dtype", "fp32"}}), 18);
   const std::vector<double> of_zero = {16, 4 + 12 / 4.0, 2 + 14 / 4.0, 16 / 4.0};

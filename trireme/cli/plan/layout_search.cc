@@ -70,6 +70,11 @@ plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster clu
   // Keys that are not searched are the same for one rank.
   train::RunConfig alone = with_layout(run, plan::Workload());
   alone.parallel.stage_memory = 0;
+  TRIREME_CHECK(run.train.shares.empty(),
+                "train.shares is for one number of data ranks, which a search of layouts varies; "
+                "leave it out");
+  // They need a stage that the search has yet to choose.
+  alone.offload.parameters = alone.offload.gradients = train::OffloadPlace::kNone;
   if (run.offload.activations != train::OffloadPlace::kNone) {
     alone.train.recompute = model::Recompute::kFull;
     TRIREME_CHECK(options.fixed.try_emplace("recompute", "full").first->second == "full",

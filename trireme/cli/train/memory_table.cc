@@ -60,7 +60,7 @@ std::string memory_table(const std::optional<BytesByKind>& planned, const BytesB
     if (planned && std::abs(error_of(i)) > std::abs(error_of(worst))) worst = i;
   }
   const double all = planned ? sum_of(*planned) : 0;
-  text += table_row("sum", planned ? &all : nullptr, sum_of(measured));
+  text += table_row("sum of these", planned ? &all : nullptr, sum_of(measured));
   if (!planned) return text;
   return text + concat("memory  furthest from the plan: ", kMemoryKinds[worst], ", ",
                        human_bytes(std::abs(error_of(worst))),

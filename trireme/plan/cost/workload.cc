@@ -117,15 +117,11 @@ StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t r
   };
   const double weights =
       zero >= 3 ? in_memory(sizes.weight, sizes.weight_offload_rate, 3) / parts : sizes.weight;
-  const double kept =
-      in_memory(sizes.adds_wide ? std::max(sizes.gradient, sizes.wide) : sizes.gradient,
-                sizes.gradient_offload_rate, 2);
+  const double kept = in_memory(sizes.kept_gradient(), sizes.gradient_offload_rate, 2);
   const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);
   const double gradients =
       sizes.rank_first ? (kept + held) / parts : std::max(zero >= 2 ? kept / parts : kept, held);
-  return {.weights = zero >= 3 ? sizes.weight / parts : sizes.weight,
-          .gradients = gradients,
-          .states = states / parts};
+  return {.weights = weights, .gradients = gradients, .states = states / parts};
 }
 
 double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {

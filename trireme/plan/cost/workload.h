@@ -3,6 +3,7 @@
 // of the model and the memory of its states, which follow from them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -40,6 +41,9 @@ ModelCounts count_model(const model::ModelConfig& config);
 // The rate of what is offloaded, until the cluster's is known.
 inline constexpr double kUnknownRate = std::numeric_limits<double>::infinity();
 
+// Buffers through which a rank's states on a disk pass.
+inline constexpr int kStateBuffers = 3;
+
 // Bytes of a number. `states`: bytes of optimizer state per parameter, without master weights.
 struct NumberSizes {
   double weight = 4;  // and activation
@@ -48,6 +52,7 @@ struct NumberSizes {
   double states = 8;
   bool has_masters = false;
   bool states_on_disk = false;
+  double state_buffer = 0;  // bytes of each buffer through which they pass, at most
   // A rank's parts of weights (ZeRO-3) and gradients (ZeRO-2 and 3) leave the device's memory
   // between uses, at so many bytes per second each way. 0: they stay.
   double weight_offload_rate = 0;
@@ -57,6 +62,8 @@ struct NumberSizes {
   bool adds_wide = false;      // microbatches are added in `wide`
   int64_t held_gradients = 0;  // sums beside the step's, until the last microbatch
 
+  // Of a gradient to which microbatches are added.
+  double kept_gradient() const { return adds_wide ? std::max(gradient, wide) : gradient; }
   double states_and_masters() const { return states + (has_masters ? wide : 0); }
 };
 

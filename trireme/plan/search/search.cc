@@ -218,7 +218,8 @@ class Candidates {
   void each_memory(Workload& work, const std::function<void(const Workload&)>& visit) const {
     for (int64_t zero = 0; zero <= 3; ++zero) {
       if (!fixed_.allows("zero", zero)) continue;
-      if (zero > 0 && work.axes.data * work.axes.context == 1) continue;
+      const bool leaves = work.sizes.weight_offload_rate + work.sizes.gradient_offload_rate > 0;
+      if (zero > 0 && work.axes.data * work.axes.context == 1 && !leaves) continue;
       work.zero = zero;
       hold_gradients(work);
       for (const int64_t shard : fixed_.of("shard", shards(work))) {

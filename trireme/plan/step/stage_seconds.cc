@@ -184,7 +184,10 @@ class StageModel {
                        of_experts / number(work_.axes.sharing_experts());
     if (sizes.weight_offload_rate > 0) gather += own * item_ / sizes.weight_offload_rate;
     if (sizes.gradient_offload_rate > 0) {
-      reduction += (sizes.rank_first ? 2 : 1) * own * sizes.gradient / sizes.gradient_offload_rate;
+      const double m = number(work_.num_microbatches());
+      // What is written over is read before.
+      const double times = sizes.rank_first ? 2 : 2 / m;
+      reduction += times * own * sizes.kept_gradient() / sizes.gradient_offload_rate;
     }
     ahead.data = exposed(gather, ahead.total(), work_.overlap);
     back.data = exposed(gather + reduction, back.total(), work_.overlap);

@@ -1,3 +1,4 @@
+// Length: one prediction, whose seconds and bytes come from the same stages.
 #include "trireme/plan/step/step_prediction.h"
 
 #include <algorithm>
@@ -165,7 +166,7 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double on_disk = sizes.states_on_disk ? sizes.states_and_masters() : 0;
   double transfers = 2 * on_disk * parameters / cluster.device.disk_rate;
   for (const auto& [size, rate] : {std::pair(sizes.weight, sizes.weight_offload_rate),
-                                   std::pair(sizes.gradient, sizes.gradient_offload_rate)}) {
+                                   std::pair(sizes.kept_gradient(), sizes.gradient_offload_rate)}) {
     if (rate > 0) transfers += 2 * size * parameters / rate;
   }
   return std::max(update, transfers);
@@ -242,16 +243,22 @@ Workload as_on_device(const Workload& work, const Device& device) {
   return on;
 }
 
-// Weights, gradients and optimizer states of a stage.
-void add_states(const Workload& work, const StageSeconds& stage, StepMemory& memory) {
+// Adds weights, gradients and optimizer states of a stage. Returns the bytes of states on a disk.
+double add_states(const Workload& work, const StageSeconds& stage, StepMemory& memory) {
+  double on_disk = 0;
   const auto add = [&](double parameters, int64_t ranks) {
     const StateBytes bytes = state_bytes_by_kind(work.sizes, work.zero, ranks);
     memory.weights += parameters * bytes.weights;
     memory.gradients += parameters * bytes.gradients;
     memory.states += parameters * bytes.states;
+    if (work.sizes.states_on_disk) {
+      const double parts = work.zero == 0 ? 1 : number(ranks);
+      on_disk += parameters * work.sizes.states_and_masters() / parts;
+    }
   };
   add(stage.parameters, work.axes.sharing());
   add(stage.expert_parameters, work.axes.sharing_experts());
+  return on_disk;
 }
 
 // held: microbatches of each rank's stages that it holds at a time, as a mean over its stages.
@@ -264,11 +271,12 @@ StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLa
   const double sent =
       work.axes.pipeline > 1 ? rows_of(work) * number(work.model.width) * work.sizes.weight : 0;
   std::vector<StepMemory> ranks(held.size());
+  std::vector<double> on_disk(held.size());
   const std::vector<model::ModelPart> parts = layout.parts();
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto rank = static_cast<size_t>(layout.rank_of_stage[i]);
     if (!parts[i].has_head) ranks[rank].activations += held[rank] * sent;
-    add_states(work, stages[i], ranks[rank]);
+    on_disk[rank] += add_states(work, stages[i], ranks[rank]);
     ranks[rank].activations += held[rank] * kinds.of(work.model, parts[i]).activations;
     // The logits are gone when the first block's backward begins.
     const double passing =
@@ -283,6 +291,7 @@ StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLa
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     ranks[rank].pipeline_rank = static_cast<int>(rank);
     StepMemory& memory = ranks[rank];
+    memory.states += kStateBuffers * std::min(work.sizes.state_buffer, on_disk[rank]);
     memory.reserved =
         cluster.device.reserved_bytes + cluster.device.fragmentation * memory.tensors();
   }

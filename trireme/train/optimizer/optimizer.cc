@@ -25,9 +25,6 @@ namespace trireme::train {
 
 namespace {
 
-// Limits a step's memory besides the states, because gradients and weights of lower precision are
-// widened.
-constexpr int64_t kElementsAtATime = 4 << 20;
 // A GPU needs large kernels and few calls. States that are kept elsewhere come in small pieces.
 constexpr int64_t kElementsAtATimeOnGpu = 64 << 20;
 

@@ -44,6 +44,10 @@ struct WeightOptions {
   std::span<const std::string> parameters = {};
 };
 
+// Limits a step's memory besides the states, because gradients and weights of lower precision are
+// widened.
+inline constexpr int64_t kElementsAtATime = 4 << 20;
+
 // Not thread safe. `shards` must outlive the optimizer and must not move. Between steps their
 // gradients may be set, replaced and dropped; their weights may not.
 class Optimizer {

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
+#include "trireme/train/offload/disk_store.h"
 #include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {
@@ -48,6 +49,11 @@ plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
           config.leaves_memory(config.offload.parameters) ? plan::kUnknownRate : 0,
       .gradient_offload_rate =
           config.leaves_memory(config.offload.gradients) ? plan::kUnknownRate : 0};
+  if (sizes.states_on_disk) {
+    static_assert(plan::kStateBuffers == DiskStore::kNumBuffers);
+    const double chunk = static_cast<double>(kElementsAtATime) * sizes.states_and_masters();
+    sizes.state_buffer = std::min(chunk, static_cast<double>(config.offload.buffer_bytes));
+  }
   plan::hold_gradients(sizes, config.is_rank_first(), config.train.reproducible,
                        config.microbatches_per_step());
   return sizes;
