@@ -1,3 +1,4 @@
+// Length: one class, the loop of a run and what happens in it.
 // The loop: each method is one decision of a run.
 #include "trireme/train/trainer.h"
 
@@ -107,6 +108,7 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   resumption_.emplace(config_, world_, *places_, tell(observer));
   config_.parallel.gradient_order = resumption_->gradient_order();
   config_.shares = resumption_->shares();
+  if (!config_.shares.empty()) check_layout(config_);  // those of a checkpoint are new to it
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();

@@ -99,6 +99,8 @@ void resolve_shares(RunConfig& config) {
   config.shares = read_shares(train.shares);
   const int64_t ranks = sample_ranks(config.parallel);
   const int64_t found = std::ssize(config.shares.front().micro_batches);
+  // The job began with as many, and goes on without those that it has lost.
+  if (found != ranks && config.job_epoch > 1) return config.shares.clear();
   const std::string name = "train.shares " + shown(train.shares);
   TRIREME_CHECK(found == ranks, name, " is for ", found, " data ranks, and there are ", ranks,
                 "; start with as many, or leave it out for equal shares");

@@ -121,12 +121,13 @@ std::vector<dataset::Shares> continued_shares(const RunConfig& config, const Run
   const bool fit = std::ssize(before.front().micro_batches) == sample_ranks(config.parallel);
   const bool divide = config.train.global_batch % samples == 0 || config.train.uneven_batches;
   const bool are_kept = fit && divide && !config.train.reproducible &&
-                        !config.train.measure_noise && config.train.batch_ramp_start == 0 &&
+                        !config.train.measure_noise && config.parallel.servers == 0 &&
+                        config.train.batch_ramp_start % samples == 0 &&
                         saved.train.micro_batch == config.train.micro_batch;
   notes.push_back(are_kept ? "shares of the data ranks: those of its checkpoint, " +
                                  describe_shares(before, state.step)
-                           : "shares of the data ranks: equal from here on, because the ranks or "
-                             "the batch have changed");
+                           : "shares of the data ranks: equal from here on, because the ranks, "
+                             "the batch or what goes with shares have changed");
   return are_kept ? before : std::vector<dataset::Shares>();
 }
 

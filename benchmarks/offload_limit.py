@@ -1,0 +1,102 @@
+"""A model whose weights, gradients and optimizer states are several times the memory that it may use.
+
+Trains a Llama with ZeRO-3 three ways: in memory without a limit; with all three on a disk, without a limit; and with
+all three on a disk in a control group of a fraction of their bytes, page cache included. Prints the time of a step, the
+part of it that ranks wait for gathers and sums, the bytes that the ranks read and wrote per step, and the most that
+docs/guide/offload.md allows. The losses must have the same bits. Writes a dated note to benchmarks/results/. Needs the
+right to make control groups.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from trireme_runs import ROOT, add_arguments, checked, write_note
+
+DISK = ["--offload.parameters=disk", "--offload.gradients=disk", "--offload.optimizer=disk"]
+BLOCK = 512  # bytes of ru_inblock
+BYTES_PER_PARAMETER = 16  # fp32 with AdamW
+
+
+def run(args, folder, name, options, limit=None):
+    """Steps after the first, bytes read and written per step by the ranks, and the checkpoint-free run's losses."""
+    command = [args.trireme.resolve(), "train", folder / "bench.toml", f"--output.folder={folder / name}", "--ranks",
+               args.ranks, "--threads", max(1, (os.cpu_count() or 1) // args.ranks), *options]
+    if limit is not None:
+        command = [sys.executable, ROOT / "benchmarks" / "memory_limit.py", limit >> 20, *command]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    checked(command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    steps = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    moved = [(getattr(after, key) - getattr(before, key)) * BLOCK / len(steps) for key in ("ru_inblock", "ru_oublock")]
+    return steps, moved
+
+
+def most_moved(parameters, microbatches):
+    """Bytes per step over all ranks that are read and written where nothing stays in memory: docs/guide/offload.md."""
+    weights = gradients = parameters * 4
+    states = parameters * 8
+    read = weights * (2 * microbatches + 1) + gradients * (microbatches + 2) + states
+    return read, weights + gradients * microbatches + states
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--width", type=int, default=1024, help="a multiple of 64")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--microbatches", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=512, help="of a sequence")
+    parser.add_argument("--fraction", type=float, default=0.25, help="of the bytes of weights, gradients and states")
+    args = parser.parse_args()
+    D, F, V = args.width, args.width * 11 // 4, 8192
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-", dir=ROOT / "build") as name:
+        folder = Path(name)
+        (folder / "text").write_bytes(os.urandom(1 << 20))
+        checked([args.trireme, "data", "prepare", "--input", folder / "text", "--tokenizer", "bytes",
+                 "--validation-fraction", "0", "--output", folder / "tokens"])
+        (folder / "bench.toml").write_text(
+            f'[model]\nfamily = "llama"\nvocab_size = {V}\nsequence_length = {args.tokens}\nlayers = {args.layers}\n'
+            f'width = {D}\nheads = {D // 64}\nkv_heads = {D // 64}\nffn_width = {F}\n[data]\npath = "{folder / "tokens"}"\n'
+            f"[train]\nmicro_batch = 1\nglobal_batch = {args.ranks * args.microbatches}\nsteps = {args.steps}\n"
+            '[optimizer]\nwarmup_steps = 0\n[checkpoint]\ninterval = 0\n[parallel]\nzero = 3\ngathered_units = 1\n'
+            f"[offload]\nbuffer_bytes = {16 << 20}\n")
+        parameters = args.layers * (4 * D * D + 3 * D * F + 2 * D) + 2 * V * D + D
+        whole = parameters * BYTES_PER_PARAMETER
+        limit = int(whole * args.fraction)
+        rows, curves = [], []
+        for title, options, at_most in (("in memory", [], None), ("on a disk", DISK, None),
+                                        (f"on a disk, {limit >> 20} MiB", DISK, limit)):
+            steps, (read, written) = run(args, folder, title.replace(" ", "-").replace(",", ""), options, at_most)
+            curves.append([(step["loss"], step["grad_norm"]) for step in steps])
+            seconds = statistics.median(step["step_seconds"] for step in steps[1:])
+            waiting = statistics.median(step["communication_fraction"] for step in steps[1:])
+            rows.append(f"| {title} | {seconds:.2f} | {100 * waiting:.0f} % | {read / 2**20:.0f} | {written / 2**20:.0f} |")
+            print(f"bench: {title} done: {seconds:.2f} s", file=sys.stderr)
+        if any(curve != curves[0] for curve in curves):
+            sys.exit("bench: the losses differ")
+        read, written = most_moved(parameters, args.microbatches)
+        rows.append(f"| at most, by the formula | | | {read / 2**20:.0f} | {written / 2**20:.0f} |")
+    table = "\n".join(["| weights, gradients and states | s per step | waiting | MiB read per step | MiB written per step |",
+                       "|---|---|---|---|---|", *rows])
+    print(table)
+    if not args.no_note:
+        day = datetime.date.today().isoformat()
+        write_note(f"{day}-offload-limit.md",
+                   f"# A model of four times the memory, {day}\n\n{parameters / 1e6:.0f} M parameters in fp32 with AdamW, ZeRO-3, ranks: "
+                   f"{args.ranks}, {args.microbatches} microbatches of one sequence of {args.tokens} tokens.\nWeights, gradients and "
+                   f"states are {whole >> 20} MiB. Medians of the steps after the first; losses have the same bits.\n"
+                   f"`waiting`: the part of a step in which a rank waits for gathers and sums, reads of its own part included.\n\n"
+                   f"{table}\n\nRepeat: `.venv/bin/python benchmarks/offload_limit.py`.\n")
+
+
+if __name__ == "__main__":
+    main()
