@@ -118,6 +118,8 @@ struct Workload {
   int64_t expert_chunk = 0;
   int64_t expert_replicas = 0;
   bool separate_documents = false;
+  // All logits of a microbatch exist at once, as in other programs; ours have a chunk of them.
+  bool has_whole_logits = false;
   model::Recompute recompute_kind = model::Recompute::kNone;
   model::RecomputePlan recompute{};
   // Of recomputed blocks: their inputs leave the device's memory until backward, at so many bytes

@@ -229,8 +229,8 @@ double logits_bytes(const Workload& work, const Device& device) {
   const HeadWork head = head_work(work);
   const double chunk =
       device.is_asynchronous ? number(int64_t{1} << 26) / head.logits.columns : 256;
-  return std::min(head.logits.rows, chunk) * head.logits.columns *
-         (work.sizes.weight + work.sizes.wide);
+  const double rows = work.has_whole_logits ? head.logits.rows : std::min(head.logits.rows, chunk);
+  return rows * head.logits.columns * (work.sizes.weight + work.sizes.wide);
 }
 
 // On a GPU norms and activations are fused kernels, which keep their input.

@@ -22,7 +22,9 @@ class Magnitudes {
  public:
   Magnitudes() : num_below_(size_t{1} << (64 - kShift)) {
     static_assert(kGrowth > 17.0 / 16);
-    for (double limit = 1e-12; limit < 1e20; limit *= kGrowth) limits_.push_back(limit);
+    for (limits_.push_back(1e-12); limits_.back() * kGrowth < 1e20;) {
+      limits_.push_back(limits_.back() * kGrowth);
+    }
     limits_.push_back(std::numeric_limits<double>::max());
     for (size_t cell = 0; cell < num_below_.size(); ++cell) {
       const auto lowest = std::bit_cast<double>(uint64_t{cell} << kShift);
