@@ -7,29 +7,11 @@ order at each stage. Prints a table and writes a dated note to benchmarks/result
 
 import argparse
 import datetime
-import os
 import sys
 import tempfile
 from pathlib import Path
 
-from trireme_runs import add_arguments, checked, train, write_note
-
-CONFIG = """
-[model]
-family = "llama"
-sequence_length = 64
-vocab_size = 8192
-[train]
-micro_batch = 1
-steps = 3
-[optimizer]
-warmup_steps = 0
-"""
-
-
-def shape(layers, width):
-    return [f"--model.layers={layers}", f"--model.width={width}", f"--model.heads={width // 64}",
-            f"--model.kv_heads={width // 64}", f"--model.ffn_width={width * 5 // 2}"]
+from trireme_runs import SMALL_LLAMA, add_arguments, prepare_random_tokens, shape, train, write_note
 
 
 def peak(args, folder, ranks, zero, microbatches, model):
@@ -65,10 +47,8 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
-        (folder / "text").write_bytes(os.urandom(1 << 20))
-        checked([args.trireme, "data", "prepare", "--input", folder / "text", "--tokenizer", "bytes",
-                 "--validation-fraction", "0", "--output", folder / "tokens"])
-        (folder / "bench.toml").write_text(CONFIG)
+        prepare_random_tokens(args.trireme, folder)
+        (folder / "bench.toml").write_text(SMALL_LLAMA)
         counts = " | ".join(f"{count}" for count in args.microbatches)
         last = f"{args.microbatches[-1]} over {args.microbatches[0]}"
         head = [f"| ranks | zero | MiB with microbatches: {counts} | {last} |",

@@ -7,13 +7,12 @@ benchmarks/results/.
 
 import argparse
 import datetime
-import os
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from trireme_runs import add_arguments, checked, train, write_note
+from trireme_runs import add_arguments, prepare_random_tokens, train, write_note
 
 WAYS = {"kept": [], "recompute": ["--train.recompute=full"],
         "recompute, inputs on disk": ["--train.recompute=full", "--offload.activations=disk"]}
@@ -40,9 +39,7 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
-        (folder / "text").write_bytes(os.urandom(1 << 20))
-        checked([args.trireme, "data", "prepare", "--input", folder / "text", "--tokenizer", "bytes",
-                 "--validation-fraction", "0", "--output", folder / "tokens"])
+        prepare_random_tokens(args.trireme, folder)
         (folder / "bench.toml").write_text(
             f'[model]\nfamily = "llama"\nvocab_size = 512\nsequence_length = {args.tokens}\n[train]\nmicro_batch = 1\n'
             "global_batch = 1\nsteps = 3\n[optimizer]\nwarmup_steps = 0\n")

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from trireme_runs import ROOT, add_arguments, checked, write_note
+from trireme_runs import ROOT, add_arguments, checked, prepare_random_tokens, write_note
 
 DISK = ["--offload.parameters=disk", "--offload.gradients=disk", "--offload.optimizer=disk"]
 BLOCK = 512  # bytes of ru_inblock
@@ -60,9 +60,7 @@ def main():
     D, F, V = args.width, args.width * 11 // 4, 8192
     with tempfile.TemporaryDirectory(prefix="trireme-bench-", dir=ROOT / "build") as name:
         folder = Path(name)
-        (folder / "text").write_bytes(os.urandom(1 << 20))
-        checked([args.trireme, "data", "prepare", "--input", folder / "text", "--tokenizer", "bytes",
-                 "--validation-fraction", "0", "--output", folder / "tokens"])
+        prepare_random_tokens(args.trireme, folder)
         (folder / "bench.toml").write_text(
             f'[model]\nfamily = "llama"\nvocab_size = {V}\nsequence_length = {args.tokens}\nlayers = {args.layers}\n'
             f'width = {D}\nheads = {D // 64}\nkv_heads = {D // 64}\nffn_width = {F}\n[data]\npath = "{folder / "tokens"}"\n'

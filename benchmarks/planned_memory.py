@@ -10,33 +10,16 @@ difference beside it. Prints a table and writes a dated note to benchmarks/resul
 import argparse
 import datetime
 import json
-import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from trireme_runs import ROOT, add_arguments, checked, write_note
+from trireme_runs import ROOT, SMALL_LLAMA, add_arguments, prepare_random_tokens, shape, write_note
 
 KINDS = ["weights", "gradients", "states", "activations", "gathered", "buckets", "other"]
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-CONFIG = """
-[model]
-family = "llama"
-sequence_length = 64
-vocab_size = 8192
-[train]
-micro_batch = 1
-steps = 3
-[optimizer]
-warmup_steps = 0
-"""
-
-
-def shape(layers, width):
-    return [f"--model.layers={layers}", f"--model.width={width}", f"--model.heads={width // 64}",
-            f"--model.kv_heads={width // 64}", f"--model.ffn_width={width * 5 // 2}"]
 
 
 def layouts(ranks):
@@ -118,10 +101,8 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
-        (folder / "text").write_bytes(os.urandom(1 << 20))
-        checked([args.trireme, "data", "prepare", "--input", folder / "text", "--tokenizer", "bytes",
-                 "--validation-fraction", "0", "--output", folder / "tokens"])
-        (folder / "bench.toml").write_text(CONFIG)
+        prepare_random_tokens(args.trireme, folder)
+        (folder / "bench.toml").write_text(SMALL_LLAMA)
         rows = list(measure(args, folder))
     if args.json:
         print(json.dumps(rows))

@@ -7,14 +7,13 @@ is the largest rank's. With ZeRO-3 each rank draws only the parts that it owns; 
 
 import argparse
 import datetime
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from trireme_runs import ROOT, checked, write_note
+from trireme_runs import ROOT, prepare_random_tokens, write_note
 
 sys.path.insert(0, str(ROOT / "tools"))
 from svg_plot import COLOURS, Curve, draw  # noqa: E402
@@ -84,9 +83,7 @@ def main():
     rows, curves = [], []
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
-        (folder / "text").write_bytes(os.urandom(1 << 18))
-        checked([args.trireme.resolve(), "data", "prepare", "--input", folder / "text", "--tokenizer", "bytes",
-                 "--validation-fraction", "0", "--output", folder / "tokens"])
+        prepare_random_tokens(args.trireme, folder, 1 << 18)
         (folder / "bench.toml").write_text(f'[model]\nfamily = "llama"\nvocab_size = {vocabulary}\n')
         for i, (label, program, zero) in enumerate(runs):
             points = sample([program, "train", folder / "bench.toml", f"--output.folder={folder / str(i)}",
