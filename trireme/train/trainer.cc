@@ -1,4 +1,5 @@
 // Length: one class, the loop of a run and what happens in it.
+//
 // The loop: each method is one decision of a run.
 #include "trireme/train/trainer.h"
 

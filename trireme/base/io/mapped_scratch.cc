@@ -113,9 +113,4 @@ void MappedScratch::let_go(const void* begin, size_t num_bytes) const {
                     static_cast<off64_t>(pages.num_bytes), SYNC_FILE_RANGE_WRITE);
 }
 
-size_t MappedScratch::num_bytes() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->file_bytes;
-}
-
 }  // namespace trireme

@@ -28,8 +28,6 @@ class MappedScratch {
   // cache while nobody else needs it.
   void let_go(const void* begin, size_t num_bytes) const;
 
-  size_t num_bytes() const;
-
  private:
   struct State;
   std::shared_ptr<State> state_;

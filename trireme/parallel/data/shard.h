@@ -27,11 +27,7 @@ struct Shard {
   PartMemory* weights_home = nullptr;
   PartMemory* gradient_home = nullptr;
 
-  // Hints, see PartMemory. Do nothing for tensors that are kept with the parameters.
-  void will_need() const {
-    if (weights_home != nullptr) weights_home->will_need(weights);
-    if (gradient_home != nullptr) gradient_home->will_need(gradient);
-  }
+  // A hint, see PartMemory. Does nothing for tensors that are kept with the parameters.
   void let_go() const {
     if (weights_home != nullptr) weights_home->let_go(weights);
     if (gradient_home != nullptr) gradient_home->let_go(gradient);

@@ -111,13 +111,10 @@ void hold_gradients(Workload& work) {
 StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
   const double states = sizes.states_on_disk ? 0 : sizes.states_and_masters();
   const double parts = zero == 0 ? 1 : static_cast<double>(ranks);
-  // What a rank has of its own part.
-  const auto in_memory = [zero](double bytes, double offload_rate, int64_t first_stage) {
-    return zero >= first_stage && offload_rate > 0 ? 0 : bytes;
-  };
-  const double weights =
-      zero >= 3 ? in_memory(sizes.weight, sizes.weight_offload_rate, 3) / parts : sizes.weight;
-  const double kept = in_memory(sizes.kept_gradient(), sizes.gradient_offload_rate, 2);
+  const bool has_weights = zero < 3 || sizes.weight_offload_rate == 0;
+  const bool has_gradients = zero < 2 || sizes.gradient_offload_rate == 0;
+  const double weights = has_weights ? sizes.weight / (zero < 3 ? 1 : parts) : 0;
+  const double kept = has_gradients ? sizes.kept_gradient() : 0;
   const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);
   const double gradients =
       sizes.rank_first ? (kept + held) / parts : std::max(zero >= 2 ? kept / parts : kept, held);

@@ -375,14 +375,15 @@ void Resumption::find() {
   const auto look = [&](const checkpoint::Peers&) {
     ResumePoint point = find_resume_point(config_, data_, validation_, damaged_, fast);
     std::ranges::move(point.notes, std::back_inserter(notes_));
-    return concat(name_of(kGradientOrders, point.gradient_order), " ", point.checkpoint.string(),
-                  '\n', to_text(point.shares));
+    // The path comes last, because it may have any character.
+    return concat(name_of(kGradientOrders, point.gradient_order), '\n', to_text(point.shares), '\n',
+                  point.checkpoint.string());
   };
   const std::string found = checkpoint::from_root(world_, look, on_wait_);
-  const size_t space = found.find(' ');
-  gradient_order_ = choose(kGradientOrders, "parallel.gradient_order", found.substr(0, space));
-  const std::string shares = found.substr(std::min(found.find("\n{"), found.size() - 1) + 1);
-  checkpoint_ = found.substr(space + 1, found.size() - shares.size() - space - 2);
+  const size_t line = found.find('\n') + 1, end = found.find("\n\n") + 1;
+  gradient_order_ = choose(kGradientOrders, "parallel.gradient_order", found.substr(0, line - 1));
+  const std::string shares = found.substr(line, end - line);
+  checkpoint_ = found.substr(end + 1);
   shares_ = shares.empty() ? std::vector<dataset::Shares>() : parse_shares(shares, "shares");
   place_ = place_of(checkpoint_);
 }
