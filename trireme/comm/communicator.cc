@@ -8,6 +8,7 @@
 #include <c10/util/accumulate.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/vector_math.h"
 #include "trireme/comm/loan.h"
 #include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/tensor_blocks.h"
@@ -271,6 +272,8 @@ Moves Communicator::moves_of(const Collective& call, const FlatCollective& flat)
   }
   return moves;
 }
+
+Communicator::Communicator() { settle_vector_math(); }
 
 WorkPtr Communicator::all_reduce(at::Tensor data, Options options) {
   return run(call_on(Kind::kAllReduce, std::move(data), options));

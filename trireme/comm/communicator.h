@@ -138,6 +138,7 @@ int64_t wire_bytes(const Collective& call, int rank, int size);
 //             the call, the same on every transport, and for an unsupported (operation, dtype).
 class Communicator {
  public:
+  Communicator();
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
