@@ -9,7 +9,8 @@ shift || true
 all=""
 [[ ${1:-} != --all ]] || { all=yes; shift; }
 tree=build/$preset
-# What the thread sanitizer cannot see, as libtorch is not compiled with it.
+# What glibc never frees, and what the thread sanitizer cannot see, as libtorch is not compiled with it.
+[[ $preset != asan ]] || export LSAN_OPTIONS="suppressions='$PWD/tests/lsan.supp':print_suppressions=0 ${LSAN_OPTIONS:-}"
 [[ $preset != tsan ]] || export TSAN_OPTIONS="suppressions='$PWD/tests/tsan.supp' ${TSAN_OPTIONS:-}"
 
 # leave_out LABEL WHY: names the tests of a label that do not run.
