@@ -360,6 +360,7 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
                  const ProfileOptions& profile) {
   try {
     open_inputs_together(config, world, tell(observer));
+    memory_advice_ = memory_advice(config);
     shared_memory_advice_ = shared_memory_advice(config);
     use_device(config);
     config.peak_flops = peak_flops(config, world);
@@ -382,7 +383,7 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
     updates_->start(impl_ ? impl_->start() : RunStart(), impl_ ? &impl_->state() : nullptr);
     if (impl_) impl_->start_output(world.size());
   } catch (...) {
-    rethrow_with_memory_advice(shared_memory_advice_);
+    rethrow_with_memory_advice(memory_advice_, shared_memory_advice_);
   }
 }
 
@@ -393,7 +394,7 @@ Outcome Trainer::run(const std::function<bool()>& stop) {
     if (!impl_) updates_->serve();
     return updates_->finish(impl_ ? impl_->run(stop) : Outcome::kFinished);
   } catch (...) {
-    rethrow_with_memory_advice(shared_memory_advice_);
+    rethrow_with_memory_advice(memory_advice_, shared_memory_advice_);
   }
 }
 

@@ -38,7 +38,8 @@ class Trainer {
  private:
   std::unique_ptr<UpdateStrategy> updates_;
   std::unique_ptr<TrainerImpl> impl_;  // null on a parameter server
-  std::string shared_memory_advice_;   // for an error
+  std::string memory_advice_;          // for errors
+  std::string shared_memory_advice_;
 };
 
 }  // namespace trireme::train

@@ -1,7 +1,10 @@
 #include "trireme/train/run/memory_check.h"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,6 +70,61 @@ TEST(CheckMemory, NamesTheKeysOfTheLargestPart) {
     EXPECT_THAT(
         error_of(memory_config({{key, "1048576"}, {"model.sequence_length", "8"}}), 1, kGiB),
         AllOf(HasSubstr(concat(key, " (1048576)")), HasSubstr("parallel.zero = 3")));
+  }
+}
+
+// The number after `words`; 0 without them.
+int64_t number_after(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  return at == text.npos ? 0 : std::stoll(text.substr(at + words.size()));
+}
+
+TEST(CheckMemory, SaysHowFarToLowerTheKey) {
+  constexpr double kGiB = 1 << 30;
+  for (const int ranks : {1, 2}) {
+    const auto error_with = [&](const char* key, int64_t value) {
+      const std::string batch = std::to_string(value * ranks);
+      return error_of(
+          memory_config({{"train.global_batch", batch}, {key, std::to_string(value)}}, ranks),
+          ranks, kGiB);
+    };
+    const std::string error = error_with("train.micro_batch", 16384);
+    const int64_t most = number_after(error, "train.micro_batch (16384) to at most ");
+    ASSERT_GT(most, 0) << error;
+    EXPECT_EQ(error_with("train.micro_batch", most), "");
+    // The batch goes down with it, and its samples were counted.
+    EXPECT_NE(error_with("train.micro_batch", most + most / 2 + 1), "") << error;
+  }
+  // A model of several machines' memory: with ZeRO-3 on as many it fits, and not on one less.
+  const std::vector<Override> large = {
+      {"model.ffn_width", "65536"}, {"model.sequence_length", "8"}, {"train.micro_batch", "1"}};
+  const std::string error = error_of(memory_config(large), 1, kGiB);
+  const int64_t machines = number_after(error, "parallel.zero = 3 on at least ");
+  ASSERT_GT(machines, 1) << error;
+  const auto error_on = [&](int64_t ranks) {
+    std::vector<Override> sharded = large;
+    sharded.insert(sharded.end(),
+                   {{"parallel.zero", "3"}, {"train.global_batch", std::to_string(ranks)}});
+    return error_of(memory_config(sharded, static_cast<int>(ranks)), 1, kGiB);
+  };
+  EXPECT_EQ(error_on(machines), "");
+  EXPECT_NE(error_on(machines - 1), "");
+}
+
+TEST(MemoryAdvice, SaysWhatEachKeySaves) {
+  const std::vector<Override> some = {{"train.micro_batch", "8"}, {"train.global_batch", "32"}};
+  const std::string text = memory_advice(memory_config(some, 4));
+  for (const char* words : {"a rank needs at least ", "--parallel.zero=3 (", " GiB less)",
+                            "--train.recompute=full (", "--train.micro_batch=4 (",
+                            "--optimizer.state_dtype=int8 (", " or --offload.optimizer=disk"}) {
+    EXPECT_THAT(text, HasSubstr(words));
+  }
+  // What saves nothing is not named.
+  const std::string alone = memory_advice(memory_config({{"train.recompute", "full"},
+                                                         {"train.micro_batch", "1"},
+                                                         {"optimizer.state_dtype", "int8"}}));
+  for (const char* words : {"zero=3", "recompute", "micro_batch", "state_dtype"}) {
+    EXPECT_THAT(alone, ::testing::Not(HasSubstr(words)));
   }
 }
 

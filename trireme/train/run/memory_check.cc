@@ -24,25 +24,47 @@ std::string gibibytes(double bytes) {
   return text.str();
 }
 
-std::string advice(const RunConfig& config, const MemoryNeed& need) {
+// On how many machines like this one parallel.zero = 3 makes the states fit. "" if none are enough.
+std::string machines_for_states(const RunConfig& config, int num_ranks, double available) {
+  RunConfig whole = config;
+  whole.parallel.zero = 0;
+  whole.parallel.shard = 1;
+  const MemoryNeed need = least_memory(whole);
+  const auto parts = static_cast<double>(config.parallel.tensor * config.parallel.pipeline);
+  const double room = available - num_ranks * (need.activations + need.samples);
+  const double machines = std::ceil(need.states * parts / room);
+  if (room <= 0 || machines > 1e6) return "";
+  return concat(" on at least ", static_cast<int64_t>(machines), " such machines");
+}
+
+std::string advice(const RunConfig& config, const MemoryNeed& need, int num_ranks,
+                   double available) {
   const MemoryKeys keys = config.task->model().traits().memory_keys;
-  const auto lower = [](const char* key, int64_t value, std::vector<std::string> others) {
-    others.insert(others.begin(), concat(key, " (", value, ")"));
+  // `part` of the need grows with the key's value.
+  const auto lower = [&](const char* key, int64_t value, double part,
+                         std::vector<std::string> others) {
+    const double room = available / num_ranks - (need.total() - part);
+    const auto fitting = static_cast<int64_t>(static_cast<double>(value) * room / part);
+    others.insert(others.begin(), concat(key, " (", value, ")",
+                                         fitting >= 1 ? concat(" to at most ", fitting) : ""));
     return "lower " + in_words(others);
   };
   if (need.samples >= std::max(need.states, need.activations)) {
-    return lower("train.global_batch", config.train.global_batch, keys.activations) +
+    return lower("train.global_batch", config.train.global_batch, need.samples, keys.activations) +
            ", whose samples are most of it";
   }
   if (need.activations >= need.states) {
-    return lower("train.micro_batch", config.train.micro_batch, keys.activations) +
+    return lower("train.micro_batch", config.largest_micro_batch(), need.activations,
+                 keys.activations) +
            ", whose activations are most of it, or set train.recompute = \"full\"";
   }
   const std::string smaller =
       keys.states.empty() ? "make the model smaller" : "lower " + in_words(keys.states);
-  return smaller +
-         ", whose weights and optimizer states are most of it, or shard them with "
-         "parallel.zero = 3 and more ranks";
+  return concat(smaller,
+                ", whose weights and optimizer states are most of it, or shard them with "
+                "parallel.zero = 3",
+                config.device.is_cpu() ? machines_for_states(config, num_ranks, available) : "",
+                " and more ranks");
 }
 
 }  // namespace
@@ -69,15 +91,14 @@ void check_memory(const RunConfig& config, int num_ranks, int64_t available_byte
                 num_ranks > 1 ? concat(", ", gibibytes(need.total() * num_ranks), " for ",
                                        num_ranks, " ranks")
                               : "",
-                "; this machine has ", gibibytes(available), ": ", advice(config, need));
+                "; this machine has ", gibibytes(available), ": ",
+                advice(config, need, num_ranks, available));
 }
 
 namespace {
 
-constexpr const char* kAdvice =
-    "; a rank needs less with --parallel.zero=3 and more ranks, --train.recompute=full, a smaller "
-    "--train.micro_batch, --optimizer.state_dtype=int8, or --offload.optimizer=disk "
-    "(then also --offload.parameters=disk and --offload.gradients=disk)";
+constexpr const char* kOffloads =
+    "--offload.optimizer=disk (then also --offload.parameters=disk and --offload.gradients=disk)";
 
 // libtorch has a special exception only for GPU memory.
 bool is_out_of_memory(const std::string& message) {
@@ -95,6 +116,33 @@ std::string wish_of(const std::string& message) {
 
 }  // namespace
 
+std::string memory_advice(const RunConfig& config) {
+  const double now = least_memory(config).total();
+  std::vector<std::string> options;
+  const auto offer = [&](const std::string& option, const auto& change) {
+    RunConfig other = config;
+    change(other);
+    const double saved = now - least_memory(other).total();
+    if (saved < now / 100) return;
+    options.push_back(concat("--", option, " (", gibibytes(saved), " less)"));
+  };
+  offer("parallel.zero=3", [](RunConfig& other) {
+    if (other.parallel.zero == 0) other.parallel.shard = other.parallel.data;
+    other.parallel.zero = 3;
+  });
+  offer("train.recompute=full",
+        [](RunConfig& other) { other.train.recompute = model::Recompute::kFull; });
+  if (config.train.micro_batch > 1 && config.shares.empty()) {
+    const int64_t half = config.train.micro_batch / 2;
+    offer(concat("train.micro_batch=", half),
+          [=](RunConfig& other) { other.train.micro_batch = half; });
+  }
+  offer("optimizer.state_dtype=int8",
+        [](RunConfig& other) { other.optimizer.state_dtype = StateDtype::kInt8; });
+  options.emplace_back(kOffloads);
+  return concat("; a rank needs at least ", gibibytes(now), ", and less with ", in_words(options));
+}
+
 std::string shared_memory_advice(const RunConfig& config) {
   if (!config.train.symmetric_memory) return "";
   const char* const kKey = "set train.symmetric_memory = false, which takes longer";
@@ -110,7 +158,14 @@ std::string shared_memory_advice(const RunConfig& config) {
          kKey;
 }
 
-void rethrow_with_memory_advice(std::string_view shared_advice) {
+void rethrow_with_memory_advice(std::string_view advice, std::string_view shared_advice) {
+  const std::string known = advice.empty()
+                                ? concat(
+                                      "; a rank needs less with --parallel.zero=3 and more ranks, "
+                                      "--train.recompute=full, a smaller --train.micro_batch, "
+                                      "--optimizer.state_dtype=int8, or ",
+                                      kOffloads)
+                                : std::string(advice);
   try {
     throw;
   } catch (const ConfigError& error) {
@@ -118,13 +173,13 @@ void rethrow_with_memory_advice(std::string_view shared_advice) {
     throw ConfigError(concat(error.what(), shared_advice));
   } catch (const c10::OutOfMemoryError& error) {
     throw ConfigError(
-        concat("out of the device's memory: ", error.what_without_backtrace(), kAdvice));
+        concat("out of the device's memory: ", error.what_without_backtrace(), known));
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
     if (!is_out_of_memory(message)) throw;
-    throw ConfigError(concat("out of memory: ", wish_of(message), kAdvice));
+    throw ConfigError(concat("out of memory: ", wish_of(message), known));
   } catch (const std::bad_alloc&) {
-    throw ConfigError(concat("out of memory", kAdvice));
+    throw ConfigError(concat("out of memory", known));
   }
 }
 

@@ -22,12 +22,18 @@ struct MemoryNeed {
 MemoryNeed least_memory(const RunConfig& config);
 
 // Throws: ConfigError when `num_ranks` ranks, all on this machine, need more than
-//         `available_bytes`, with the largest part and the keys that reduce it
+//         `available_bytes`, with the largest part, the keys that reduce it, and how far
 void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes);
 
+// What a rank needs at least, and which keys lower it by how much.
+// config: resolved, its data open.
+std::string memory_advice(const RunConfig& config);
+
 // Call while an exception is handled. Rethrows it; a failed allocation becomes a ConfigError that
-// says how a rank can need less. shared_advice: for a host whose shared memory is full.
-[[noreturn]] void rethrow_with_memory_advice(std::string_view shared_advice = "");
+// says how a rank can need less. advice: memory_advice(), "" before the config is known;
+// shared_advice: for a host whose shared memory is full.
+[[noreturn]] void rethrow_with_memory_advice(std::string_view advice = "",
+                                             std::string_view shared_advice = "");
 
 // Tells how much of a host's shared memory the run needs in total, and what to do. The error itself
 // only names the part that did not fit. "" when the run's gradients are not in shared memory.

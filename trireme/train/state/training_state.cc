@@ -83,7 +83,7 @@ void TrainingState::build() {
                                        .parameters = model_->parameter_names()},
                          offload_options(config_));
     } catch (...) {
-      rethrow_with_memory_advice();
+      rethrow_with_memory_advice(memory_advice(config_));
     }
   };
   checkpoint::run_or_throw(world_, make_optimizer, on_wait_);
