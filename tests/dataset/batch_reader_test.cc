@@ -81,6 +81,26 @@ TEST(BatchReader, GoesOnAtAnyPosition) {
   }
 }
 
+TEST(BatchReader, ReadsOtherSharesFromTheNextMicrobatchOn) {
+  const Numbers source;
+  const BatchLoader equal(source, kBatches);
+  const std::vector<Shares> shares = {{0, {2, 2}}, {1, {1, 3}}};
+  const BatchLoader unequal = equal.with(shares);
+  for (const int workers : {0, 2}) {
+    BatchReader reader(source, kBatches, {.num_workers = workers, .num_ahead = 3, .num_steps = 3});
+    expect_same(reader.read(0, 0), equal.microbatch(0, 0));
+    expect_same(reader.read(0, 1), equal.microbatch(0, 1));
+    expect_same(reader.peek(1).front(), equal.microbatch(1, 0));
+    reader.use_shares(shares);
+    for (const auto& [step, index] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 2}, {1, 0}, {1, 1}, {1, 2}, {2, 0}}) {
+      expect_same(reader.read(step, index), unequal.microbatch(step, index));
+      EXPECT_EQ(reader.loader().microbatch(step, index).size(), step == 0 ? 2 : 1);
+    }
+  }
+  EXPECT_THROW(equal.with({{0, {3, 3}}}), InternalError);
+}
+
 TEST(BatchReader, ReadsNoFurtherAheadThanItMayAndNotBeyondTheEnd) {
   Numbers source;
   const BatchLoader loader(source, kBatches);

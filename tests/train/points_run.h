@@ -1,10 +1,12 @@
 // A small chain of modules that learns to tell points apart: what runs of chains are tested with.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,9 @@ namespace trireme::train {
 
 inline constexpr int64_t kClasses = 3;
 
+// How long the calling thread, and so a rank without readers, takes to read a point.
+inline thread_local std::chrono::milliseconds point_time{0};
+
 // Points in four dimensions; their class is where a hyperplane puts them.
 class Points : public dataset::Source {
  public:
@@ -32,6 +37,7 @@ class Points : public dataset::Source {
   explicit Points(int64_t bad_every = 0) : bad_every_(bad_every) {}
   int64_t size() const override { return 40; }
   dataset::NamedTensors get(int64_t index, std::optional<RandomKey> /*key*/) const override {
+    std::this_thread::sleep_for(point_time);
     TRIREME_CHECK(bad_every_ == 0 || index % bad_every_ != 1, "point ", index, " is damaged");
     const at::Tensor x = at::sin(at::arange(4, at::kDouble) * 0.7 + static_cast<double>(index));
     const auto label = static_cast<int64_t>((x.sum().item<double>() + 4) * kClasses / 8);

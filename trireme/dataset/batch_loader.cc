@@ -195,6 +195,14 @@ BatchLoader::BatchLoader(const Source& source, BatchOptions options)
       "a ramp from ", options_.first_batch, " to ", options_.global_batch);
 }
 
+BatchLoader BatchLoader::with(std::vector<Shares> shares) const {
+  BatchOptions options = options_;
+  options.shares = std::move(shares);
+  BatchLoader other(source_, std::move(options));
+  TRIREME_ASSERT(other.unit_ == unit_, "shares of ", other.unit_, " samples instead of ", unit_);
+  return other;
+}
+
 int64_t BatchLoader::step_sample(int64_t step) const {
   TRIREME_ASSERT(step >= options_.first_step, "step ", step, " lies before ", options_.first_step);
   const int64_t B = options_.global_batch, size = order_.size();

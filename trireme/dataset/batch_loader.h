@@ -125,6 +125,8 @@ class BatchLoader {
   //         whose batches they do not divide, or with another last_batch than kFill, and for shares
   //         that are not as BatchOptions has them
   BatchLoader(const Source& source, BatchOptions options);
+  // The same with other shares, which must have as many samples per forward over all ranks.
+  BatchLoader with(std::vector<Shares> shares) const;
 
   // Microbatches M per rank in the step: its batch over the samples of one forward, over all ranks,
   // rounded up. The same on every rank.

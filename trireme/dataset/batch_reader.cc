@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 
 BatchReader::BatchReader(const Source& source, const BatchOptions& batches,
                          const BatchReaderOptions& options)
-    : loader_(source, batches), options_(options) {
+    : loader_(std::make_shared<BatchLoader>(source, batches)), options_(options) {
   for (int i = 0; i < options.num_workers; ++i) workers_.emplace_back([this] { work(); });
 }
 
@@ -46,15 +46,23 @@ std::vector<Batch> BatchReader::peek(int64_t step) {
   return batches;
 }
 
+void BatchReader::use_shares(std::vector<Shares> shares) {
+  auto loader = std::make_shared<BatchLoader>(loader_->with(std::move(shares)));
+  peeked_.clear();
+  const std::lock_guard lock(mutex_);
+  loader_ = std::move(loader);
+  slots_.clear();  // the next read starts anew
+}
+
 BatchReader::Position BatchReader::after(Position position) const {
-  const bool is_last = position.index + 1 == loader_.num_microbatches(position.step);
+  const bool is_last = position.index + 1 == loader_->num_microbatches(position.step);
   return is_last ? Position{position.step + 1, 0} : Position{position.step, position.index + 1};
 }
 
 Batch BatchReader::read_next(Position position) {
   const auto start = Clock::now();
   if (workers_.empty()) {
-    Batch batch = load(position);
+    Batch batch = load(*loader_, position);
     waiting_ += Clock::now() - start;
     return batch;
   }
@@ -96,8 +104,8 @@ void BatchReader::add_slot() {
   next_ = after(next_);
 }
 
-Batch BatchReader::load(Position position) {
-  Batch batch = loader_.microbatch(position.step, position.index);
+Batch BatchReader::load(const BatchLoader& loader, Position position) const {
+  Batch batch = loader.microbatch(position.step, position.index);
   if (options_.device.is_cpu()) return batch;
   for (auto& [name, tensor] : batch.tensors) tensor = tensor.pin_memory();
   return batch;
@@ -116,11 +124,12 @@ void BatchReader::work() {
     if (is_ending_) return;
     const std::shared_ptr<Slot> slot = *untaken();
     slot->is_taken = true;
+    const std::shared_ptr<const BatchLoader> loader = loader_;
     lock.unlock();
     std::optional<Batch> batch;
     std::exception_ptr error;
     try {
-      batch = load(slot->position);
+      batch = load(*loader, slot->position);
     } catch (...) {
       error = std::current_exception();
     }

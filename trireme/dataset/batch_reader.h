@@ -40,7 +40,11 @@ class BatchReader {
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  const BatchLoader& loader() const { return loader_; }
+  // Until use_shares().
+  const BatchLoader& loader() const { return *loader_; }
+
+  // What is read from now on has these shares, as BatchLoader::with(). Drops what was read ahead.
+  void use_shares(std::vector<Shares> shares);
 
   // Throws: what the source throws for this microbatch
   Batch read(int64_t step, int64_t index);
@@ -70,14 +74,16 @@ class BatchReader {
   };
 
   Position after(Position position) const;
-  Batch load(Position position);
+  Batch load(const BatchLoader& loader, Position position) const;
   Batch read_next(Position position);
   void work();
   void restart(Position position);
   void refill();
   void add_slot();
 
-  BatchLoader loader_;
+  // Workers that read for one that was replaced keep it. Of the calling thread; workers read it
+  // under the lock.
+  std::shared_ptr<const BatchLoader> loader_;
   BatchReaderOptions options_;
   std::chrono::nanoseconds waiting_{};
   std::deque<std::pair<Position, Batch>> peeked_;

@@ -228,7 +228,9 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   const std::chrono::nanoseconds waited = model.communication_time() + updates.waited();
   recording.finish(waited);
   scope.enter(Phase::kExchange);
-  measure(context, Clock::now() - start, waited, metrics);
+  const std::chrono::nanoseconds took = Clock::now() - start;
+  result.worked_seconds = in_seconds(took - waited);
+  measure(context, took, waited, metrics);
   const Exchange found =
       exchange(updates.peers(), {ask(), model.microbatch_squares() * scale * scale}, metrics);
   result.leave = found.leave;

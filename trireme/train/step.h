@@ -47,6 +47,7 @@ struct StepResult {
   StepMetrics metrics;
   Leave leave = Leave::kNo;              // of all ranks, asked after the weights have changed
   std::optional<std::string> finding{};  // about the step's samples
+  double worked_seconds = 0;             // of this rank, without what it waited for others; on CPUs
 };
 
 // Runs step number `step`, from 1. If a request to stop reaches any rank meanwhile, the run ends

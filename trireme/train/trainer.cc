@@ -109,6 +109,10 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   resumption_.emplace(config_, world_, *places_, tell(observer));
   config_.parallel.gradient_order = resumption_->gradient_order();
   config_.shares = resumption_->shares();
+  if (config_.train.shares_interval > 0 && sample_ranks(config_.parallel) > 1) {
+    share_balance_.emplace(mesh_);
+    if (config_.shares.empty()) config_.shares = config_.equal_shares();
+  }
   if (!config_.shares.empty()) check_layout(config_);  // those of a checkpoint are new to it
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
@@ -229,6 +233,7 @@ Leave TrainerImpl::train_step() {
   }
   overlap_.begin_step();
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
+  if (share_balance_) share_balance_->add(result.worked_seconds);
   metrics_ = result.metrics;
   metrics_.epoch = config_.run_epoch;
   metrics_.time = unix_seconds();
@@ -345,6 +350,10 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
         rebalance();
         why = ask_again(why);
       }
+    }
+    if (share_balance_ && why == Leave::kNo && is_due(config_.train.shares_interval)) {
+      share_anew();
+      why = ask_again(why);
     }
   }
   const Meeting last = updates_.leave(step_, why);

@@ -17,6 +17,7 @@
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/train/callbacks/callbacks.h"
 #include "trireme/train/parallel/overlap_choice.h"
+#include "trireme/train/parallel/share_balance.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/run/run_folder.h"
 #include "trireme/train/state/ongoing_saves.h"
@@ -60,6 +61,7 @@ class TrainerImpl {
   void report(RunPoint when);
   Outcome end(Outcome outcome);
   void rebalance();
+  void share_anew();
   void save(const Meeting& meeting);
   void save_to_memory();
   void finish_save(bool waits);
@@ -90,7 +92,8 @@ class TrainerImpl {
   const mesh::DeviceMesh& model_mesh_;  // of one copy of the model
   TrainingState state_;
   Saves saves_;
-  std::optional<StageBalance> balance_;  // if layers may move
+  std::optional<StageBalance> balance_;        // if layers may move
+  std::optional<ShareBalance> share_balance_;  // if shares may change
   std::optional<dataset::BatchReader> validation_batches_;
   StepMetrics metrics_;  // of the last step
   double gradient_factor_ = 1;

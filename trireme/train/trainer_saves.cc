@@ -84,6 +84,23 @@ void TrainerImpl::rebalance() {
                               config_.parallel.stage_layers, ", to even out their times"));
 }
 
+// Gives the data ranks other shares of the batch from the next step on, if that pays.
+void TrainerImpl::share_anew() {
+  const std::vector<int64_t> before = shares_at(config_.shares, step_);
+  const MemoryByKind peak = memory_->use().at_peak;
+  const auto shares =
+      share_balance_->better(before, peak[MemoryKind::kActivations] + peak[MemoryKind::kOther]);
+  if (!shares) return;
+  const std::vector<dataset::Shares> after = {{0, *shares}};
+  config_.shares = joined_shares(config_.shares, after, step_);
+  batches_->use_shares(config_.shares);
+  on_root([this] { write_shares(); });
+  if (!is_root()) return;
+  observer_.on_finding(concat("decided shares of the data ranks ", describe_shares(before), " -> ",
+                              describe_shares(*shares), ", to even out their times of ",
+                              share_balance_->times(), " a step"));
+}
+
 // Begins a checkpoint, and with checkpoint.mode = "sync", or where rank 0 saves alone, ends it too.
 void TrainerImpl::save(const Meeting& meeting) {
   finish_save(/*waits=*/true);

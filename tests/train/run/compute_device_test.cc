@@ -71,6 +71,9 @@ TEST(CheckDevice, RefusesWhatNeedsTheHost) {
   EXPECT_THAT(error_of(config), HasSubstr("parallel.rebalance_interval is 10"));
   config.parallel.rebalance_interval = 0;
   EXPECT_EQ(error_of(config), "");
+  config.train.shares_interval = 10;
+  EXPECT_THAT(error_of(config), HasSubstr("train.shares_interval is 10"));
+  config.train.shares_interval = 0;
   config.parallel.transport = "mpi";
   EXPECT_THAT(error_of(config), HasSubstr("parallel.transport"));
   config.parallel.transport = "auto";

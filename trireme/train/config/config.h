@@ -185,6 +185,14 @@ struct RunConfig {
 
   // What train.shares holds, or a checkpoint; empty: equal shares. resolve() reads the file.
   std::vector<dataset::Shares> shares{};
+  // Whether data ranks have unequal shares, or may come to have them.
+  bool may_have_shares() const { return !shares.empty() || train.shares_interval > 0; }
+
+  // As long as nothing has been measured or read.
+  std::vector<dataset::Shares> equal_shares() const {
+    return {
+        {0, std::vector<int64_t>(static_cast<size_t>(sample_ranks(parallel)), train.micro_batch)}};
+  }
 
   // Samples that all ranks read in one forward. Valid after resolve(), like what follows.
   int64_t sequences_per_forward() const {

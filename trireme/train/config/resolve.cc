@@ -94,8 +94,18 @@ void check_compression(const TrainConfig& train, const ParallelConfig& parallel)
 // Reads the shares of the data ranks. Call after resolve_ranks().
 void resolve_shares(RunConfig& config) {
   const TrainConfig& train = config.train;
+  const std::string key = train.shares_interval > 0 ? "train.shares_interval" : "train.shares";
+  const auto refuse = [&](bool is_set, const char* what, const char* why) {
+    TRIREME_CHECK(!is_set, key, " with ", what, ": ", why, "; set one of them to its default");
+  };
   config.shares.clear();
-  if (train.shares.empty()) return;
+  if (!config.may_have_shares() && train.shares.empty()) return;
+  refuse(train.reproducible, "train.reproducible", "its tree needs microbatches of one size");
+  refuse(train.measure_noise, "train.measure_noise", "it compares microbatches of one size");
+  if (train.shares_interval > 0) {
+    refuse(!train.shares.empty(), "train.shares", "a file repeats the shares of another run");
+    return;
+  }
   config.shares = read_shares(train.shares);
   const int64_t ranks = sample_ranks(config.parallel);
   const int64_t found = std::ssize(config.shares.front().micro_batches);
@@ -109,12 +119,6 @@ void resolve_shares(RunConfig& config) {
                 " samples per forward of all ranks, which do not divide train.global_batch = ",
                 train.global_batch, "; set it to a multiple, such as ",
                 (train.global_batch / samples + 1) * samples, ", or --train.uneven_batches=true");
-  const auto refuse = [](bool is_set, const char* what, const char* why) {
-    TRIREME_CHECK(!is_set, "train.shares with ", what, ": ", why,
-                  "; set one of them to its default");
-  };
-  refuse(train.reproducible, "train.reproducible", "its tree needs microbatches of one size");
-  refuse(train.measure_noise, "train.measure_noise", "it compares microbatches of one size");
 }
 
 std::string forward_in_words(const RunConfig& config) {
@@ -318,6 +322,7 @@ std::vector<ServerRule> train_rules(const TrainConfig& train, const ParallelConf
       {"train.uneven_batches", train.uneven_batches, "a worker might get no samples in a step",
        "set it to false"},
       {"train.shares", !train.shares.empty(), apart, "leave it out"},
+      {"train.shares_interval", train.shares_interval > 0, apart, "set it to 0"},
       {"train.batch_ramp_start", train.batch_ramp_start > 0, apart, "set it to 0"},
       {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},
       {"train.spike_factor", train.spike_factor > 0, apart, "set it to 0"},

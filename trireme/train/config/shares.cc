@@ -113,12 +113,14 @@ std::vector<int64_t> shares_at(std::span<const Shares> shares, int64_t step) {
   return std::prev(std::ranges::upper_bound(shares, step, {}, &Shares::step))->micro_batches;
 }
 
-std::string describe_shares(std::span<const Shares> shares, int64_t step) {
+std::string describe_shares(std::span<const int64_t> micro_batches) {
   std::string text;
-  for (const int64_t size : shares_at(shares, step)) {
-    text += (text.empty() ? "" : "+") + std::to_string(size);
-  }
+  for (const int64_t size : micro_batches) text += (text.empty() ? "" : "+") + std::to_string(size);
   return text;
+}
+
+std::string describe_shares(std::span<const Shares> shares, int64_t step) {
+  return describe_shares(shares_at(shares, step));
 }
 
 std::vector<Shares> joined_shares(std::span<const Shares> before, std::span<const Shares> after,

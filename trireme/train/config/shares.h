@@ -28,7 +28,8 @@ std::vector<dataset::Shares> read_shares(const std::filesystem::path& path);
 // Samples of one forward, over all ranks. Every line has as many.
 int64_t forward_samples(std::span<const dataset::Shares> shares);
 int64_t largest_share(std::span<const dataset::Shares> shares);
-// "3+1": those in force at a step, from 0.
+// "3+1"; with a step those in force at it, from 0.
+std::string describe_shares(std::span<const int64_t> micro_batches);
 std::string describe_shares(std::span<const dataset::Shares> shares, int64_t step);
 std::vector<int64_t> shares_at(std::span<const dataset::Shares> shares, int64_t step);
 

@@ -40,6 +40,11 @@ struct TrainConfig {
   TRIREME_KEY(std::string, shares, "", kMayChange,
               "file of each data rank's samples per forward, in place of micro_batch, for ranks of "
               "unequal speed or memory; empty = those of the checkpoint, or else equal shares")
+  TRIREME_KEY(
+      int64_t, shares_interval, 0, kMayChange,
+      "measure the data ranks every N steps and give them shares of the batch that even out "
+      "their times, if that pays; 0 = never",
+      Range{0, kMaxSteps})
   TRIREME_KEY(int64_t, batch_ramp_start, 0, kMayChange,
               "samples of the first steps; the batch then grows to global_batch, by as many at a "
               "time; a divisor of global_batch, 0 = no ramp",

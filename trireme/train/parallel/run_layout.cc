@@ -307,14 +307,14 @@ void check_layout(const RunConfig& config) {
       "; expected a divisor of the ", token_ranks,
       " ranks with different tokens (data * context), over which experts are distributed");
   check_served_model(config);
-  TRIREME_CHECK(config.shares.empty() || !config.task->traits().has_tables,
-                "train.shares with the "
-                "task ",
-                config.task_choice.name, ", whose tables need equal shares; leave it out");
-  TRIREME_CHECK(
-      config.shares.empty() || !config.task->model().traits().has_batch_norm,
-      "train.shares with a model with batch norms, which would see other samples together; "
-      "leave it out, or choose a model without them");
+  const char* const shares =
+      config.train.shares_interval > 0 ? "train.shares_interval" : "train.shares";
+  TRIREME_CHECK(!config.may_have_shares() || !config.task->traits().has_tables, shares,
+                " with the task ", config.task_choice.name,
+                ", whose tables need equal shares; leave it out");
+  TRIREME_CHECK(!config.may_have_shares() || !config.task->model().traits().has_batch_norm, shares,
+                " with a model with batch norms, which would see other samples together; leave it "
+                "out, or choose a model without them");
   check_gradient_order(config);
   config.task->model().check_layout(config);
   pipeline_layout(config);

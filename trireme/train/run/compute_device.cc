@@ -83,6 +83,10 @@ void check_fits_gpus(const RunConfig& config) {
                 config.parallel.rebalance_interval,
                 " and the ranks compute on GPUs, whose time in a stage the host does not see; set "
                 "it to 0, and choose parallel.stage_layers from a profile");
+  TRIREME_CHECK(config.train.shares_interval == 0, "train.shares_interval is ",
+                config.train.shares_interval,
+                " and the ranks compute on GPUs, whose time in a step the host does not see; set "
+                "it to 0, and give train.shares");
 }
 
 void check_same_device(at::Device device, comm::Communicator& world) {

@@ -111,9 +111,8 @@ std::vector<dataset::Shares> continued_shares(const RunConfig& config, const Run
                                               const RunState& state,
                                               std::vector<std::string>& notes) {
   std::vector<dataset::Shares> before = state.shares;
-  const auto ranks = static_cast<size_t>(sample_ranks(saved.parallel));
   if (!config.shares.empty()) {
-    if (before.empty()) before = {{0, std::vector<int64_t>(ranks, saved.train.micro_batch)}};
+    if (before.empty()) before = saved.equal_shares();
     return joined_shares(before, config.shares, state.step);
   }
   if (before.empty()) return {};
