@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -22,6 +23,7 @@
 #include "tests/parity/step_batches.h"
 #include "trireme/base/error.h"
 #include "trireme/model/experts/router.h"
+#include "trireme/train/config/shares.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/offload/activation_store.h"
 #include "trireme/train/parallel/gradient_compression.h"
@@ -66,12 +68,14 @@ inline void collect(const ParallelModel& model, std::map<std::string, at::Tensor
   }
 }
 
-// prepare: may change a rank's parameters before the step.
+// config: shares count if it has any. prepare: may change a rank's parameters before the step.
 inline StepOutcome run(RunConfig config, int num_ranks,
                        const std::function<void(ParallelModel&)>& prepare = {}) {
   const harness::TemporaryFolder folder;
   config.offload.folder = folder.path();
+  std::vector<dataset::Shares> shares = std::move(config.shares);
   resolve(config, num_ranks);
+  config.shares = std::move(shares);  // instead of those of a file
   check_layout(config);
   StepOutcome outcome;
   std::map<std::string, at::Tensor> seen;
@@ -118,6 +122,7 @@ inline RunConfig on_one_rank(RunConfig config) {
   config.parallel = {};
   config.train.recompute = model::Recompute::kNone;
   config.offload = {};
+  config.shares.clear();
   return config;
 }
 
@@ -143,9 +148,12 @@ inline void expect_same_bits(const StepOutcome& actual, const StepOutcome& expec
 
 class LayoutsTest : public ::testing::Test {
  protected:
-  void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10) {
-    SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides)));
-    const RunConfig config = config_of(overrides);
+  // shares: samples per forward of each data rank; empty: equal ones.
+  void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10,
+             const std::vector<int64_t>& shares = {}) {
+    SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides), describe_shares(shares)));
+    RunConfig config = config_of(overrides);
+    if (!shares.empty()) config.shares = {{0, shares}};
     const StepOutcome actual = run(config, num_ranks), expected = run(on_one_rank(config), 1);
     expect_close(actual, expected, relative);
     // fp64's roundings change no routing: tokens of every expert and dropped ones are the same

@@ -205,9 +205,10 @@ class RandomLayout : public LayoutsTest, public ::testing::WithParamInterface<in
     overrides.emplace_back("train.global_batch", std::to_string(draw.number(8, 13)));
     const DrawnLayout layout = draw_layout(draw, overrides);
     overrides = joined(overrides, layout.all());
-    check(overrides, layout.ranks);
+    const std::vector<int64_t> shares = draw_shares(draw, config_of(overrides));
+    check(overrides, layout.ranks, 1e-10, shares);
     overrides.emplace_back("train.precision", "fp32");
-    check(overrides, layout.ranks, fp32_bound(config_of(overrides)));
+    check(overrides, layout.ranks, fp32_bound(config_of(overrides)), shares);
   }
 };
 

@@ -201,4 +201,15 @@ inline DrawnLayout draw_layout(Draw& draw, const Overrides& problem) {
   return layout;
 }
 
+// Samples per forward of each data rank, some perhaps 0, in one of three draws; otherwise none.
+inline std::vector<int64_t> draw_shares(Draw& draw, const RunConfig& config) {
+  if (draw.number(0, 3) != 0) return {};
+  std::vector<int64_t> shares;
+  for (int64_t rank = 0; rank < sample_ranks(config.parallel); ++rank) {
+    shares.push_back(draw.number(0, 4));
+  }
+  if (std::ranges::max(shares) == 0) shares.back() = 1;
+  return shares;
+}
+
 }  // namespace trireme::train

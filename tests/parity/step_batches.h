@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -13,29 +14,37 @@
 
 namespace trireme::train {
 
+// A sample's numbers depend on its own index alone, so that layouts may group samples differently.
 inline dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
   const int64_t T = model_of(config).sequence_length, V = model_of(config).vocab_size;
-  const at::Tensor stream = at::arange(first * (T + 3), first * (T + 3) + size * T, at::kLong);
-  const at::Tensor tokens_BT = stream.mul(7).add(stream.square()).remainder(V).view({size, T});
-  at::Tensor targets_BT = stream.mul(11).add(3).remainder(V).view({size, T}).clone();
-  if (targets_BT.numel() > 2) targets_BT.view({-1})[2] = model::kIgnoredTarget;
+  const at::Tensor stream_BT =
+      at::arange(first, first + size, at::kLong).mul(T + 3).unsqueeze(1) + at::arange(T, at::kLong);
+  // Documents have 1 to 6 tokens. Each begins with a token of its own, because tokens with the same
+  // beginning would have the same scores, and rounding would choose which one an expert drops.
+  at::Tensor begins_BT = stream_BT.remainder(6).eq(0);
+  if (size > 0) begins_BT.select(1, 0).fill_(true);
+  const at::Tensor documents_BT = begins_BT.cumsum(1);
+  const at::Tensor tokens_BT =
+      at::where(begins_BT, documents_BT, stream_BT.mul(7).add(stream_BT.square()).remainder(V));
+  const at::Tensor targets_BT = stream_BT.mul(11).add(3).remainder(V).masked_fill(
+      stream_BT.remainder(17).eq(2), model::kIgnoredTarget);
   dataset::Batch batch{.tensors = {{"tokens", tokens_BT}, {"targets", targets_BT}},
                        .step = 3,
                        .first_sample = first,
                        .step_size = config.train.global_batch};
-  // Of 1 to 6 tokens; they do not end where sequences do.
-  if (data_of(config).separate_documents) {
-    batch.tensors.emplace_back("documents", stream.remainder(6).eq(0).cumsum(0).view({size, T}));
-  }
+  if (data_of(config).separate_documents) batch.tensors.emplace_back("documents", documents_BT);
   return batch;
 }
 
 // The step's microbatches of one data rank; the last ones may be smaller or empty.
 inline std::vector<dataset::Batch> batches_of(const RunConfig& config, int64_t data_rank) {
-  const int64_t M = config.microbatches_per_step(), B = config.train.micro_batch;
+  const auto shares = config.shares.empty() ? config.equal_shares() : config.shares;
+  const std::vector<int64_t>& sizes = shares.front().micro_batches;
+  const int64_t M = config.microbatches_per_step(), B = sizes[static_cast<size_t>(data_rank)];
+  const int64_t before = std::reduce(sizes.begin(), sizes.begin() + data_rank);
   std::vector<dataset::Batch> batches;
   for (int64_t i = 0; i < M; ++i) {
-    const int64_t first = (data_rank * M + i) * B;
+    const int64_t first = before * M + i * B;
     const int64_t size = std::clamp<int64_t>(config.train.global_batch - first, 0, B);
     batches.push_back(batch_of(config, first, size));
   }
