@@ -228,6 +228,28 @@ class Plan(ProgramTest):
         self.fail_with(2, ["no layout fits"], "train", "tiny.toml", "--ranks", 2, "--parallel.auto=true",
                        "--parallel.cluster=small.toml", "--output.folder=other")
 
+    def test_the_microbatch_is_chosen_when_training_starts(self):
+        options = ("train", "tiny.toml", "--ranks", 2, "--parallel.zero=2", "--train.micro_batch=auto")
+        output = self.succeed(*options, "--train.steps=3")
+        chosen = next(line for line in output.splitlines() if line.startswith("plan "))
+        self.assertRegex(chosen, r"plan    microbatch \d+: predicted [\d.]+ s a step, .* per rank; the best of \d+, ")
+        number = chosen.split(":")[0].split()[-1]
+        with open(self.folder / "run" / "config.toml") as file:
+            text = file.read()
+        self.assertIn(f"micro_batch = {number}\n", text)
+        self.assertIn("zero = 2\n", text)
+        again = self.succeed(*options, "--train.steps=5")
+        self.assertIn(f"plan    the microbatch with which the run has begun: microbatch {number}\n", again)
+        self.assertEqual(len(self.metrics()), 5)
+        self.fail_with(2, ["train.micro_batch", "auto", "number"], "simulate", "tiny.toml", "cluster.toml", "--train.micro_batch=auto")
+        self.fail_with(2, ["train.micro_batch", "trireme plan"], "run", "--nproc-per-node", 2, "--", self.program,
+                       "train", "tiny.toml", "--train.micro_batch=auto")
+        self.fail_with(2, ['train.micro_batch = "auto"', "no layout fits"], *options, "--parallel.cluster=small.toml",
+                       "--output.folder=other")
+        self.fail_with(2, ["train.micro_batch", 'a whole number or "auto"'], "train", "tiny.toml",
+                       "--train.micro_batch=most")
+        self.fail_with(2, ["train.micro_batch is -1", 'or "auto"'], "train", "tiny.toml", "--train.micro_batch=-1")
+
     def test_a_run_ends_with_what_was_predicted(self):
         text = self.succeed("bench", "device", "--ranks", 2, "--seconds", "0.001", "--output", "here.toml", "--disk", ".")
         self.assertRegex(text, r"disk +\d+\.\d\d GB/s")

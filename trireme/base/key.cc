@@ -18,13 +18,15 @@ std::string to_text(long double bound) {
 }  // namespace
 
 bool Range::contains(long double value) const {
+  if (!zero.empty() && value == 0) return true;
   return (above_minimum ? value > minimum : value >= minimum) &&
          (below_maximum ? value < maximum : value <= maximum);
 }
 
 std::string to_text(const Range& range) {
   return concat(range.above_minimum ? "above " : "at least ", to_text(range.minimum), " and ",
-                range.below_maximum ? "below " : "at most ", to_text(range.maximum));
+                range.below_maximum ? "below " : "at most ", to_text(range.maximum),
+                range.zero.empty() ? "" : concat(", or \"", range.zero, "\""));
 }
 
 }  // namespace trireme

@@ -32,6 +32,7 @@ struct Range {
   long double maximum = std::numeric_limits<double>::max();
   bool above_minimum = false;
   bool below_maximum = false;
+  std::string_view zero{};  // the name of 0, which is then also allowed: "auto"; integers only
 
   bool contains(long double value) const;  // never NaN
 };

@@ -1,7 +1,11 @@
 #include "trireme/cli/train/automatic_layout.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/clock.h"
@@ -21,14 +25,33 @@ namespace {
 constexpr double kSecondsToMeasure = 0.05;
 
 struct Choice {
-  plan::Workload work{};
+  std::vector<train::Override> keys{};
   std::string line{};
 };
 
+// What the search must take as the config has it; all but the microbatch, unless the layout is to
+// be chosen.
+std::map<std::string, std::string> fixed_keys(train::RunConfig config, int num_ranks) {
+  std::map<std::string, std::string> fixed;
+  if (config.parallel.automatic) return fixed;
+  config.train.micro_batch = 1;
+  const std::vector<std::string> keys = plan::candidate_keys();
+  const plan::Workload work = resolve_on(config, num_ranks);
+  for (const auto& [key, value] : plan::settings_of(work)) {
+    const std::string name = key.substr(key.find('.') + 1);
+    if (name != "micro_batch" && std::ranges::count(keys, name) > 0) fixed.emplace(name, value);
+  }
+  fixed["shard"] = std::to_string(work.axes.shard);  // where settings have 0 for all
+  return fixed;
+}
+
 plan::SearchResult search_for(const train::RunConfig& config, const plan::Cluster& cluster,
                               int num_ranks) {
-  plan::SearchResult found = search_layouts(config, cluster, {.num_best = 1});
-  TRIREME_CHECK(!found.best.empty(), "parallel.auto: ", describe_failure(found, cluster));
+  plan::SearchResult found =
+      search_layouts(config, cluster, {.fixed = fixed_keys(config, num_ranks), .num_best = 1});
+  TRIREME_CHECK(!found.best.empty(),
+                config.parallel.automatic ? "parallel.auto: " : "train.micro_batch = \"auto\": ",
+                describe_failure(found, cluster));
   TRIREME_CHECK(found.best.front().work.axes.num_ranks() == num_ranks,
                 "parallel.auto finds a layout of at most ",
                 found.best.front().work.axes.num_ranks(), " of the ", num_ranks,
@@ -46,35 +69,59 @@ std::optional<plan::Workload> begun_layout(const train::RunConfig& config, int n
     const train::RunConfig begun =
         train::parse_saved_config(read_file(path), path.string(), config);
     train::RunConfig merged = config;
-    merged.parallel = begun.parallel;
     merged.train.micro_batch = begun.train.micro_batch;
-    merged.train.recompute = begun.train.recompute;
+    if (config.parallel.automatic) {
+      merged.parallel = begun.parallel;
+      merged.train.recompute = begun.train.recompute;
+    }
     return resolve_on(merged, num_ranks);
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
+// The keys that the planner was to choose.
+std::vector<train::Override> chosen_keys(const train::RunConfig& config,
+                                         const plan::Workload& work) {
+  if (config.parallel.automatic) return plan::settings_of(work);
+  return {{"train.micro_batch", std::to_string(work.micro_batch)}};
+}
+
 Choice choose(const train::RunConfig& config, const RankFacts& facts, int num_ranks) {
+  const bool is_layout = config.parallel.automatic;
+  const auto described = [&](const plan::Workload& work) {
+    return is_layout ? describe(work) : concat("microbatch ", work.micro_batch);
+  };
   if (const auto begun = begun_layout(config, num_ranks)) {
-    return {*begun, concat("plan    the layout with which the run has begun: ", describe(*begun))};
+    return {chosen_keys(config, *begun),
+            concat("plan    the ", is_layout ? "layout " : "microbatch ",
+                   "with which the run has begun: ", described(*begun))};
   }
   const auto start = std::chrono::steady_clock::now();
   const plan::SearchResult found =
       search_for(config, cluster_of_ranks(config, facts, num_ranks), num_ranks);
   const plan::Plan& best = found.best.front();
-  return {best.work, concat("plan    ", describe(best.work), ": predicted ",
-                            format("%.3f s a step, ", best.step.step_seconds()),
-                            human_bytes(best.step.memory.total()), " per rank; the best of ",
-                            found.num_candidates,
-                            format(" layouts, searched in %.2f s", seconds_since(start)))};
+  return {
+      chosen_keys(config, best.work),
+      concat("plan    ", described(best.work), ": predicted ",
+             format("%.3f s a step, ", best.step.step_seconds()),
+             human_bytes(best.step.memory.total()), " per rank; the best of ", found.num_candidates,
+             is_layout ? " layouts" : "", format(", searched in %.2f s", seconds_since(start)))};
 }
 
 // Lines: what the user reads, then key=value.
 std::string to_text(const Choice& choice) {
   std::string text = choice.line;
-  for (const auto& [key, value] : settings_of(choice.work)) text += concat("\n", key, "=", value);
+  for (const auto& [key, value] : choice.keys) text += concat("\n", key, "=", value);
   return text;
+}
+
+train::RunConfig with_choices(const train::RunConfig& given,
+                              const std::vector<train::Override>& chosen) {
+  if (given.parallel.automatic) return with_layout(given, chosen);
+  train::RunConfig config = given;
+  train::override_keys(config, chosen);
+  return config;
 }
 
 constexpr double kSecondsPerRate = 0.02;
@@ -97,17 +144,17 @@ AutomaticLayout choose_layout(const train::RunConfig& given, comm::Communicator&
     const size_t equals = line.find('=');
     chosen.emplace_back(line.substr(0, equals), line.substr(equals + 1));
   }
-  layout.config = with_layout(given, chosen);
+  layout.config = with_choices(given, chosen);
   return layout;
 }
 
 train::RunConfig with_any_layout(const train::RunConfig& given, int num_ranks) {
-  if (!given.parallel.automatic) return given;
+  if (!given.has_choices()) return given;
   train::RunConfig config = given;
   config.task->open(/*evaluates=*/false);
   const plan::SearchResult found =
       search_for(config, assumed_cluster(config, num_ranks), num_ranks);
-  return with_layout(given, settings_of(found.best.front().work));
+  return with_choices(given, chosen_keys(config, found.best.front().work));
 }
 
 RunRecord::RunRecord() : resident_at_start_(resident_after_little()) {}

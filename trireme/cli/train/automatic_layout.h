@@ -1,5 +1,5 @@
-// The cost model in a run: parallel.auto lets the planner choose the layout, and after training the
-// measured step times are compared with its prediction.
+// The cost model in a run: parallel.auto lets the planner choose the layout, and train.micro_batch
+// the microbatch if it is "auto". After training the step times are compared with its prediction.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@
 namespace trireme::cli {
 
 struct AutomaticLayout {
-  train::RunConfig config;  // with parallel.auto = false
+  train::RunConfig config;  // without has_choices()
   std::string line{};       // for the user: what was chosen, and why
 };
 
-// A run that has begun in output.folder keeps its layout if it had as many ranks. Otherwise the
-// planner's best for the ranks of `group`, which measure themselves for a few seconds unless
+// A run that has begun in output.folder keeps what was chosen if it had as many ranks. Otherwise
+// the planner's best for the ranks of `group`, which measure themselves for a few seconds unless
 // parallel.cluster describes them.
 // Collective: every rank of `group`. The same layout on all of them
 // Throws:     ConfigError on every rank when none fits
 AutomaticLayout choose_layout(const train::RunConfig& config, comm::Communicator& group);
 
 // A layout that the config's checks can be made with before there are ranks; a config without
-// parallel.auto as it is.
+// has_choices() as it is.
 // Throws: ConfigError when there is none
 train::RunConfig with_any_layout(const train::RunConfig& config, int num_ranks);
 

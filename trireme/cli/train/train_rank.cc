@@ -236,7 +236,7 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   train::TrainObserver& printer = console;
   train::TrainObserver& observer = world.rank() == 0 ? printer : silent;
   train::RunConfig config = given;
-  if (given.parallel.automatic) {
+  if (given.has_choices()) {
     AutomaticLayout chosen = choose_layout(given, world);
     config = std::move(chosen.config);
     if (world.rank() == 0) console.on_finding(chosen.line);

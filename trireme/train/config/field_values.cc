@@ -22,8 +22,9 @@ struct Overloaded : Ts... {
   static const char* const kExpected[] = {"a whole number", "a whole number of at least 0",
                                           "a number",       "true or false",
                                           "a string",       "a string"};
-  throw ConfigError(concat(source, ": ", field.key, " is ", found, "; expected ",
-                           kExpected[field.value.index()]));
+  throw ConfigError(
+      concat(source, ": ", field.key, " is ", found, "; expected ", kExpected[field.value.index()],
+             field.range.zero.empty() ? "" : concat(" or \"", field.range.zero, "\"")));
 }
 
 template <typename Number>
@@ -63,8 +64,20 @@ std::string printed(const toml::node& node) {
   return shown(out.str());
 }
 
+// Sets a number to 0 if `text` is the range's name of that.
 template <typename Value>
-bool assign_node(Value* target, const toml::node& node) {
+bool assign_zero(Value* target, const Range& range, std::string_view text) {
+  const bool is_zero = !range.zero.empty() && text == range.zero;
+  if (is_zero) *target = 0;
+  return is_zero;
+}
+
+template <typename Value>
+bool assign_node(Value* target, const Range& range, const toml::node& node) {
+  if constexpr (std::is_integral_v<Value> && !std::is_same_v<Value, bool>) {
+    const auto name = node.value_exact<std::string>();
+    if (name && assign_zero(target, range, *name)) return true;
+  }
   // A double also takes whole numbers. Nothing else is converted.
   if constexpr (std::is_same_v<Value, double>) {
     if (const auto whole = node.value_exact<int64_t>()) {
@@ -146,7 +159,10 @@ void assign_text(const Field& field, const std::string& text, const std::string&
                                             if (!value.assign(text)) fail_choice(field, text);
                                             return true;
                                           },
-                                          [&](auto* value) { return parse_number(text, *value); }},
+                                          [&](auto* value) {
+                                            return assign_zero(value, field.range, text) ||
+                                                   parse_number(text, *value);
+                                          }},
                                field.value);
   if (!fits) fail_type(source, field, concat("\"", shown(text), "\""));
 }
@@ -163,14 +179,16 @@ void assign_table(std::vector<Field>& fields, const toml::table& table, const st
     for (const auto& [name, node] : *content.as_table()) {
       const Field& field = find_field(fields, concat(section.str(), ".", name.str()), source);
       const std::string where = concat(source, ":", node.source().begin.line);
-      const bool fits = std::visit(
-          Overloaded{[&, &node = node](const NamedValue& value) {
-                       const auto name = node.value_exact<std::string>();
-                       if (name && !value.assign(*name)) fail_choice(field, *name);
-                       return name.has_value();
-                     },
-                     [&, &node = node](auto* target) { return assign_node(target, node); }},
-          field.value);
+      const bool fits = std::visit(Overloaded{[&, &node = node](const NamedValue& value) {
+                                                const auto name = node.value_exact<std::string>();
+                                                if (name && !value.assign(*name))
+                                                  fail_choice(field, *name);
+                                                return name.has_value();
+                                              },
+                                              [&, &node = node](auto* target) {
+                                                return assign_node(target, field.range, node);
+                                              }},
+                                   field.value);
       if (!fits) fail_type(where, field, printed(node));
     }
   }
@@ -210,7 +228,10 @@ std::string format_value(const Field& field) {
                    const std::string text(digits, result.ptr);
                    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
                  },
-                 [](const auto* value) { return std::to_string(*value); }},
+                 [&](const auto* value) {
+                   const bool is_named = *value == 0 && !field.range.zero.empty();
+                   return is_named ? quoted(std::string(field.range.zero)) : std::to_string(*value);
+                 }},
       field.value);
 }
 

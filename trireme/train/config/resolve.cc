@@ -254,6 +254,9 @@ void check_init(const InitConfig& init) {
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
+  TRIREME_CHECK(config.train.micro_batch > 0,
+                "train.micro_batch is \"auto\", which only the command `train` chooses; set it to "
+                "a number");
   check_servers(config, num_ranks);
   resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
   resolve_shares(config);

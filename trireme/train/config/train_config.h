@@ -35,8 +35,11 @@ struct TrainConfig {
               Range{1, kMaxSteps})
   TRIREME_KEY(int64_t, global_batch, 16, kMayChange, "samples per step, over all ranks",
               Range{1, kMaxBatch})
-  TRIREME_KEY(int64_t, micro_batch, 4, kMayChange, "samples per forward pass of a rank",
-              Range{1, kMaxBatch})
+  TRIREME_KEY(
+      int64_t, micro_batch, 4, kMayChange,
+      "samples per forward pass of a rank; auto = what the planner expects to be fastest in the "
+      "ranks' memory, or that of the run that has begun",
+      Range{.minimum = 1, .maximum = kMaxBatch, .zero = "auto"})
   TRIREME_KEY(std::string, shares, "", kMayChange,
               "file of each data rank's samples per forward, in place of micro_batch, for ranks of "
               "unequal speed or memory; empty = those of the checkpoint, or else equal shares")
