@@ -244,7 +244,16 @@ class Plan(ProgramTest):
         self.fail_with(2, ["train.micro_batch", "auto", "number"], "simulate", "tiny.toml", "cluster.toml", "--train.micro_batch=auto")
         self.fail_with(2, ["train.micro_batch", "trireme plan"], "run", "--nproc-per-node", 2, "--", self.program,
                        "train", "tiny.toml", "--train.micro_batch=auto")
-        self.fail_with(2, ['train.micro_batch = "auto"', "no layout fits"], *options, "--parallel.cluster=small.toml",
+        for i, layout in enumerate((("--ranks=1", "--parallel.zero=2"), ("--ranks=2", "--parallel.tensor=2"),
+                                    ("--ranks=2", "--parallel.pipeline=2", "--parallel.schedule=gpipe"),
+                                    ("--ranks=2", "--train.reproducible=true", "--train.global_batch=24"))):
+            output = self.succeed("train", "tiny.toml", *layout, "--train.micro_batch=auto", "--train.steps=1",
+                                  f"--output.folder=layout{i}")
+            self.assertIn("plan    microbatch ", output)
+        self.fail_with(2, ["train.micro_batch is 0", 'or "auto"'], "train", "tiny.toml", "--train.micro_batch=0")
+        self.fail_with(2, ["train.micro_batch", "parallel.servers"], *options[:2], "--ranks=3", "--parallel.servers=1",
+                       "--train.micro_batch=auto", "--train.gradient_clip=0")
+        self.fail_with(2, ['train.micro_batch = "auto"', "no microbatch fits"], *options, "--parallel.cluster=small.toml",
                        "--output.folder=other")
         self.fail_with(2, ["train.micro_batch", 'a whole number or "auto"'], "train", "tiny.toml",
                        "--train.micro_batch=most")

@@ -109,7 +109,9 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   resumption_.emplace(config_, world_, *places_, tell(observer));
   config_.parallel.gradient_order = resumption_->gradient_order();
   config_.shares = resumption_->shares();
-  if (config_.train.shares_interval > 0 && sample_ranks(config_.parallel) > 1) {
+  // An elastic job may have come to ranks that read less than their share.
+  if (config_.train.shares_interval > 0 && sample_ranks(config_.parallel) > 1 &&
+      config_.is_even()) {
     share_balance_.emplace(mesh_);
     if (config_.shares.empty()) config_.shares = config_.equal_shares();
   }
@@ -369,7 +371,7 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
                  const ProfileOptions& profile) {
   try {
     open_inputs_together(config, world, tell(observer));
-    memory_advice_ = memory_advice(config);
+    memory_advice_ = memory_advice(config, world.size());
     shared_memory_advice_ = shared_memory_advice(config);
     use_device(config);
     config.peak_flops = peak_flops(config, world);

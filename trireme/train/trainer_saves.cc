@@ -87,10 +87,8 @@ void TrainerImpl::rebalance() {
 // Gives the data ranks other shares of the batch from the next step on, if that pays.
 void TrainerImpl::share_anew() {
   const std::vector<int64_t> before = shares_at(config_.shares, step_);
-  const MemoryByKind peak = memory_->use().at_peak;
-  const auto shares =
-      share_balance_->better(before, peak[MemoryKind::kActivations] + peak[MemoryKind::kOther]);
-  if (!shares) return;
+  const auto shares = share_balance_->better(before, memory_->use());
+  if (!shares || ask_again(Leave::kNo) != Leave::kNo) return;
   const std::vector<dataset::Shares> after = {{0, *shares}};
   config_.shares = joined_shares(config_.shares, after, step_);
   batches_->use_shares(config_.shares);

@@ -113,7 +113,7 @@ TEST(CheckMemory, SaysHowFarToLowerTheKey) {
 
 TEST(MemoryAdvice, SaysWhatEachKeySaves) {
   const std::vector<Override> some = {{"train.micro_batch", "8"}, {"train.global_batch", "32"}};
-  const std::string text = memory_advice(memory_config(some, 4));
+  const std::string text = memory_advice(memory_config(some, 4), 4);
   for (const char* words : {"a rank needs at least ", "--parallel.zero=3 (", " GiB less)",
                             "--train.recompute=full (", "--train.micro_batch=4 (",
                             "--optimizer.state_dtype=int8 (", " or --offload.optimizer=disk"}) {
@@ -122,7 +122,8 @@ TEST(MemoryAdvice, SaysWhatEachKeySaves) {
   // What saves nothing is not named.
   const std::string alone = memory_advice(memory_config({{"train.recompute", "full"},
                                                          {"train.micro_batch", "1"},
-                                                         {"optimizer.state_dtype", "int8"}}));
+                                                         {"optimizer.state_dtype", "int8"}}),
+                                          1);
   for (const char* words : {"zero=3", "recompute", "micro_batch", "state_dtype"}) {
     EXPECT_THAT(alone, ::testing::Not(HasSubstr(words)));
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
-#include <map>
+#include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,53 +31,97 @@ struct Choice {
   std::string line{};
 };
 
-// What the search must take as the config has it; all but the microbatch, unless the layout is to
-// be chosen.
-std::map<std::string, std::string> fixed_keys(train::RunConfig config, int num_ranks) {
-  std::map<std::string, std::string> fixed;
-  if (config.parallel.automatic) return fixed;
-  config.train.micro_batch = 1;
-  const std::vector<std::string> keys = plan::candidate_keys();
-  const plan::Workload work = resolve_on(config, num_ranks);
-  for (const auto& [key, value] : plan::settings_of(work)) {
-    const std::string name = key.substr(key.find('.') + 1);
-    if (name != "micro_batch" && std::ranges::count(keys, name) > 0) fixed.emplace(name, value);
-  }
-  fixed["shard"] = std::to_string(work.axes.shard);  // where settings have 0 for all
-  return fixed;
-}
+// A choice of the planner, and among how many.
+struct Found {
+  plan::Plan plan{};
+  int64_t num_candidates = 0;
+};
 
-plan::SearchResult search_for(const train::RunConfig& config, const plan::Cluster& cluster,
-                              int num_ranks) {
-  plan::SearchResult found =
-      search_layouts(config, cluster, {.fixed = fixed_keys(config, num_ranks), .num_best = 1});
-  TRIREME_CHECK(!found.best.empty(),
-                config.parallel.automatic ? "parallel.auto: " : "train.micro_batch = \"auto\": ",
-                describe_failure(found, cluster));
+Found best_layout(const train::RunConfig& config, const plan::Cluster& cluster, int num_ranks) {
+  plan::SearchResult found = search_layouts(config, cluster, {.num_best = 1});
+  TRIREME_CHECK(!found.best.empty(), "parallel.auto: ", describe_failure(found, cluster));
   TRIREME_CHECK(found.best.front().work.axes.num_ranks() == num_ranks,
                 "parallel.auto finds a layout of at most ",
                 found.best.front().work.axes.num_ranks(), " of the ", num_ranks,
                 " ranks for train.global_batch = ", config.train.global_batch,
                 "; start so many, or choose another batch");
-  return found;
+  return {std::move(found.best.front()), found.num_candidates};
 }
 
-// The layout of the run that has begun in output.folder. Nothing when there is none, or when this
-// run cannot use its layout.
-std::optional<plan::Workload> begun_layout(const train::RunConfig& config, int num_ranks) {
-  const std::filesystem::path path =
-      std::filesystem::path(config.output.folder) / train::kConfigName;
+// Of the microbatches that divide a rank's part of the batch, the fastest that fits. All else is as
+// the config has it.
+Found best_micro_batch(const train::RunConfig& config, const plan::Cluster& cluster,
+                       int num_ranks) {
+  const std::string key = "train.micro_batch = \"auto\"";
+  TRIREME_CHECK(config.parallel.servers == 0, key,
+                " with parallel.servers, which the planner does not know; set it to a number");
+  TRIREME_CHECK(config.train.shares.empty(), key,
+                " with train.shares, which has the samples of each rank; set it to a number");
+  const train::ParallelConfig& axes = config.parallel;
+  const int64_t parts = axes.tensor * axes.pipeline * axes.context;
+  const int64_t data = std::max<int64_t>(1, num_ranks / parts);
+  const int64_t most = (config.train.global_batch + data - 1) / data;
+  std::optional<Found> best;
+  int64_t num_candidates = 0;
+  std::string refusal;
+  double smallest = std::numeric_limits<double>::infinity();
+  for (int64_t micro_batch = 1; micro_batch <= most; ++micro_batch) {
+    if (most % micro_batch != 0) continue;
+    train::RunConfig candidate = config;
+    candidate.train.micro_batch = micro_batch;
+    plan::Plan plan;
+    try {
+      plan.work = resolve_on(candidate, num_ranks);
+    } catch (const ConfigError& error) {
+      if (refusal.empty()) refusal = error.what();
+      continue;
+    }
+    ++num_candidates;
+    plan::Cluster with_rates = cluster;
+    set_offload(config.offload, plan.work, with_rates);
+    plan.layout = runtime_stages(candidate);
+    plan.step = predict_step(plan.work, with_rates, plan.layout);
+    const double bytes = plan.step.memory.total();
+    smallest = std::min(smallest, bytes);
+    if (bytes > cluster.device.memory_bytes * plan::SearchOptions().memory_share) continue;
+    if (best && best->plan.step.step_seconds() <= plan.step.step_seconds()) continue;
+    best = {std::move(plan)};
+  }
+  TRIREME_CHECK(num_candidates > 0, key, ": ", refusal);
+  TRIREME_CHECK(best.has_value(), key, ": no microbatch fits: the smallest needs ",
+                human_bytes(smallest), " per rank, which have ",
+                human_bytes(cluster.device.memory_bytes),
+                "; use more ranks, another layout or a smaller model");
+  best->num_candidates = num_candidates;
+  return *std::move(best);
+}
+
+Found find(const train::RunConfig& config, const plan::Cluster& cluster, int num_ranks) {
+  return config.parallel.automatic ? best_layout(config, cluster, num_ranks)
+                                   : best_micro_batch(config, cluster, num_ranks);
+}
+
+// What was chosen for the run that has begun in output.folder. Nothing when there is none, or when
+// this run cannot use it.
+std::optional<plan::Workload> begun_choice(const train::RunConfig& config, int num_ranks) {
+  const std::filesystem::path folder = config.output.folder;
+  const std::filesystem::path path = folder / train::kConfigName;
   try {
     const train::RunConfig begun =
         train::parse_saved_config(read_file(path), path.string(), config);
     train::RunConfig merged = config;
     merged.train.micro_batch = begun.train.micro_batch;
+    merged.parallel = begun.parallel;
     if (config.parallel.automatic) {
-      merged.parallel = begun.parallel;
       merged.train.recompute = begun.train.recompute;
+      return resolve_on(merged, num_ranks);
     }
+    // A microbatch with which no step has ended may have been too large.
+    if (std::filesystem::file_size(folder / train::kMetricsName) == 0) return std::nullopt;
+    resolve_on(merged, num_ranks);  // as many ranks
+    merged.parallel = config.parallel;
     return resolve_on(merged, num_ranks);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }
@@ -92,15 +138,14 @@ Choice choose(const train::RunConfig& config, const RankFacts& facts, int num_ra
   const auto described = [&](const plan::Workload& work) {
     return is_layout ? describe(work) : concat("microbatch ", work.micro_batch);
   };
-  if (const auto begun = begun_layout(config, num_ranks)) {
+  if (const auto begun = begun_choice(config, num_ranks)) {
     return {chosen_keys(config, *begun),
             concat("plan    the ", is_layout ? "layout " : "microbatch ",
                    "with which the run has begun: ", described(*begun))};
   }
   const auto start = std::chrono::steady_clock::now();
-  const plan::SearchResult found =
-      search_for(config, cluster_of_ranks(config, facts, num_ranks), num_ranks);
-  const plan::Plan& best = found.best.front();
+  const Found found = find(config, cluster_of_ranks(config, facts, num_ranks), num_ranks);
+  const plan::Plan& best = found.plan;
   return {
       chosen_keys(config, best.work),
       concat("plan    ", described(best.work), ": predicted ",
@@ -152,9 +197,8 @@ train::RunConfig with_any_layout(const train::RunConfig& given, int num_ranks) {
   if (!given.has_choices()) return given;
   train::RunConfig config = given;
   config.task->open(/*evaluates=*/false);
-  const plan::SearchResult found =
-      search_for(config, assumed_cluster(config, num_ranks), num_ranks);
-  return with_choices(given, chosen_keys(config, found.best.front().work));
+  const Found found = find(config, assumed_cluster(config, num_ranks), num_ranks);
+  return with_choices(given, chosen_keys(config, found.plan.work));
 }
 
 RunRecord::RunRecord() : resident_at_start_(resident_after_little()) {}

@@ -72,12 +72,15 @@ bool assign_zero(Value* target, const Range& range, std::string_view text) {
   return is_zero;
 }
 
+// A 0 that has a name is written by its name.
 template <typename Value>
-bool assign_node(Value* target, const Range& range, const toml::node& node) {
-  if constexpr (std::is_integral_v<Value> && !std::is_same_v<Value, bool>) {
-    const auto name = node.value_exact<std::string>();
-    if (name && assign_zero(target, range, *name)) return true;
-  }
+void check_zero(const Value* value, const Field& field) {
+  TRIREME_CHECK(field.range.zero.empty() || *value != 0, field.key, " is 0; expected ",
+                to_text(field.range));
+}
+
+template <typename Value>
+bool assign_node(Value* target, const toml::node& node) {
   // A double also takes whole numbers. Nothing else is converted.
   if constexpr (std::is_same_v<Value, double>) {
     if (const auto whole = node.value_exact<int64_t>()) {
@@ -97,6 +100,20 @@ bool assign_node(Value* target, const Range& range, const toml::node& node) {
     *target = *value;
   }
   return true;
+}
+
+// The same, where 0 may have a name.
+template <typename Value>
+bool assign_number(Value* target, const Field& field, const toml::node& node) {
+  if constexpr (std::is_integral_v<Value> && !std::is_same_v<Value, bool>) {
+    const auto name = node.value_exact<std::string>();
+    if (name && assign_zero(target, field.range, *name)) return true;
+    const bool fits = assign_node(target, node);
+    if (fits) check_zero(target, field);
+    return fits;
+  } else {
+    return assign_node(target, node);
+  }
 }
 
 constexpr size_t kMaxTextBytes = 4096;  // the limit for a path
@@ -160,8 +177,10 @@ void assign_text(const Field& field, const std::string& text, const std::string&
                                             return true;
                                           },
                                           [&](auto* value) {
-                                            return assign_zero(value, field.range, text) ||
-                                                   parse_number(text, *value);
+                                            if (assign_zero(value, field.range, text)) return true;
+                                            const bool fits = parse_number(text, *value);
+                                            if (fits) check_zero(value, field);
+                                            return fits;
                                           }},
                                field.value);
   if (!fits) fail_type(source, field, concat("\"", shown(text), "\""));
@@ -186,7 +205,7 @@ void assign_table(std::vector<Field>& fields, const toml::table& table, const st
                                                 return name.has_value();
                                               },
                                               [&, &node = node](auto* target) {
-                                                return assign_node(target, field.range, node);
+                                                return assign_number(target, field, node);
                                               }},
                                    field.value);
       if (!fits) fail_type(where, field, printed(node));

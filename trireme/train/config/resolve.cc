@@ -104,6 +104,8 @@ void resolve_shares(RunConfig& config) {
   refuse(train.measure_noise, "train.measure_noise", "it compares microbatches of one size");
   if (train.shares_interval > 0) {
     refuse(!train.shares.empty(), "train.shares", "a file repeats the shares of another run");
+    refuse(config.data.skip_bad_samples > 0, "data.skip_bad_samples",
+           "ranks then wait for each other's samples, and all seem equally slow");
     return;
   }
   config.shares = read_shares(train.shares);
@@ -136,6 +138,10 @@ void check_batch(const RunConfig& config) {
                 " * ", sample_ranks(config.parallel), " = ", per_forward, ", such as ",
                 (train.global_batch / per_forward + 1) * per_forward,
                 ", or --train.uneven_batches=true, and some ranks have less to do");
+  TRIREME_CHECK(train.shares_interval == 0 || is_even || config.job_epoch > 1,
+                "train.shares_interval measures ranks that read their whole share; set "
+                "train.global_batch to a multiple of train.micro_batch * data ranks = ",
+                per_forward);
   TRIREME_CHECK(
       !train.measure_noise || is_even,
       "train.measure_noise compares microbatches of one size; set train.global_batch to a "

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <queue>
+#include <string>
 #include <utility>
 
 #include "trireme/base/locale/text.h"
@@ -59,17 +59,17 @@ ShareBalance::ShareBalance(const mesh::DeviceMesh& mesh)
 }
 
 std::optional<std::vector<int64_t>> ShareBalance::better(std::span<const int64_t> shares,
-                                                         int64_t bytes) {
+                                                         const MemoryUse& memory) {
   constexpr double kLeastGain = 0.05;
   if (seconds_.empty()) return std::nullopt;
   const auto own = static_cast<size_t>(place_.index);
   const double seconds = median(std::exchange(seconds_, {}));
   const std::vector<double> all = gather(
       mesh_.world(),
-      {static_cast<double>(own), seconds, static_cast<double>(most_samples(shares[own], bytes))});
+      {static_cast<double>(own), seconds, static_cast<double>(most_samples(shares[own], memory))});
   std::vector<ShareTime> ranks(shares.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    ranks[rank] = {.share = shares[rank], .most = std::numeric_limits<int64_t>::max()};
+    ranks[rank] = {.share = shares[rank], .most = std::max<int64_t>(2 * shares[rank], 1)};
   }
   for (size_t at = 0; at < all.size(); at += 3) {
     ShareTime& rank = ranks[static_cast<size_t>(all[at])];
@@ -78,16 +78,26 @@ std::optional<std::vector<int64_t>> ShareBalance::better(std::span<const int64_t
   }
   const auto [fastest, slowest] = std::ranges::minmax(ranks, {}, &ShareTime::seconds);
   times_ = format("%.3g to %.3g s", fastest.seconds, slowest.seconds);
-  return better_shares(ranks, kLeastGain);
+  // Hosts of another kind might round another way.
+  std::string decided;
+  for (const int64_t share : better_shares(ranks, kLeastGain).value_or(std::vector<int64_t>())) {
+    decided += std::to_string(share) + ' ';
+  }
+  std::vector<int64_t> result;
+  TextReader text(comm::broadcast_string(mesh_.world(), decided, 0));
+  for (int64_t share = 0; text >> share;) result.push_back(share);
+  if (result.empty()) return std::nullopt;
+  return result;
 }
 
-// The machine's memory is the ranks' in equal parts. What a rank has had at most is taken, and more
-// samples take as much each as those that it had.
-int64_t ShareBalance::most_samples(int64_t share, int64_t bytes) const {
-  const int64_t room = machine_memory_bytes() / num_local_ - peak_resident_bytes();
-  const int64_t sample = bytes / std::max<int64_t>(share, 1);
-  if (sample <= 0) return share;
-  return share + std::max<int64_t>(room, 0) / sample;
+// The machine's memory is the ranks' in equal parts. More samples take as much each as those of the
+// largest share so far, which fitted.
+int64_t ShareBalance::most_samples(int64_t share, const MemoryUse& memory) {
+  largest_share_ = std::max(largest_share_, share);
+  const int64_t activations = memory.most[MemoryKind::kActivations];  // small blocks do not count
+  const int64_t sample = std::max<int64_t>(activations / largest_share_, 1);
+  const int64_t room = machine_memory_bytes() / num_local_ - memory.at_peak.total();
+  return largest_share_ + std::max<int64_t>(room, 0) / sample;
 }
 
 }  // namespace trireme::train

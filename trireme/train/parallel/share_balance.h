@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/mesh/device_mesh.h"
 
 namespace trireme::train {
@@ -36,20 +37,23 @@ class ShareBalance {
   void add(double seconds) { seconds_.push_back(seconds); }
 
   // better_shares() than `shares`, by the medians of the steps so far, which are then discarded. A
-  // data rank is as slow as its slowest rank, and holds what its fullest can.
-  // bytes:      of this rank's memory at its peak that its share accounts for
-  // Comm:       24 bytes from every rank to all
-  // Collective: every rank of the mesh's world; the same result on all
-  std::optional<std::vector<int64_t>> better(std::span<const int64_t> shares, int64_t bytes);
+  // data rank is as slow as its slowest rank, holds what its fullest can, and gets at most twice
+  // its share at a time. Rank 0 decides.
+  // memory:     what this rank has had
+  // Comm:       24 bytes from every rank to all, then the shares from rank 0
+  // Collective: every rank of the mesh's world
+  std::optional<std::vector<int64_t>> better(std::span<const int64_t> shares,
+                                             const MemoryUse& memory);
   // "0.52 s to 0.31 s": the shortest and longest time of a data rank, of the last call.
   const std::string& times() const { return times_; }
 
  private:
-  int64_t most_samples(int64_t share, int64_t bytes) const;
+  int64_t most_samples(int64_t share, const MemoryUse& memory);
 
   const mesh::DeviceMesh& mesh_;
   mesh::Position place_;  // among the ranks that read other samples
   int64_t num_local_ = 1;
+  int64_t largest_share_ = 1;  // that this rank has had
   std::vector<double> seconds_;
   std::string times_;
 };

@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/comm/shared/segment.h"
+#include "trireme/train/parallel/run_layout.h"
 
 namespace trireme::train {
 namespace {
@@ -24,8 +25,10 @@ std::string gibibytes(double bytes) {
   return text.str();
 }
 
-// On how many machines like this one parallel.zero = 3 makes the states fit. "" if none are enough.
+// On how many machines like this one parallel.zero = 3 makes the states fit. "" if none are enough,
+// or if it is not known, as a rank's experts are only some of the model's.
 std::string machines_for_states(const RunConfig& config, int num_ranks, double available) {
+  if (config.parallel.expert > 1) return "";
   RunConfig whole = config;
   whole.parallel.zero = 0;
   whole.parallel.shard = 1;
@@ -54,8 +57,8 @@ std::string advice(const RunConfig& config, const MemoryNeed& need, int num_rank
            ", whose samples are most of it";
   }
   if (need.activations >= need.states) {
-    return lower("train.micro_batch", config.largest_micro_batch(), need.activations,
-                 keys.activations) +
+    const char* const key = config.shares.empty() ? "train.micro_batch" : "train.shares";
+    return lower(key, config.largest_micro_batch(), need.activations, keys.activations) +
            ", whose activations are most of it, or set train.recompute = \"full\"";
   }
   const std::string smaller =
@@ -116,18 +119,24 @@ std::string wish_of(const std::string& message) {
 
 }  // namespace
 
-std::string memory_advice(const RunConfig& config) {
+std::string memory_advice(const RunConfig& config, int num_ranks) {
   const double now = least_memory(config).total();
   std::vector<std::string> options;
   const auto offer = [&](const std::string& option, const auto& change) {
     RunConfig other = config;
     change(other);
+    try {
+      resolve(other, num_ranks);
+      check_layout(other);
+    } catch (const ConfigError&) {
+      return;
+    }
     const double saved = now - least_memory(other).total();
     if (saved < now / 100) return;
     options.push_back(concat("--", option, " (", gibibytes(saved), " less)"));
   };
   offer("parallel.zero=3", [](RunConfig& other) {
-    if (other.parallel.zero == 0) other.parallel.shard = other.parallel.data;
+    if (other.parallel.zero == 0) other.parallel.shard = 0;
     other.parallel.zero = 3;
   });
   offer("train.recompute=full",
@@ -139,8 +148,9 @@ std::string memory_advice(const RunConfig& config) {
   }
   offer("optimizer.state_dtype=int8",
         [](RunConfig& other) { other.optimizer.state_dtype = StateDtype::kInt8; });
-  options.emplace_back(kOffloads);
-  return concat("; a rank needs at least ", gibibytes(now), ", and less with ", in_words(options));
+  if (config.parallel.servers == 0) options.emplace_back(kOffloads);
+  return concat("; a rank needs at least ", gibibytes(now),
+                options.empty() ? "" : ", and less with ", in_words(options));
 }
 
 std::string shared_memory_advice(const RunConfig& config) {

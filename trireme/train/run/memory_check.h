@@ -26,8 +26,8 @@ MemoryNeed least_memory(const RunConfig& config);
 void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes);
 
 // What a rank needs at least, and which keys lower it by how much.
-// config: resolved, its data open.
-std::string memory_advice(const RunConfig& config);
+// config: resolved for `num_ranks`, its data open.
+std::string memory_advice(const RunConfig& config, int num_ranks);
 
 // Call while an exception is handled. Rethrows it; a failed allocation becomes a ConfigError that
 // says how a rank can need less. advice: memory_advice(), "" before the config is known;
