@@ -241,7 +241,8 @@ class Plan(ProgramTest):
         again = self.succeed(*options, "--train.steps=5")
         self.assertIn(f"plan    the microbatch with which the run has begun: microbatch {number}\n", again)
         self.assertEqual(len(self.metrics()), 5)
-        self.fail_with(2, ["train.micro_batch", "auto", "number"], "simulate", "tiny.toml", "cluster.toml", "--train.micro_batch=auto")
+        self.fail_with(2, ["train.micro_batch", "auto", "number"], "simulate", "tiny.toml", "cluster.toml",
+                       "--train.micro_batch=auto")
         self.fail_with(2, ["train.micro_batch", "trireme plan"], "run", "--nproc-per-node", 2, "--", self.program,
                        "train", "tiny.toml", "--train.micro_batch=auto")
         for i, layout in enumerate((("--ranks=1", "--parallel.zero=2"), ("--ranks=2", "--parallel.tensor=2"),
