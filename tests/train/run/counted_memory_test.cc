@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "tests/harness/ranks.h"
+#include "trireme/base/machine/machine.h"
 
 namespace trireme::train {
 namespace {
@@ -93,6 +94,29 @@ TEST(CountedMemory, RawBlocksAndSmallOnesPassThrough) {
   void* const raw = allocator.raw_allocate(kBytes);  // as oneDNN takes them
   EXPECT_EQ(ledger->use().now[kOther], kBytes);
   allocator.raw_deallocate(raw);
+  EXPECT_EQ(ledger->use().now, MemoryByKind());
+}
+
+TEST(CountedMemory, AFreedBlockIsReusedWhereTheProcessKeepsFreedMemory) {
+  const auto ledger = counting_ledger();
+  const MemoryScope scope(kOther, ledger);
+  set_freed_memory(FreedMemory::kKept);
+  at::Tensor tensor = block();
+  const void* const place = tensor.data_ptr();
+  tensor.reset();
+  EXPECT_EQ(ledger->use().now, MemoryByKind());
+  std::thread([&] { tensor = block(); }).join();  // counted by nobody, or the only ledger
+  EXPECT_EQ(tensor.data_ptr(), place);
+  tensor.reset();
+  tensor = block();
+  EXPECT_EQ(tensor.data_ptr(), place);
+  EXPECT_EQ(ledger->use().now[kOther], kBytes);
+  void* const raw = c10::GetCPUAllocator()->raw_allocate(kBytes);
+  EXPECT_NE(raw, place);
+  set_freed_memory(FreedMemory::kReturned);
+  tensor.reset();  // kept all the same, and not reused
+  EXPECT_NE(block().data_ptr(), place);
+  c10::GetCPUAllocator()->raw_deallocate(raw);
   EXPECT_EQ(ledger->use().now, MemoryByKind());
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <climits>
 #include <cstdio>
@@ -98,6 +99,8 @@ int64_t least_limit(const fs::path& root, fs::path path, const char* file) {
   }
 }
 
+std::atomic<bool> freed_memory_is_kept = false;  // of the process, as mallopt()'s are
+
 bool has_resource_limit() {
   for (const auto resource : {RLIMIT_DATA, RLIMIT_AS}) {
     rlimit limit{};
@@ -131,17 +134,17 @@ int64_t machine_memory_bytes(const fs::path& root) {
 }
 
 void set_freed_memory(FreedMemory fate) {
+  freed_memory_is_kept = fate == FreedMemory::kKept;
 #ifdef __GLIBC__
   // Setting one of the two ends glibc's own adaption of both.
-  if (fate == FreedMemory::kReturned || has_resource_limit()) {
-    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
-    return;
-  }
+  ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(kFewestReusedBytes));
+  if (fate == FreedMemory::kReturned || has_resource_limit()) return;
   const int64_t most = std::min<int64_t>(machine_memory_bytes() / 16, INT_MAX);
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc takes no more
   ::mallopt(M_TRIM_THRESHOLD, static_cast<int>(most));
 #endif
 }
+
+bool keeps_freed_memory() { return freed_memory_is_kept.load(std::memory_order_relaxed); }
 
 std::optional<ProcessStat> process_stat(int64_t process_id) {
   std::array<char, 64> path{};

@@ -11,9 +11,12 @@
 // that asks libtorch's own and counts sees every thread's blocks and every free. A profiler, whose
 // hook lies below, in libtorch's own, works as before. This is what is done here.
 //
+// A step makes the blocks of the step before again, so large ones are kept for it (KeptBlocks)
+// where the process asks for that (set_freed_memory()).
+//
 // A block keeps its data as its context, because oneDNN takes blocks raw (raw_allocate() and
-// raw_deallocate(), which demand that). So what a block was counted as lies in a table by address,
-// in parts with a mutex each. The allocator is never taken out again: blocks outlive any user.
+// raw_deallocate(), which demand that). So what is known of a block lies in a table by address, in
+// parts with a mutex each. The allocator is never taken out again: blocks outlive any user.
 #include "trireme/train/run/counted_memory.h"
 
 #include <array>
@@ -21,35 +24,46 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+
+#include "trireme/base/machine/kept_blocks.h"
+#include "trireme/base/machine/machine.h"
 
 namespace trireme::train {
 namespace {
 
-class CountedBlocks {
+// What the process knows of a block of libtorch's that it has to free in a way of its own.
+struct KnownBlock {
+  MemoryCharge charge{};
+  size_t reusable_bytes = 0;  // 0: freed rather than kept
+};
+
+class KnownBlocks {
  public:
-  void add(const void* data, MemoryCharge charge) {
+  void add(const void* data, KnownBlock block) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
-    part.charges[data] = std::move(charge);
+    part.blocks[data] = std::move(block);
   }
-  // Of blocks that are not counted, does nothing.
-  void remove(const void* data) {
-    MemoryCharge charge;  // given back without the lock
+  // Of blocks that were not added, one that is not counted and not kept.
+  KnownBlock remove(const void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
-    const auto found = part.charges.find(data);
-    if (found == part.charges.end()) return;
-    charge = std::move(found->second);
-    part.charges.erase(found);
+    const auto found = part.blocks.find(data);
+    if (found == part.blocks.end()) return {};
+    KnownBlock block = std::move(found->second);
+    part.blocks.erase(found);
+    return block;
   }
 
  private:
   struct Part {
     std::mutex mutex;
-    std::unordered_map<const void*, MemoryCharge> charges;
+    std::unordered_map<const void*, KnownBlock> blocks;
   };
   static constexpr size_t kParts = 16;
 
@@ -70,12 +84,17 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t num_bytes) override {
-    c10::DataPtr block = counted_.allocate(num_bytes);
-    if (num_bytes < kFewestCountedBytes || block.get() != block.get_context()) return block;
-    MemoryOwner owner = memory_owner();
-    if (owner.ledger == nullptr) return block;
-    if (!block.compare_exchange_deleter(block.get_deleter(), &release)) return block;
-    blocks_.add(block.get(), MemoryCharge(static_cast<int64_t>(num_bytes), std::move(owner)));
+    KnownBlock known;
+    const bool reusable =
+        num_bytes >= kFewestReusedBytes && keeps_freed_memory() && !c10::memoryProfilingEnabled();
+    c10::DataPtr block =
+        reusable ? reuse(num_bytes, known.reusable_bytes) : counted_.allocate(num_bytes);
+    MemoryOwner owner = num_bytes < kFewestCountedBytes ? MemoryOwner{} : memory_owner();
+    if (owner.ledger == nullptr && known.reusable_bytes == 0) return block;
+    if (!is_ours(block)) return block;
+    if (owner.ledger != nullptr)
+      known.charge = MemoryCharge(static_cast<int64_t>(num_bytes), std::move(owner));
+    blocks_.add(block.get(), std::move(known));
     return block;
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -87,15 +106,56 @@ class CountingAllocator final : public c10::Allocator {
   explicit CountingAllocator(c10::Allocator& counted)
       : counted_(counted), free_(counted.raw_deleter()) {}
 
+  static bool is_ours(c10::DataPtr& block) {
+    return block.get() == block.get_context() &&
+           (block.get_deleter() == &release ||
+            block.compare_exchange_deleter(block.get_deleter(), &release));
+  }
+
+  // A block that was freed before, if one fits. A profiler of memory sees each block when it is
+  // allocated and when it is freed, so none is reused while one looks.
+  c10::DataPtr reuse(size_t num_bytes, size_t& reusable_bytes) {
+    std::vector<void*> evicted;
+    const KeptBlocks::Block kept = kept_.take(num_bytes, evicted);
+    for (void* const data : evicted) free_(data);
+    reusable_bytes = kept.bytes;
+    if (kept.data != nullptr)
+      return {kept.data, kept.data, &release, c10::Device(c10::DeviceType::CPU)};
+    c10::DataPtr block = allocate_or_release_all(num_bytes);
+    if (!is_ours(block)) kept_.forget(std::exchange(reusable_bytes, 0));
+    return block;
+  }
+
+  // Where memory has run out, what is kept may be enough.
+  c10::DataPtr allocate_or_release_all(size_t num_bytes) {
+    try {
+      return counted_.allocate(num_bytes);
+    } catch (const c10::Error&) {
+      const std::vector<void*> all = kept_.release_all();
+      for (void* const data : all) free_(data);
+      if (!all.empty()) try {
+          return counted_.allocate(num_bytes);
+        } catch (const c10::Error&) {
+        }
+      kept_.forget(num_bytes);
+      throw;
+    }
+  }
+
   static void release(void* data) {
     CountingAllocator& own = instance();
-    own.blocks_.remove(data);  // first: another thread may get the address as soon as it is free
+    // First: another thread may get the address as soon as it is free.
+    const KnownBlock known = own.blocks_.remove(data);
+    if (known.reusable_bytes == 0) return own.free_(data);
+    if (!c10::memoryProfilingEnabled()) return own.kept_.keep({data, known.reusable_bytes});
+    own.kept_.forget(known.reusable_bytes);
     own.free_(data);
   }
 
   c10::Allocator& counted_;
   const c10::DeleterFnPtr free_;
-  CountedBlocks blocks_;
+  KnownBlocks blocks_;
+  KeptBlocks kept_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Counts what libtorch allocates on the host in the ledger of who asked (MemoryScope), from the
-// first call on and for the rest of the process. It never changes what is allocated or where.
+// first call on and for the rest of the process. Large blocks that are freed are kept for the next
+// allocations if the process keeps freed memory (set_freed_memory()).
 // Memory of GPUs is not counted: their allocator is not asked through c10's table.
 #pragma once
 
