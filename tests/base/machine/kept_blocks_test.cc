@@ -16,9 +16,9 @@ namespace {
 class Memory {
  public:
   KeptBlocks::Block take(size_t bytes) {
-    std::vector<void*> evicted;
+    std::vector<KeptBlocks::Block> evicted;
     KeptBlocks::Block block = kept_.take(bytes, evicted);
-    for (void* const data : evicted) free(data);
+    for (const KeptBlocks::Block& old : evicted) free(old);
     if (block.data == nullptr) {
       block.data = &places_[next_++];
       ++num_allocated;
@@ -34,9 +34,10 @@ class Memory {
     in_use -= block.bytes;
     kept_.keep(block);
   }
-  void free(void* data) {
-    resident -= sizes_.at(data);
-    sizes_.erase(data);
+  void free(const KeptBlocks::Block& block) {
+    EXPECT_EQ(sizes_.at(block.data), block.bytes);
+    resident -= block.bytes;
+    sizes_.erase(block.data);
   }
   KeptBlocks& kept() { return kept_; }
 
@@ -63,7 +64,7 @@ TEST(KeptBlocks, ABlockServesItsSizeAndALittleLess) {
 
 TEST(KeptBlocks, AnEmptyOneKeepsNothing) {
   KeptBlocks kept;
-  std::vector<void*> evicted;
+  std::vector<KeptBlocks::Block> evicted;
   EXPECT_EQ(kept.take(0, evicted).data, nullptr);
   EXPECT_TRUE(evicted.empty());
   EXPECT_TRUE(kept.release_all().empty());
@@ -75,9 +76,11 @@ TEST(KeptBlocks, WhatWasFreedLongestAgoGoesFirst) {
   std::vector<KeptBlocks::Block> blocks;
   for (const size_t size : {100, 200, 100, 300}) blocks.push_back(memory.take(size));
   for (const size_t i : {2, 0, 1, 3}) memory.keep(blocks[i]);
-  std::vector<void*> evicted;
+  std::vector<KeptBlocks::Block> evicted;
   memory.kept().take(400, evicted);  // leaves room for 300 of 700
-  EXPECT_EQ(evicted, (std::vector<void*>{blocks[2].data, blocks[0].data, blocks[1].data}));
+  std::vector<void*> places;
+  for (const KeptBlocks::Block& old : evicted) places.push_back(old.data);
+  EXPECT_EQ(places, (std::vector<void*>{blocks[2].data, blocks[0].data, blocks[1].data}));
 }
 
 TEST(KeptBlocks, ARepeatedStepAllocatesNothingNew) {

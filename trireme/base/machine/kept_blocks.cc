@@ -13,7 +13,7 @@ KeptBlocks::Block KeptBlocks::remove(std::multimap<size_t, Freed::iterator>::ite
   return block;
 }
 
-KeptBlocks::Block KeptBlocks::take(size_t bytes, std::vector<void*>& evicted) {
+KeptBlocks::Block KeptBlocks::take(size_t bytes, std::vector<Block>& evicted) {
   const std::lock_guard lock(mutex_);
   const auto found = by_size_.lower_bound(bytes);
   if (found != by_size_.end() && found->first - bytes <= bytes / 8) {
@@ -26,7 +26,7 @@ KeptBlocks::Block KeptBlocks::take(size_t bytes, std::vector<void*>& evicted) {
   while (in_use_ + kept_ > most_in_use_) {
     auto [same, end] = by_size_.equal_range(freed_.front().bytes);
     while (same->second != freed_.begin()) ++same;
-    evicted.push_back(remove(same).data);
+    evicted.push_back(remove(same));
   }
   return {nullptr, bytes};
 }
@@ -45,13 +45,12 @@ void KeptBlocks::forget(size_t bytes) {
   in_use_ -= bytes;
 }
 
-std::vector<void*> KeptBlocks::release_all() {
+std::vector<KeptBlocks::Block> KeptBlocks::release_all() {
   const std::lock_guard lock(mutex_);
-  std::vector<void*> all;
-  for (const Block& block : std::exchange(freed_, {})) all.push_back(block.data);
   by_size_.clear();
   kept_ = 0;
-  return all;
+  const Freed all = std::exchange(freed_, {});
+  return {all.begin(), all.end()};
 }
 
 size_t KeptBlocks::kept_bytes() const {

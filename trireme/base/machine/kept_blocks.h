@@ -26,7 +26,7 @@ class KeptBlocks {
   // A kept block of at least `bytes`, and at most an eighth more, which is in use from now on.
   // Without one: `data` is null, and `bytes` are counted as in use; the caller first frees what
   // `evicted` returns, the blocks that were freed longest ago, then allocates.
-  Block take(size_t bytes, std::vector<void*>& evicted);
+  Block take(size_t bytes, std::vector<Block>& evicted);
 
   // The block is no longer in use, and kept.
   void keep(Block block);
@@ -35,7 +35,7 @@ class KeptBlocks {
   void forget(size_t bytes);
 
   // All kept blocks, for the caller to free.
-  std::vector<void*> release_all();
+  std::vector<Block> release_all();
 
   size_t kept_bytes() const;
 

@@ -137,9 +137,12 @@ void set_freed_memory(FreedMemory fate) {
   freed_memory_is_kept = fate == FreedMemory::kKept;
 #ifdef __GLIBC__
   // Setting one of the two ends glibc's own adaption of both.
-  ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(kFewestReusedBytes));
-  if (fate == FreedMemory::kReturned || has_resource_limit()) return;
+  if (fate == FreedMemory::kReturned || has_resource_limit()) {
+    ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(kFewestReusedBytes));
+    return;
+  }
   const int64_t most = std::min<int64_t>(machine_memory_bytes() / 16, INT_MAX);
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc takes no more
   ::mallopt(M_TRIM_THRESHOLD, static_cast<int>(most));
 #endif
 }

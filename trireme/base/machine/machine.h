@@ -32,8 +32,8 @@ int64_t machine_memory_bytes(const std::filesystem::path& root = "/");
 // The policy for memory that this process frees.
 enum class FreedMemory {
   // libtorch's blocks of kFewestReusedBytes and more stay for the next ones (kept_blocks.h), from
-  // the first Trainer on. Of smaller ones the C library keeps at most a sixteenth of
-  // machine_memory_bytes(). By default glibc returns both to the system after each training step,
+  // the first Trainer on. Of other memory the C library keeps blocks up to 32 MiB, at most a
+  // sixteenth of machine_memory_bytes(). By default glibc returns both to the system after each training step,
   // and the next one waits for the same pages to be filled with zeros: 2 to 13 % of a step.
   kKept,
   // Blocks of 1 MiB and more are returned at once. glibc before 2.38 loses aligned ones between
@@ -42,8 +42,8 @@ enum class FreedMemory {
 };
 inline constexpr size_t kFewestReusedBytes = size_t{1} << 20;
 
-// With a resource limit on this process's memory small blocks are always returned. With another C
-// library than glibc it only decides about libtorch's large blocks.
+// With a resource limit on this process's memory the C library always returns it. With another one
+// than glibc this only decides about libtorch's large blocks.
 void set_freed_memory(FreedMemory fate);
 bool keeps_freed_memory();  // false until set_freed_memory()
 

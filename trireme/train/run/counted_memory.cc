@@ -22,13 +22,15 @@
 #include <array>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <sys/mman.h>
+
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/util/Exception.h>
 
 #include "trireme/base/machine/kept_blocks.h"
 #include "trireme/base/machine/machine.h"
@@ -39,7 +41,7 @@ namespace {
 // What the process knows of a block of libtorch's that it has to free in a way of its own.
 struct KnownBlock {
   MemoryCharge charge{};
-  size_t reusable_bytes = 0;  // 0: freed rather than kept
+  size_t reusable_bytes = 0;  // of pages of its own; 0: libtorch frees it
 };
 
 class KnownBlocks {
@@ -112,34 +114,33 @@ class CountingAllocator final : public c10::Allocator {
             block.compare_exchange_deleter(block.get_deleter(), &release));
   }
 
-  // A block that was freed before, if one fits. A profiler of memory sees each block when it is
-  // allocated and when it is freed, so none is reused while one looks.
+  // A block that was freed before, if one fits. Otherwise one in pages of its own, so that freeing
+  // it returns them. A profiler of memory sees each block when it is allocated and when it is
+  // freed, so none is reused while one looks.
   c10::DataPtr reuse(size_t num_bytes, size_t& reusable_bytes) {
-    std::vector<void*> evicted;
-    const KeptBlocks::Block kept = kept_.take(num_bytes, evicted);
-    for (void* const data : evicted) free_(data);
-    reusable_bytes = kept.bytes;
-    if (kept.data != nullptr)
-      return {kept.data, kept.data, &release, c10::Device(c10::DeviceType::CPU)};
-    c10::DataPtr block = allocate_or_release_all(num_bytes);
-    if (!is_ours(block)) kept_.forget(std::exchange(reusable_bytes, 0));
-    return block;
+    std::vector<KeptBlocks::Block> unmapped;
+    KeptBlocks::Block block = kept_.take(num_bytes, unmapped);
+    unmap(unmapped);
+    if (block.data == nullptr) block.data = map(num_bytes);
+    if (block.data == nullptr) {  // what is kept may be enough
+      unmap(kept_.release_all());
+      block.data = map(num_bytes);
+    }
+    if (block.data == nullptr) {
+      kept_.forget(num_bytes);
+      return counted_.allocate(num_bytes);  // says what libtorch says
+    }
+    reusable_bytes = block.bytes;
+    return {block.data, block.data, &release, c10::Device(c10::DeviceType::CPU)};
   }
 
-  // Where memory has run out, what is kept may be enough.
-  c10::DataPtr allocate_or_release_all(size_t num_bytes) {
-    try {
-      return counted_.allocate(num_bytes);
-    } catch (const c10::Error&) {
-      const std::vector<void*> all = kept_.release_all();
-      for (void* const data : all) free_(data);
-      if (!all.empty()) try {
-          return counted_.allocate(num_bytes);
-        } catch (const c10::Error&) {
-        }
-      kept_.forget(num_bytes);
-      throw;
-    }
+  static void* map(size_t num_bytes) {
+    void* const data = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
+    return data == MAP_FAILED ? nullptr : data;
+  }
+  static void unmap(std::span<const KeptBlocks::Block> blocks) {
+    for (const KeptBlocks::Block& block : blocks) ::munmap(block.data, block.bytes);
   }
 
   static void release(void* data) {
@@ -147,9 +148,7 @@ class CountingAllocator final : public c10::Allocator {
     // First: another thread may get the address as soon as it is free.
     const KnownBlock known = own.blocks_.remove(data);
     if (known.reusable_bytes == 0) return own.free_(data);
-    if (!c10::memoryProfilingEnabled()) return own.kept_.keep({data, known.reusable_bytes});
-    own.kept_.forget(known.reusable_bytes);
-    own.free_(data);
+    own.kept_.keep({data, known.reusable_bytes});
   }
 
   c10::Allocator& counted_;
