@@ -371,7 +371,9 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
                  const ProfileOptions& profile) {
   try {
     open_inputs_together(config, world, tell(observer));
-    memory_advice_ = memory_advice(config, world.size());
+    memory_advice_ = [config, num_ranks = world.size()] {
+      return memory_advice(config, num_ranks);
+    };
     shared_memory_advice_ = shared_memory_advice(config);
     use_device(config);
     config.peak_flops = peak_flops(config, world);

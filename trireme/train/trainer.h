@@ -37,8 +37,8 @@ class Trainer {
 
  private:
   std::unique_ptr<UpdateStrategy> updates_;
-  std::unique_ptr<TrainerImpl> impl_;  // null on a parameter server
-  std::string memory_advice_;          // for errors
+  std::unique_ptr<TrainerImpl> impl_;           // null on a parameter server
+  std::function<std::string()> memory_advice_;  // for errors
   std::string shared_memory_advice_;
 };
 

@@ -50,7 +50,7 @@ TEST(OutOfMemory, AFullSharedMemorySaysTheTotalAndTheKey) {
       try {
         throw ConfigError(message);
       } catch (...) {
-        rethrow_with_memory_advice("", shared_memory_advice(config));
+        rethrow_with_memory_advice(nullptr, shared_memory_advice(config));
       }
     } catch (const ConfigError& error) {
       return std::string(error.what());

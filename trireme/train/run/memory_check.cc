@@ -139,8 +139,10 @@ std::string memory_advice(const RunConfig& config, int num_ranks) {
     if (other.parallel.zero == 0) other.parallel.shard = 0;
     other.parallel.zero = 3;
   });
-  offer("train.recompute=full",
-        [](RunConfig& other) { other.train.recompute = model::Recompute::kFull; });
+  offer("train.recompute=full", [](RunConfig& other) {
+    other.train.recompute = model::Recompute::kFull;
+    other.train.recompute_blocks = 0;
+  });
   if (config.train.micro_batch > 1 && config.shares.empty()) {
     const int64_t half = config.train.micro_batch / 2;
     offer(concat("train.micro_batch=", half),
@@ -168,14 +170,16 @@ std::string shared_memory_advice(const RunConfig& config) {
          kKey;
 }
 
-void rethrow_with_memory_advice(std::string_view advice, std::string_view shared_advice) {
-  const std::string known = advice.empty()
-                                ? concat(
-                                      "; a rank needs less with --parallel.zero=3 and more ranks, "
-                                      "--train.recompute=full, a smaller --train.micro_batch, "
-                                      "--optimizer.state_dtype=int8, or ",
-                                      kOffloads)
-                                : std::string(advice);
+void rethrow_with_memory_advice(const std::function<std::string()>& advice,
+                                std::string_view shared_advice) {
+  const auto known = [&] {
+    return advice ? advice()
+                  : concat(
+                        "; a rank needs less with --parallel.zero=3 and more ranks, "
+                        "--train.recompute=full, a smaller --train.micro_batch, "
+                        "--optimizer.state_dtype=int8, or ",
+                        kOffloads);
+  };
   try {
     throw;
   } catch (const ConfigError& error) {
@@ -183,13 +187,13 @@ void rethrow_with_memory_advice(std::string_view advice, std::string_view shared
     throw ConfigError(concat(error.what(), shared_advice));
   } catch (const c10::OutOfMemoryError& error) {
     throw ConfigError(
-        concat("out of the device's memory: ", error.what_without_backtrace(), known));
+        concat("out of the device's memory: ", error.what_without_backtrace(), known()));
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
     if (!is_out_of_memory(message)) throw;
-    throw ConfigError(concat("out of memory: ", wish_of(message), known));
+    throw ConfigError(concat("out of memory: ", wish_of(message), known()));
   } catch (const std::bad_alloc&) {
-    throw ConfigError(concat("out of memory", known));
+    throw ConfigError(concat("out of memory", known()));
   }
 }
 

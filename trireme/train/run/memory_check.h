@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -30,9 +31,9 @@ void check_memory(const RunConfig& config, int num_ranks, int64_t available_byte
 std::string memory_advice(const RunConfig& config, int num_ranks);
 
 // Call while an exception is handled. Rethrows it; a failed allocation becomes a ConfigError that
-// says how a rank can need less. advice: memory_advice(), "" before the config is known;
-// shared_advice: for a host whose shared memory is full.
-[[noreturn]] void rethrow_with_memory_advice(std::string_view advice = "",
+// says how a rank can need less. advice: memory_advice(), which takes some milliseconds, or null
+// before the config is known; shared_advice: for a host whose shared memory is full.
+[[noreturn]] void rethrow_with_memory_advice(const std::function<std::string()>& advice = nullptr,
                                              std::string_view shared_advice = "");
 
 // Tells how much of a host's shared memory the run needs in total, and what to do. The error itself

@@ -71,9 +71,8 @@ void TrainingState::build() {
   optimizer_.reset();
   model_.reset();
   model_.emplace(config_, mesh_, hook_, overlap_);
-  const std::string advice = memory_advice(config_, world_.size());
   // The optimizer's states may be a file that takes long to make.
-  const auto make_optimizer = [this, &advice](const checkpoint::Peers&) {
+  const auto make_optimizer = [this](const checkpoint::Peers&) {
     try {
       model_->set_input_store(make_activation_store(config_.offload.activations,
                                                     config_.offload_folder(), config_.device));
@@ -84,7 +83,7 @@ void TrainingState::build() {
                                        .parameters = model_->parameter_names()},
                          offload_options(config_));
     } catch (...) {
-      rethrow_with_memory_advice(advice);
+      rethrow_with_memory_advice([this] { return memory_advice(config_, world_.size()); });
     }
   };
   checkpoint::run_or_throw(world_, make_optimizer, on_wait_);
