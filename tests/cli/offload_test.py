@@ -124,12 +124,21 @@ class Activations(OffloadTest):
                 found = self.train(f"disk-{i}", layers, *options, *self.ACTIVATIONS, steps=3)
                 self.assertEqual(found, expected)
                 self.assertEqual(list((self.folder / f"disk-{i}/offload").iterdir()), [])
+                blocks = ["--train.recompute_blocks=3", "--offload.activation_blocks=2"]
+                self.assertEqual(self.train(f"some-{i}", layers, *options, *self.ACTIVATIONS, *blocks, steps=3), expected)
+                selective = ["--train.recompute=selective", "--offload.activations=disk",
+                             "--train.recompute_modules=attention_core,feed_forward"]
+                self.assertEqual(self.train(f"parts-{i}", layers, *options, *selective, steps=3), expected)
         one = self.train("one", "--train.recompute=full", ranks=1)
         self.assertEqual(self.train("host", "--train.recompute=full", "--offload.activations=host", ranks=1), one)
 
     def test_refusals(self):
         self.fail_with(USER, ["offload.activations", "train.recompute = \"full\""], "train", "tiny.toml",
                        "--offload.activations=disk")
+        self.fail_with(USER, ["offload.activation_blocks is 1", "offload.activations"], "train", "tiny.toml",
+                       "--offload.activation_blocks=1")
+        self.fail_with(USER, ["train.recompute_blocks is 1", "train.recompute"], "train", "tiny.toml",
+                       "--train.recompute_blocks=1")
         (self.folder / "file").write_text("")
         self.fail_with(USER, ["offload.folder", "file/inputs"], "train", "tiny.toml", *self.ACTIVATIONS,
                        "--offload.folder=file/inputs", "--ranks=2")

@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import re
+import tomllib
 import unittest
 import xml.dom.minidom
 
@@ -259,6 +260,67 @@ class Plan(ProgramTest):
         self.fail_with(2, ["train.micro_batch", 'a whole number or "auto"'], "train", "tiny.toml",
                        "--train.micro_batch=most")
         self.fail_with(2, ["train.micro_batch is -1", 'or "auto"'], "train", "tiny.toml", "--train.micro_batch=-1")
+
+    def test_the_recomputation_is_chosen_when_training_starts(self):
+        """The fastest of all that fit, on devices of several sizes."""
+        layers = 3
+        model = ("tiny.toml", f"--model.layers={layers}", "--model.width=32", "--model.sequence_length=64")
+        disk = "--offload.activations=disk"
+
+        def device(memory):
+            (self.folder / "one.toml").write_text(
+                f'[cluster]\ndevice = "cpu"\nnodes = 1\ndevices_per_node = 1\n[device]\nmemory_gib = {memory / 2**30}\ndisk_gb_per_second = 0.01\n')
+
+        def simulate(*options):
+            step = json.loads(self.succeed("simulate", *model, "one.toml", "--json", *options))
+            return step["step_seconds"], step["peak_memory_bytes"]
+
+        def all_choices(may_store):
+            yield ("none", 0, "none", 0)
+            for kind in ("selective", "full"):
+                for blocks in range(1, layers + 1):
+                    for stored in range(blocks + 1 if may_store else 1):
+                        yield (kind, blocks, "disk" if stored else "none", stored)
+
+        device(2**40)
+        for may_store in (False, True):
+            predicted = {}
+            for kind, blocks, place, stored in all_choices(may_store):
+                predicted[kind, blocks, place, stored] = simulate(
+                    f"--train.recompute={kind}", f"--train.recompute_blocks={blocks}", f"--offload.activations={place}",
+                    f"--offload.activation_blocks={stored}")
+            sizes = sorted(memory for _, memory in predicted.values())
+            for i, memory in enumerate((sizes[-1], sizes[len(sizes) // 2], sizes[1], sizes[0])):
+                device(memory / 0.95 * (1 + 1e-9))
+                best = min(seconds for seconds, bytes in predicted.values() if bytes <= memory)
+                run = f"run-{may_store}-{i}"
+                options = ("train", *model, "--ranks=1", "--train.recompute=auto", *([disk] if may_store else []),
+                           "--checkpoint.interval=0", "--parallel.cluster=one.toml", f"--output.folder={run}")
+                line = next(line for line in self.succeed(*options, "--train.steps=1").splitlines()
+                            if line.startswith("plan "))
+                self.assertRegex(line, r"plan    recompute \w+.*: predicted [\d.]+ s a step, .* per rank; the best of \d+, ")
+                with open(self.folder / run / "config.toml", "rb") as file:
+                    config = tomllib.load(file)
+                train, offload = config["train"], config["offload"]
+                found = predicted[train["recompute"], train["recompute_blocks"], offload["activations"],
+                                  offload["activation_blocks"]]
+                self.assertLessEqual(found[1], memory)
+                self.assertLessEqual(found[0], best * (1 + 1e-12))
+                if i == 0:
+                    self.assertIn("recompute none:", line)
+                    again = self.succeed(*options, "--train.steps=2")
+                    self.assertIn("plan    the recomputation with which the run has begun: recompute none\n", again)
+            self.fail_with(2, ['train.recompute = "auto"', "no recomputation fits"], *options, "--parallel.cluster=small.toml",
+                           "--output.folder=other")
+        both = self.succeed("train", *model, "--ranks=2", "--train.recompute=auto", "--train.micro_batch=auto",
+                            "--train.steps=1", "--output.folder=both")
+        self.assertRegex(both, r"plan    microbatch \d+, recompute none: predicted ")
+        self.fail_with(2, ["train.recompute is \"auto\"", "another value"], "simulate", "tiny.toml", "cluster.toml",
+                       "--train.recompute=auto")
+        self.fail_with(2, ["train.recompute is \"auto\"", "trireme plan"], "run", "--nproc-per-node", 2, "--", self.program,
+                       "train", "tiny.toml", "--train.recompute=auto")
+        self.fail_with(2, ["train.recompute", "parallel.servers"], "train", "tiny.toml", "--ranks=3", "--parallel.servers=1",
+                       "--train.recompute=auto", "--train.gradient_clip=0")
 
     def test_a_run_ends_with_what_was_predicted(self):
         text = self.succeed("bench", "device", "--ranks", 2, "--seconds", "0.001", "--output", "here.toml", "--disk", ".")

@@ -121,6 +121,7 @@ inline StepOutcome run(RunConfig config, int num_ranks,
 inline RunConfig on_one_rank(RunConfig config) {
   config.parallel = {};
   config.train.recompute = model::Recompute::kNone;
+  config.train.recompute_blocks = 0;
   config.offload = {};
   config.shares.clear();
   return config;

@@ -156,14 +156,20 @@ inline DrawnLayout with_other_stages(Draw& draw, DrawnLayout layout) {
   const std::string recompute = draw.one_of({"none", "selective", "full"});
   set("train.recompute", recompute);
   // What the stage and the recompute allow.
+  constexpr std::string_view kInputs = "offload.activations";
+  bool stores_inputs = false;
   for (const auto& [key, allowed] : {std::pair("offload.parameters", zero == "3"),
                                      {"offload.gradients", zero == "2" || zero == "3"},
-                                     {"offload.activations", recompute == "full"},
+                                     {kInputs.data(), recompute != "none"},
                                      {"offload.optimizer", true}}) {
     const std::string place = draw.one_of({"none", "disk"});
     if (allowed) set(key, place);
+    stores_inputs = stores_inputs || (allowed && key == kInputs && place == "disk");
   }
   set("train.recompute_modules", draw.one_of({"attention_core", "attention", "feed_forward"}));
+  const std::string blocks = draw.one_of({"0", "1", "2"}), stored = draw.one_of({"0", "1"});
+  if (recompute != "none") set("train.recompute_blocks", blocks);
+  if (stores_inputs) set("offload.activation_blocks", stored);
   if (axes.expert > 1) set("parallel.expert_replicas", draw.one_of({"0", "1", "2", "4"}));
   return layout;
 }

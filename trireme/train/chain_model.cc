@@ -119,7 +119,7 @@ class ChainStage : public StageModel {
         goal_(goal),
         part_(request.part),
         seed_(request.config.train.seed),
-        recomputes_(request.config.train.recompute == model::Recompute::kFull),
+        recompute_(request.config.recompute_plan()),
         input_(part_.embeds ? goal.input : hidden_edge(request.stage)),
         module_(std::make_shared<torch::nn::Module>()) {
     for_each_link_of_part([&](const Chain::Link& link) {
@@ -176,9 +176,9 @@ class ChainStage : public StageModel {
     at::Tensor x = in[input_];
     if (part_.embeds) x = goal_.prepare(x, dtype(), in);
     for (size_t i = 0; i < links_.size(); ++i) {
-      x = run_unit_(i, x, [&link = links_[i], this](const at::Tensor& input) {
-        return model::recompute_if(
-            recomputes_,
+      x = run_unit_(i, x, [&link = links_[i], i, this](const at::Tensor& input) {
+        return model::run_block(
+            recompute_.of_block(static_cast<int64_t>(i)),
             [&link](const std::vector<at::Tensor>& inputs) { return link.forward(inputs[0]); },
             {input});
       });
@@ -218,7 +218,7 @@ class ChainStage : public StageModel {
   ChainGoal goal_;
   model::ModelPart part_;
   uint64_t seed_;
-  bool recomputes_;
+  model::RecomputePlan recompute_;
   std::string input_;
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<Chain::Link> links_;

@@ -1,5 +1,11 @@
 #include "trireme/model/layers/recompute.h"
 
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
@@ -80,13 +86,53 @@ TEST(Recompute, PlansAreNamed) {
   EXPECT_THROW(recompute_plan(Recompute::kSelective, "mlp"), ConfigError);
 }
 
+TEST(Recompute, TheFirstBlocksOfAStageRecomputeAndStoreAndTheOthersKeep) {
+  const RecomputePlan plan{.attention = true, .num_blocks = 3, .num_stored = 1};
+  EXPECT_TRUE(plan.of_block(2).attention);
+  EXPECT_EQ(plan.of_block(3), RecomputePlan());
+  const auto runs = [](const RecomputePlan& plan, int64_t blocks) {
+    std::vector<std::vector<int64_t>> result;
+    for (const BlockRun& run : plan.runs(blocks)) {
+      EXPECT_EQ(run.plan, plan.of_block(run.first));
+      EXPECT_EQ(run.plan, plan.of_block(run.first + run.count - 1));
+      result.push_back({run.first, run.count, run.plan.any(), run.plan.num_stored > 0});
+    }
+    return result;
+  };
+  using Runs = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(runs(plan, 5), (Runs{{0, 1, 1, 1}, {1, 2, 1, 0}, {3, 2, 0, 1}}));
+  EXPECT_EQ(runs(plan, 2), (Runs{{0, 1, 1, 1}, {1, 1, 1, 0}}));
+  EXPECT_EQ(runs({.block = true, .num_blocks = 1, .num_stored = 4}, 5),
+            (Runs{{0, 1, 1, 1}, {1, 3, 0, 1}, {4, 1, 0, 1}}));
+  EXPECT_EQ(runs({.block = true}, 7), (Runs{{0, 7, 1, 1}}));
+  EXPECT_TRUE(runs(plan, 0).empty());
+}
+
+// Keeps copies.
+class CountingStore : public InputStore {
+ public:
+  int64_t put(const at::Tensor& input) override {
+    kept_[++num_put] = input.clone();
+    return num_put;
+  }
+  at::Tensor take(int64_t number) override { return kept_.extract(number).mapped(); }
+  void drop(int64_t number) noexcept override { kept_.erase(number); }
+
+  int64_t num_put = 0;
+
+ private:
+  std::map<int64_t, at::Tensor> kept_;
+};
+
 // Every plan of both families: loss and each gradient.
 TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
   for (const auto& [family, dropout] :
        {std::pair("llama", 0.0), {"llama", 0.3}, {"gpt2", 0.0}, {"gpt2", 0.3}}) {
     const ModelConfig config = small_config(family, dropout);
     const at::Tensor tokens = at::arange(16).remainder(11).view({2, 8});
-    const auto gradients = [&](const RecomputePlan& plan) {
+    const auto gradients = [&](const RecomputePlan& plan,
+                               std::shared_ptr<InputStore> store = nullptr) {
+      const StoresInputs scope(std::move(store));
       const auto model = make_model(config, 3, at::kFloat);
       model->set_recompute(plan);
       const Loss loss = model->loss(tokens, tokens, TrainingPlace{.step = 4, .first_sample = 6});
@@ -103,6 +149,22 @@ TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
       const auto actual = gradients(plan);
       for (size_t i = 0; i < expected.size(); ++i) {
         harness::assert_same_bits(actual[i], expected[i], family + std::to_string(i));
+      }
+    }
+    for (auto [plan, of_block] : {std::pair(RecomputePlan{.block = true}, 1),
+                                  {RecomputePlan{.attention = true, .feed_forward = true}, 4},
+                                  {RecomputePlan{.attention_core = true}, 3}}) {
+      for (const int64_t blocks : {1, 2}) {
+        for (const int64_t stored : {0, 1, 2}) {
+          plan.num_blocks = blocks;
+          plan.num_stored = stored;
+          const auto store = std::make_shared<CountingStore>();
+          const auto actual = gradients(plan, store);
+          EXPECT_EQ(store->num_put, std::min(blocks, stored) * of_block);
+          for (size_t i = 0; i < expected.size(); ++i) {
+            harness::assert_same_bits(actual[i], expected[i], family + std::to_string(i));
+          }
+        }
       }
     }
   }

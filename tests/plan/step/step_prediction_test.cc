@@ -159,6 +159,35 @@ TEST(Step, InputsOfBlocksLeaveTheDeviceBehindItsComputation) {
   EXPECT_LT(predict(work, cluster).seconds.compute, 1.1 * transfers);
 }
 
+TEST(Step, RecomputationOfSomeBlocksIsBetweenThatOfNoneAndOfAll) {
+  for (const int64_t pipeline : {1, 2}) {
+    Workload work = megatron(1, pipeline, 1, 4, 1, gpt(24, 2048, 16));
+    set_recompute(work, model::Recompute::kNone);
+    const Cluster cluster = cluster_of("a100-80gb", 1, static_cast<int>(pipeline));
+    StepPrediction before = predict(work, cluster);
+    const double none = before.memory.activations;
+    work.recompute = {.block = true};
+    const double all = predict(work, cluster).memory.activations;
+    for (int64_t blocks = 1; blocks <= 24; ++blocks) {  // stages may have more than 12
+      work.recompute.num_blocks = blocks;
+      const StepPrediction step = predict(work, cluster);
+      EXPECT_GE(step.seconds.compute, before.seconds.compute);
+      EXPECT_LE(step.memory.activations, before.memory.activations);
+      if (pipeline == 1) {
+        EXPECT_NEAR(step.memory.activations, none + (all - none) * number(blocks) / 24,
+                    1e-9 * none);
+      }
+      before = step;
+    }
+    EXPECT_DOUBLE_EQ(before.memory.activations, all);
+    if (pipeline > 1) continue;
+    work.input_offload_rate = 1e15;
+    const double without = predict(work, cluster).memory.activations;
+    work.recompute.num_stored = 12;  // the inputs of half of them leave
+    EXPECT_NEAR(predict(work, cluster).memory.activations, (all + without) / 2, 1e-9 * all);
+  }
+}
+
 TEST(Step, PartsOfWeightsAndGradientsLeaveTheDeviceAndPassTheirLink) {
   Workload work = megatron(1, 1, 8, 32, 1, gpt(24, 2048, 16));
   work.zero = 3;

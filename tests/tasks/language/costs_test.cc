@@ -15,6 +15,7 @@
 #include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/model/model.h"
+#include "trireme/plan/cost/layer_costs.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/parallel/stage_costs.h"
@@ -41,16 +42,41 @@ micro_batch = 2
   return config;
 }
 
+// Has what it is given in no memory.
+class Elsewhere : public model::InputStore {
+ public:
+  int64_t put(const at::Tensor& input) override {
+    bytes_ += static_cast<double>(input.nbytes());
+    return 0;
+  }
+  at::Tensor take(int64_t /*number*/) override { return {}; }
+  void drop(int64_t /*number*/) noexcept override {}
+
+  double bytes() const { return bytes_; }
+
+ private:
+  double bytes_ = 0;
+};
+
 // What a forward of the whole model leaves for its backward.
 double measured_activations(const RunConfig& config) {
   const auto model = model::make_model(model_of(config), 1, config.dtype());
-  model->set_recompute(
-      model::recompute_plan(config.train.recompute, config.train.recompute_modules));
+  model->set_recompute(config.recompute_plan());
+  const bool stores = config.leaves_memory(config.offload.activations);
+  const auto store = stores ? std::make_shared<Elsewhere>() : nullptr;
+  const model::StoresInputs scope(store);
   const at::Tensor tokens_BT =
       at::zeros({config.train.micro_batch, model_of(config).sequence_length}, at::kLong);
   const auto live = std::make_shared<harness::LiveBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
   const model::Loss loss = model->loss(tokens_BT, tokens_BT);
+  if (stores) {
+    plan::Workload work = *config.task->model().workload(config);
+    double bytes = 0;
+    for (const model::BlockRun& run : work.recompute.runs(work.model.layers))
+      bytes += static_cast<double>(run.count) * plan::stored_input_bytes(work.of_blocks(run)).sum;
+    EXPECT_DOUBLE_EQ(store->bytes(), bytes);
+  }
   return static_cast<double>(live->bytes());
 }
 
@@ -110,6 +136,13 @@ TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
         overrides.push_back({"train.precision", precision});
         overrides.push_back({"train.recompute", recompute});
         overrides.push_back({"train.recompute_modules", modules});
+        expect_what_a_forward_keeps(overrides);
+        if (recompute == "none") continue;
+        overrides.push_back({"offload.activations", "disk"});
+        expect_what_a_forward_keeps(overrides);
+        overrides.push_back({"train.recompute_blocks", "4"});
+        expect_what_a_forward_keeps(overrides);
+        overrides.push_back({"offload.activation_blocks", "1"});
         expect_what_a_forward_keeps(overrides);
       }
     }

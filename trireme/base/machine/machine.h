@@ -33,8 +33,9 @@ int64_t machine_memory_bytes(const std::filesystem::path& root = "/");
 enum class FreedMemory {
   // libtorch's blocks of kFewestReusedBytes and more stay for the next ones (kept_blocks.h), from
   // the first Trainer on. Of other memory the C library keeps blocks up to 32 MiB, at most a
-  // sixteenth of machine_memory_bytes(). By default glibc returns both to the system after each training step,
-  // and the next one waits for the same pages to be filled with zeros: 2 to 13 % of a step.
+  // sixteenth of machine_memory_bytes(). By default glibc returns both to the system after each
+  // training step, and the next one waits for the same pages to be filled with zeros: 2 to 31 % of
+  // a step.
   kKept,
   // Blocks of 1 MiB and more are returned at once. glibc before 2.38 loses aligned ones between
   // small ones otherwise: a checkpoint of states on a disk took 190 MiB more than it needs.

@@ -56,6 +56,7 @@ train::RunConfig with_layout(const train::RunConfig& run, std::span<const train:
   config.parallel.automatic = false;
   config.parallel.shard = 0;
   config.parallel.stage_layers.clear();
+  config.train.recompute_blocks = config.offload.activation_blocks = 0;
   train::override_keys(config, chosen);
   return config;
 }

@@ -1,10 +1,8 @@
 #include "trireme/cli/train/automatic_layout.h"
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +17,7 @@
 #include "trireme/cli/plan/cluster_file.h"
 #include "trireme/cli/plan/device_rates.h"
 #include "trireme/cli/plan/layout_search.h"
+#include "trireme/cli/train/key_choice.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme::cli {
@@ -31,13 +30,8 @@ struct Choice {
   std::string line{};
 };
 
-// A choice of the planner, and among how many.
-struct Found {
-  plan::Plan plan{};
-  int64_t num_candidates = 0;
-};
-
-Found best_layout(const train::RunConfig& config, const plan::Cluster& cluster, int num_ranks) {
+plan::SearchResult best_layout(const train::RunConfig& config, const plan::Cluster& cluster,
+                               int num_ranks) {
   plan::SearchResult found = search_layouts(config, cluster, {.num_best = 1});
   TRIREME_CHECK(!found.best.empty(), "parallel.auto: ", describe_failure(found, cluster));
   TRIREME_CHECK(found.best.front().work.axes.num_ranks() == num_ranks,
@@ -45,113 +39,76 @@ Found best_layout(const train::RunConfig& config, const plan::Cluster& cluster, 
                 found.best.front().work.axes.num_ranks(), " of the ", num_ranks,
                 " ranks for train.global_batch = ", config.train.global_batch,
                 "; start so many, or choose another batch");
-  return {std::move(found.best.front()), found.num_candidates};
+  return found;
 }
 
-// Of the microbatches that divide a rank's part of the batch, the fastest that fits. All else is as
-// the config has it.
-Found best_micro_batch(const train::RunConfig& config, const plan::Cluster& cluster,
-                       int num_ranks) {
-  const std::string key = "train.micro_batch = \"auto\"";
-  TRIREME_CHECK(config.parallel.servers == 0, key,
-                " with parallel.servers, which the planner does not know; set it to a number");
-  TRIREME_CHECK(config.train.shares.empty(), key,
-                " with train.shares, which has the samples of each rank; set it to a number");
-  const train::ParallelConfig& axes = config.parallel;
-  const int64_t parts = axes.tensor * axes.pipeline * axes.context;
-  const int64_t data = std::max<int64_t>(1, num_ranks / parts);
-  const int64_t most = (config.train.global_batch + data - 1) / data;
-  std::optional<Found> best;
-  int64_t num_candidates = 0;
-  std::string refusal;
-  double smallest = std::numeric_limits<double>::infinity();
-  for (int64_t micro_batch = 1; micro_batch <= most; ++micro_batch) {
-    if (most % micro_batch != 0) continue;
-    train::RunConfig candidate = config;
-    candidate.train.micro_batch = micro_batch;
-    plan::Plan plan;
-    try {
-      plan.work = resolve_on(candidate, num_ranks);
-    } catch (const ConfigError& error) {
-      if (refusal.empty()) refusal = error.what();
-      continue;
-    }
-    ++num_candidates;
-    plan::Cluster with_rates = cluster;
-    set_offload(config.offload, plan.work, with_rates);
-    plan.layout = runtime_stages(candidate);
-    plan.step = predict_step(plan.work, with_rates, plan.layout);
-    const double bytes = plan.step.memory.total();
-    smallest = std::min(smallest, bytes);
-    if (bytes > cluster.device.memory_bytes * plan::SearchOptions().memory_share) continue;
-    if (best && best->plan.step.step_seconds() <= plan.step.step_seconds()) continue;
-    best = {std::move(plan)};
-  }
-  TRIREME_CHECK(num_candidates > 0, key, ": ", refusal);
-  TRIREME_CHECK(best.has_value(), key, ": no microbatch fits: the smallest needs ",
-                human_bytes(smallest), " per rank, which have ",
-                human_bytes(cluster.device.memory_bytes),
-                "; use more ranks, another layout or a smaller model");
-  best->num_candidates = num_candidates;
-  return *std::move(best);
-}
+// What the planner has chosen for keys that the config leaves open.
+struct Found {
+  std::vector<train::Override> keys{};
+  std::string what{};  // in words
+  plan::StepPrediction step{};
+  std::string among{};
+};
 
 Found find(const train::RunConfig& config, const plan::Cluster& cluster, int num_ranks) {
-  return config.parallel.automatic ? best_layout(config, cluster, num_ranks)
-                                   : best_micro_batch(config, cluster, num_ranks);
+  if (config.parallel.automatic) {
+    const plan::SearchResult found = best_layout(config, cluster, num_ranks);
+    const plan::Plan& best = found.best.front();
+    return {plan::settings_of(best.work), describe(best.work), best.step,
+            concat(found.num_candidates, " layouts")};
+  }
+  const KeyChoice found = choose_keys(config, cluster, num_ranks);
+  return {chosen_values(config, found.config), describe_values(config, found.config),
+          found.plan.step, concat(found.num_candidates)};
 }
 
 // What was chosen for the run that has begun in output.folder. Nothing when there is none, or when
 // this run cannot use it.
-std::optional<plan::Workload> begun_choice(const train::RunConfig& config, int num_ranks) {
+std::optional<Choice> begun_choice(const train::RunConfig& config, int num_ranks) {
   const std::filesystem::path folder = config.output.folder;
   const std::filesystem::path path = folder / train::kConfigName;
+  const auto chosen = [](std::vector<train::Override> keys, const std::string& kind,
+                         const std::string& what) {
+    return Choice{std::move(keys),
+                  concat("plan    the ", kind, " with which the run has begun: ", what)};
+  };
   try {
     const train::RunConfig begun =
         train::parse_saved_config(read_file(path), path.string(), config);
     train::RunConfig merged = config;
-    merged.train.micro_batch = begun.train.micro_batch;
     merged.parallel = begun.parallel;
     if (config.parallel.automatic) {
+      merged.train.micro_batch = begun.train.micro_batch;
       merged.train.recompute = begun.train.recompute;
-      return resolve_on(merged, num_ranks);
+      const plan::Workload work = resolve_on(merged, num_ranks);
+      return chosen(plan::settings_of(work), "layout", describe(work));
     }
     // A microbatch with which no step has ended may have been too large.
     if (std::filesystem::file_size(folder / train::kMetricsName) == 0) return std::nullopt;
+    std::vector<train::Override> keys = chosen_values(config, begun);
+    train::override_keys(merged, keys);
     resolve_on(merged, num_ranks);  // as many ranks
     merged.parallel = config.parallel;
-    return resolve_on(merged, num_ranks);
+    resolve_on(merged, num_ranks);
+    std::vector<std::string> kinds;
+    if (config.train.micro_batch == 0) kinds.emplace_back("microbatch");
+    if (config.train.recompute == model::Recompute::kAuto) kinds.emplace_back("recomputation");
+    return chosen(std::move(keys), kinds.size() == 1 ? kinds[0] : "keys",
+                  describe_values(config, begun));
   } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
-// The keys that the planner was to choose.
-std::vector<train::Override> chosen_keys(const train::RunConfig& config,
-                                         const plan::Workload& work) {
-  if (config.parallel.automatic) return plan::settings_of(work);
-  return {{"train.micro_batch", std::to_string(work.micro_batch)}};
-}
-
 Choice choose(const train::RunConfig& config, const RankFacts& facts, int num_ranks) {
-  const bool is_layout = config.parallel.automatic;
-  const auto described = [&](const plan::Workload& work) {
-    return is_layout ? describe(work) : concat("microbatch ", work.micro_batch);
-  };
-  if (const auto begun = begun_choice(config, num_ranks)) {
-    return {chosen_keys(config, *begun),
-            concat("plan    the ", is_layout ? "layout " : "microbatch ",
-                   "with which the run has begun: ", described(*begun))};
-  }
+  if (std::optional<Choice> begun = begun_choice(config, num_ranks)) return *std::move(begun);
   const auto start = std::chrono::steady_clock::now();
-  const Found found = find(config, cluster_of_ranks(config, facts, num_ranks), num_ranks);
-  const plan::Plan& best = found.plan;
-  return {
-      chosen_keys(config, best.work),
-      concat("plan    ", described(best.work), ": predicted ",
-             format("%.3f s a step, ", best.step.step_seconds()),
-             human_bytes(best.step.memory.total()), " per rank; the best of ", found.num_candidates,
-             is_layout ? " layouts" : "", format(", searched in %.2f s", seconds_since(start)))};
+  Found found = find(config, cluster_of_ranks(config, facts, num_ranks), num_ranks);
+  return {std::move(found.keys),
+          concat("plan    ", found.what, ": predicted ",
+                 format("%.3f s a step, ", found.step.step_seconds()),
+                 human_bytes(found.step.memory.total()), " per rank; the best of ", found.among,
+                 format(", searched in %.2f s", seconds_since(start)))};
 }
 
 // Lines: what the user reads, then key=value.
@@ -198,7 +155,7 @@ train::RunConfig with_any_layout(const train::RunConfig& given, int num_ranks) {
   train::RunConfig config = given;
   config.task->open(/*evaluates=*/false);
   const Found found = find(config, assumed_cluster(config, num_ranks), num_ranks);
-  return with_choices(given, chosen_keys(config, found.plan.work));
+  return with_choices(given, found.keys);
 }
 
 RunRecord::RunRecord() : resident_at_start_(resident_after_little()) {}

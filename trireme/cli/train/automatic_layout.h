@@ -1,5 +1,5 @@
-// The cost model in a run: parallel.auto lets the planner choose the layout, and train.micro_batch
-// the microbatch if it is "auto". After training the step times are compared with its prediction.
+// The cost model in a run: parallel.auto lets the planner choose the layout, and other keys that
+// are "auto" their own values. After training the step times are compared with its prediction.
 #pragma once
 
 #include <functional>

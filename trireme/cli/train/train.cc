@@ -184,11 +184,11 @@ int train_rank_or_ranks(const TrainArguments& arguments, train::RunConfig config
   const bool launched = comm::is_launched();
   if (const auto agent = number_in(kAgentVariable, 3)) {
     ::unsetenv(kAgentVariable);  // the descriptor is not for commands that this process starts
-    TRIREME_CHECK(
-        !config.has_choices(),
-        config.parallel.automatic ? "parallel.auto is true" : "train.micro_batch is \"auto\"",
-        " under `trireme run`, whose ranks may change in number; "
-        "let `trireme plan --output` write a config, or start with --ranks");
+    TRIREME_CHECK(!config.has_choices(),
+                  config.parallel.automatic ? "parallel.auto is true"
+                                            : in_words(config.chosen_keys()) + " is \"auto\"",
+                  " under `trireme run`, whose ranks may change in number; "
+                  "let `trireme plan --output` write a config, or start with --ranks");
     ElasticRun run{.load_config = [&] { return load_config(arguments); }, .profile = profile};
     if (launched) run.first = comm::world_info();
     run.first_epoch = number_in("TRIREME_EPOCH", 1).value_or(1);

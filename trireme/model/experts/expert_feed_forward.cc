@@ -116,6 +116,7 @@ at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD, const at::Te
                                                       std::max<int64_t>(1, most.item<int64_t>()),
                                                       options.replicas, expert_axis_});
   std::vector<at::Tensor> outputs;
+  const StoresInputs none(nullptr);  // weights are among the inputs
   for (int64_t chunk = 0; chunk < chunks->count; ++chunk) {
     outputs.push_back(recompute(
         [this, chunks, chunk, options](const std::vector<at::Tensor>& in) {

@@ -30,7 +30,9 @@ void Network::add_head(std::string unit, std::vector<at::Tensor> parameters) {
 }
 
 void Network::set_recompute(const RecomputePlan& plan) {
-  for (const auto& block : blocks_) block->set_recompute(plan);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    blocks_[i]->set_recompute(plan, static_cast<int64_t>(i));
+  }
 }
 
 at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {

@@ -25,7 +25,8 @@ class Block : public torch::nn::Module {
  public:
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   virtual at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) = 0;
-  virtual void set_recompute(const RecomputePlan& plan) = 0;
+  // index: of the block in its stage.
+  virtual void set_recompute(const RecomputePlan& plan, int64_t index) = 0;
 };
 
 class Network : public torch::nn::Module {

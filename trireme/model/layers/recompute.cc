@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -133,7 +134,29 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace
 
+RecomputePlan RecomputePlan::of_block(int64_t index) const {
+  if (index >= num_blocks) return {};
+  RecomputePlan one = *this;
+  one.num_blocks = kAllBlocks;
+  one.num_stored = index < num_stored ? kAllBlocks : 0;
+  return one;
+}
+
+std::vector<BlockRun> RecomputePlan::runs(int64_t num_blocks_of_stage) const {
+  std::vector<BlockRun> runs;
+  for (int64_t i = 0; i < num_blocks_of_stage;) {
+    int64_t end = num_blocks_of_stage;
+    for (const int64_t change : {num_stored, num_blocks}) {
+      if (change > i) end = std::min(end, change);
+    }
+    runs.push_back({i, end - i, of_block(i)});
+    i = end;
+  }
+  return runs;
+}
+
 RecomputePlan recompute_plan(Recompute kind, std::string_view modules) {
+  TRIREME_ASSERT(kind != Recompute::kAuto, "a recomputation that nobody has chosen");
   RecomputePlan plan;
   if (kind == Recompute::kNone) return plan;
   if (kind == Recompute::kFull) return {.block = true};
@@ -186,6 +209,13 @@ bool is_recomputing() { return Recomputing::is_on; }
 at::Tensor recompute_if(bool enabled, const TensorFunction& function,
                         const std::vector<at::Tensor>& inputs) {
   return enabled ? recompute(function, inputs) : function(inputs);
+}
+
+at::Tensor run_block(const RecomputePlan& plan, const TensorFunction& forward,
+                     const std::vector<at::Tensor>& inputs) {
+  std::optional<StoresInputs> nowhere;
+  if (plan.any() && plan.num_stored == 0) nowhere.emplace(nullptr);
+  return recompute_if(plan.block, forward, inputs);
 }
 
 }  // namespace trireme::model

@@ -4,8 +4,11 @@
 //         section 5
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -15,17 +18,43 @@
 
 namespace trireme::model {
 
-// The parts of a block that backward recomputes.
+struct BlockRun;
+
+// What backward recomputes of the blocks of a stage. Which blocks matters: backward frees what the
+// last blocks keep before it recomputes the first ones.
 struct RecomputePlan {
+  static constexpr int64_t kAllBlocks = std::numeric_limits<int64_t>::max();
+
+  // The parts of a block.
   bool block = false;           // the whole block: keeps only its input
   bool attention = false;       // projections and core, without the norm
   bool attention_core = false;  // softmax(q k^T) v: keeps q, k and v
   bool feed_forward = false;    // without the norm
+
+  int64_t num_blocks = kAllBlocks;  // the first ones do so; the others keep everything
+  int64_t num_stored = kAllBlocks;  // the first ones of those let a StoresInputs have their inputs
+
+  bool any() const { return block || attention || attention_core || feed_forward; }
+  bool operator==(const RecomputePlan&) const = default;
+  // What the block `index` of a stage does, as a plan of all blocks.
+  RecomputePlan of_block(int64_t index) const;
+  // The blocks of a stage in runs that do the same. No run is empty.
+  std::vector<BlockRun> runs(int64_t num_blocks_of_stage) const;
 };
 
-enum class Recompute { kNone, kSelective, kFull };
-inline constexpr Choice<Recompute> kRecomputes[] = {
-    {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
+struct BlockRun {
+  int64_t first = 0;
+  int64_t count = 0;
+  RecomputePlan plan{};  // of all blocks
+};
+
+enum class Recompute { kNone, kSelective, kFull, kAuto };
+inline constexpr Choice<Recompute> kRecomputes[] = {{"none", Recompute::kNone},
+                                                    {"selective", Recompute::kSelective},
+                                                    {"full", Recompute::kFull},
+                                                    {"auto", Recompute::kAuto}};
+// What a run can do, without what is yet to be chosen.
+inline constexpr std::span kChosenRecomputes = std::span(kRecomputes).first<3>();
 
 // modules: for kSelective, a list separated by commas of attention_core, attention, feed_forward.
 // Throws: ConfigError for any other name, and for kSelective without modules
@@ -70,5 +99,9 @@ bool is_recomputing();
 // recompute(function, inputs) if `enabled`, otherwise function(inputs).
 at::Tensor recompute_if(bool enabled, const TensorFunction& function,
                         const std::vector<at::Tensor>& inputs);
+
+// A block's forward under its plan (RecomputePlan::of_block()), whose parts recompute themselves.
+at::Tensor run_block(const RecomputePlan& plan, const TensorFunction& forward,
+                     const std::vector<at::Tensor>& inputs);
 
 }  // namespace trireme::model

@@ -2,15 +2,15 @@
 
 namespace trireme::model {
 
-void TransformerBlock::set_recompute(const RecomputePlan& plan) {
-  plan_ = plan;
-  attention_->recompute_core = plan.attention_core;
+void TransformerBlock::set_recompute(const RecomputePlan& plan, int64_t index) {
+  plan_ = plan.of_block(index);
+  attention_->recompute_core = plan_.attention_core;
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const TokenBatch& batch) {
-  return recompute_if(
-      plan_.block,
-      [this, batch](const std::vector<at::Tensor>& in) { return compute(in[0], batch); }, {x});
+  return run_block(
+      plan_, [this, batch](const std::vector<at::Tensor>& in) { return compute(in[0], batch); },
+      {x});
 }
 
 }  // namespace trireme::model

@@ -34,7 +34,7 @@ class AttentionBranch : public torch::nn::Module {
 class TransformerBlock : public Block {
  public:
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) final;
-  void set_recompute(const RecomputePlan& plan) final;
+  void set_recompute(const RecomputePlan& plan, int64_t index) final;
 
  protected:
   // layer: the block's number in the whole model.

@@ -138,16 +138,21 @@ AttentionKept attention_kept(const Workload& work, double norm_input) {
   const model::ModelConfig& model = work.model;
   const model::AttentionConfig& latent = model.attention;
   if (work.recompute.attention) return {};
+  // q, k and v are the core's inputs.
+  const bool stores = work.input_offload_rate > 0 && work.recompute.attention_core;
   if (latent.is_latent()) {
     // q, k, v and the core's output, and that without its padding; a norm's in and out.
-    return {static_cast<double>(model.heads * (4 * latent.core_width() + latent.v_head_width)),
+    const int64_t cores = stores ? 1 : 4;
+    return {static_cast<double>(model.heads * (cores * latent.core_width() + latent.v_head_width)),
             (1 + norm_input) * static_cast<double>(latent.q_lora_rank + latent.kv_lora_rank)};
   }
   const auto queries = static_cast<double>(model.heads * model.head_width());
   const auto all_keys = static_cast<double>(model.kv_heads * model.head_width());
   const double G = copies_keys(work) ? queries : all_keys;
   // q, its output, k and v; the norms' q and k.
-  return {2 * queries + 2 * G + (latent.qk_norm ? norm_input * (queries + all_keys) : 0), 0};
+  return {(stores ? queries : 2 * queries + 2 * G) +
+              (latent.qk_norm ? norm_input * (queries + all_keys) : 0),
+          0};
 }
 
 // Activations of composed attention: the softmax of the scores, its dropout, and the byte mask.
@@ -167,8 +172,9 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const double norm_input = work.kept_by_block.composes_norms ? 2 * 4 : item;
   Kept kept;
   kept.head = bytes_of_head(work, norm_input, rows);
+  const bool stores = work.input_offload_rate > 0;
   if (again.block) {
-    kept.dense_block = kept.sparse_block = work.input_offload_rate > 0 ? 0 : item * D * rows;
+    kept.dense_block = kept.sparse_block = stores ? 0 : item * D * rows;
     return kept;
   }
   const AttentionKept attention = attention_kept(work, norm_input / item);
@@ -181,11 +187,13 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const double skew = work.axes.expert > 1 ? expert_skew : 1;
   const double experts = branch * (keeps_rows ? skew * k * hidden + shared : shared);
   const double copies = keeps_rows ? (1 + skew) * k * D : 0;  // what is sent, and what arrives
-  // Recomputation starts from the residual, which a composed norm does not keep.
-  const int residuals =
-      work.kept_by_block.composes_norms ? again.attention + again.feed_forward : 0;
+  // Recomputation starts from a norm's output and from the residual, which a composed norm does not
+  // keep.
+  const int branches = again.attention + again.feed_forward;
+  const int residuals = work.kept_by_block.composes_norms && !stores ? branches : 0;
+  const int outputs = stores ? 2 - branches : 2;
   // Two norms' in and out, and what is computed between them.
-  const double norms = (2 * (norm_input + item) + residuals * item) * D * rows +
+  const double norms = (2 * norm_input + (outputs + residuals) * item) * D * rows +
                        (stores_scores ? bytes_of_scores(work) : 0);
   const double whole = attention.latents;
   kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;
@@ -202,6 +210,53 @@ void add(parallel::LayerCost& sum, const parallel::LayerCost& one, double times 
 }
 
 }  // namespace
+
+InputBytes stored_input_bytes(const Workload& work) {
+  if (work.input_offload_rate == 0) return {};
+  const model::RecomputePlan& again = work.recompute;
+  const double row = number(work.model.width) * rows_of(work) * work.sizes.weight;
+  if (again.block) return {row, row};
+  InputBytes bytes;
+  const auto add = [&](double one, double times) {
+    if (times > 0) bytes = {bytes.sum + times * one, std::max(bytes.largest, one)};
+  };
+  add(row, 2 * (again.attention + again.feed_forward));  // a norm's output and the residual
+  if (again.attention_core && !again.attention) {
+    const model::ModelConfig& model = work.model;
+    const double heads = number(model.heads * model.core_width());
+    const double keys = copies_keys(work) ? heads : number(model.kv_heads * model.core_width());
+    const double token = tokens_of(work) / number(work.axes.tensor) * work.sizes.weight;
+    add(heads * token, 1);
+    add((model.attention.is_latent() ? heads : keys) * token, 2);
+  }
+  return bytes;
+}
+
+KeptByStages::KeptByStages(const Workload& work, bool stores_scores, double expert_skew)
+    : work_(work) {
+  for (const model::BlockRun& run : work.recompute.runs(work.model.layers)) {
+    kinds_.emplace_back(run.plan, layer_kinds(work.of_blocks(run), stores_scores, expert_skew));
+  }
+}
+
+const LayerKinds& KeptByStages::kinds_of(const model::RecomputePlan& plan) const {
+  const auto found = std::ranges::find(kinds_, plan, [](const auto& kinds) { return kinds.first; });
+  TRIREME_ASSERT(found != kinds_.end(), "a stage with more blocks than the model");
+  return found->second;
+}
+
+double KeptByStages::of(const model::ModelPart& stage) const {
+  double sum = 0;
+  for (const model::BlockRun& run : work_.recompute.runs(stage.num_layers)) {
+    const model::ModelPart blocks{
+        .first_layer = stage.first_layer + run.first,
+        .num_layers = run.count,
+        .embeds = stage.embeds && run.first == 0,
+        .has_head = stage.has_head && run.first + run.count == stage.num_layers};
+    sum += kinds_of(run.plan).of(work_.model, blocks).activations;
+  }
+  return sum;
+}
 
 int64_t num_sparse(const model::ModelConfig& model, const model::ModelPart& part) {
   if (model.sparse.experts == 0) return 0;
@@ -248,9 +303,18 @@ LayerKinds layer_kinds(const Workload& work, bool stores_scores, double expert_s
 std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores,
                                              double expert_skew) {
   const LayerKinds kinds = layer_kinds(work, stores_scores, expert_skew);
-  std::vector<parallel::LayerCost> costs;
-  for (int64_t layer = 0; layer < work.model.layers; ++layer) {
-    costs.push_back(work.model.sparse.is_sparse(layer) ? kinds.sparse : kinds.dense);
+  std::vector<parallel::LayerCost> costs(static_cast<size_t>(work.model.layers));
+  // Where stages begin follows from these costs, so stages of one size are assumed.
+  const int64_t stages = work.axes.pipeline * std::max<int64_t>(1, work.stages_per_rank);
+  const int64_t of_stage = (work.model.layers + stages - 1) / stages;
+  for (const model::BlockRun& run : work.recompute.runs(of_stage)) {
+    const LayerKinds of_run = layer_kinds(work.of_blocks(run), stores_scores, expert_skew);
+    for (int64_t layer = 0; layer < work.model.layers; ++layer) {
+      const int64_t in_stage = layer % of_stage;
+      if (in_stage < run.first || in_stage >= run.first + run.count) continue;
+      costs[static_cast<size_t>(layer)] =
+          work.model.sparse.is_sparse(layer) ? of_run.sparse : of_run.dense;
+    }
   }
   add(costs.front(), kinds.embedding);
   add(costs.back(), kinds.head);

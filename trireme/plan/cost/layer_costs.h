@@ -2,6 +2,7 @@
 // memory of its states and activations.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "trireme/model/family/parts.h"
@@ -68,7 +69,16 @@ HeadWork head_work(const Workload& work);
 // The sparse blocks of a part of the model.
 int64_t num_sparse(const model::ModelConfig& model, const model::ModelPart& part);
 
-// The cost of each kind of block, and the extra cost of the first and last layers.
+// What a block gives away until backward, if what it recomputes is stored: the sum, and its largest
+// tensor.
+struct InputBytes {
+  double sum = 0;
+  double largest = 0;
+};
+InputBytes stored_input_bytes(const Workload& work);
+
+// The cost of each kind of block, and the extra cost of the first and last layers. All blocks
+// recompute and store the same.
 struct LayerKinds {
   parallel::LayerCost dense{};
   parallel::LayerCost sparse{};
@@ -79,6 +89,20 @@ struct LayerKinds {
   parallel::LayerCost of(const model::ModelConfig& model, const model::ModelPart& part) const;
 };
 LayerKinds layer_kinds(const Workload& work, bool stores_scores = false, double expert_skew = 1);
+
+// The bytes that one microbatch's forward keeps for its backward, by parts of the model that are
+// stages. Their first blocks recompute, or store, more than the others.
+class KeptByStages {
+ public:
+  KeptByStages(const Workload& work, bool stores_scores, double expert_skew);
+  double of(const model::ModelPart& stage) const;
+
+ private:
+  const LayerKinds& kinds_of(const model::RecomputePlan& plan) const;
+
+  const Workload& work_;
+  std::vector<std::pair<model::RecomputePlan, LayerKinds>> kinds_;
+};
 
 // The cost of every layer. The embedding counts with the first layer and the head with the last.
 // Time is that of the matrix products, in any unit. Memory is that of one rank, the one with most

@@ -122,10 +122,18 @@ struct Workload {
   bool has_whole_logits = false;
   model::Recompute recompute_kind = model::Recompute::kNone;
   model::RecomputePlan recompute{};
-  // Of recomputed blocks: their inputs leave the device's memory until backward, at so many bytes
-  // per second each way. 0: they stay.
+  // The inputs of what recomputes leave the device's memory until backward, at so many bytes per
+  // second each way: of recompute.num_stored blocks. 0: they stay.
   double input_offload_rate = 0;
   model::KeptByBlock kept_by_block{};
+
+  // Of what blocks recompute: as if all of them were like those of the run.
+  Workload of_blocks(const model::BlockRun& run) const {
+    Workload work = *this;
+    work.recompute = run.plan;
+    if (run.plan.num_stored == 0) work.input_offload_rate = 0;
+    return work;
+  }
 
   void set_model(model::ModelConfig config) {
     model = std::move(config);

@@ -34,20 +34,8 @@ struct Pipelining {
   int64_t chunks;
 };
 
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> all, large;
-  for (int64_t i = 1; i * i <= n; ++i) {
-    if (n % i != 0) continue;
-    all.push_back(i);
-    if (i * i != n) large.push_back(n / i);
-  }
-  all.insert(all.end(), large.rbegin(), large.rend());
-  return all;
-}
-
 // Longer pipelines and more stages have not been built; layouts of that kind are tried on demand.
 constexpr int64_t kMostPipeline = 1024, kMostStages = 2048;
-constexpr int64_t kMostMicrobatches = 1 << 16;  // as parallel::make_schedule() takes
 
 // Candidates that the runtime refuses, after which the search gives up: each costs a check of the
 // whole config.
@@ -224,7 +212,7 @@ class Candidates {
       hold_gradients(work);
       for (const int64_t shard : fixed_.of("shard", shards(work))) {
         work.axes.shard = shard;
-        for (const auto& choice : model::kRecomputes) {
+        for (const auto& choice : model::kChosenRecomputes) {
           if (!fixed_.allows("recompute", std::string(choice.name))) continue;
           work.recompute_kind = choice.value;
           work.recompute = model::recompute_plan(choice.value, options_.recompute_modules);
@@ -306,6 +294,17 @@ void keep_distinct(std::vector<Plan>& plans) {
 }
 
 }  // namespace
+
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> all, large;
+  for (int64_t i = 1; i * i <= n; ++i) {
+    if (n % i != 0) continue;
+    all.push_back(i);
+    if (i * i != n) large.push_back(n / i);
+  }
+  all.insert(all.end(), large.rbegin(), large.rend());
+  return all;
+}
 
 std::vector<std::string> candidate_keys() {
   std::vector<std::string> keys;

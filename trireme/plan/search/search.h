@@ -19,6 +19,9 @@ inline constexpr Choice<Objective> kObjectives[] = {
 
 // More are refused.
 inline constexpr int64_t kMostDevices = 1 << 20;
+inline constexpr int64_t kMostMicrobatches = 1 << 16;  // as parallel::make_schedule() takes
+
+std::vector<int64_t> divisors(int64_t n);  // ascending
 
 struct SearchOptions {
   Objective objective = Objective::kTime;

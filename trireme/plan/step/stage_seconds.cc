@@ -1,6 +1,7 @@
 #include "trireme/plan/step/stage_seconds.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "trireme/plan/cost/device_seconds.h"
 #include "trireme/plan/cost/layer_costs.h"
@@ -56,8 +57,7 @@ class StageModel {
     add_context(ahead, back, block);
     if (work_.input_offload_rate > 0) {
       // Behind the computation of other blocks.
-      const double transfer =
-          rows_of(work_) * number(work_.model.width) * item_ / work_.input_offload_rate;
+      const double transfer = stored_input_bytes(work_).sum / work_.input_offload_rate;
       ahead.compute = std::max(ahead.compute, transfer);
       back.compute = std::max(back.compute, transfer);
     }
@@ -262,10 +262,8 @@ Group pipeline_group(const Workload& work) {
 
 StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
                            const model::ModelPart& part) {
-  const StageModel model(work, cluster);
   StageSeconds stage;
-  const int64_t sparse = num_sparse(work.model, part);
-  const auto add_blocks = [&](bool is_sparse, int64_t count) {
+  const auto add_blocks = [&](const StageModel& model, bool is_sparse, int64_t count) {
     if (count == 0) return;
     StageSeconds one;
     model.add_block(one, is_sparse);
@@ -276,8 +274,16 @@ StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
     stage.expert_parameters += one.expert_parameters * times;
     stage.repeated_flops += one.repeated_flops * times;
   };
-  add_blocks(false, part.num_layers - sparse);
-  add_blocks(true, sparse);
+  for (const model::BlockRun& run : work.recompute.runs(part.num_layers)) {
+    std::optional<Workload> other;
+    const bool is_same = run.plan == work.recompute;
+    const StageModel model(is_same ? work : other.emplace(work.of_blocks(run)), cluster);
+    const int64_t sparse = num_sparse(
+        work.model, {.first_layer = part.first_layer + run.first, .num_layers = run.count});
+    add_blocks(model, false, run.count - sparse);
+    add_blocks(model, true, sparse);
+  }
+  const StageModel model(work, cluster);
   if (part.embeds) model.add_embedding(stage);
   if (part.has_head) model.add_head(stage);
   // The gradient of weights is one of the three products, whatever else backward does.

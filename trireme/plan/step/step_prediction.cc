@@ -208,14 +208,15 @@ StepMemory temporary_memory(const Workload& work, const StageSeconds& stage,
   memory.passing = passing;
   if (work.input_offload_rate > 0) {
     constexpr double kBuffers = 4 + 2;  // the store's, and what is copied to one and from one
-    memory.passing += kBuffers * rows_of(work) * number(work.model.width) * work.sizes.weight;
+    memory.passing += kBuffers * stored_input_bytes(work).largest;
   }
   return memory;
 }
 
-// Peak memory of a block's backward pass: the whole block's if it is recomputed.
-double backward_bytes(const Workload& work) {
-  if (!work.recompute.block) {
+// Peak memory of a block's backward pass: the whole block's if it is recomputed. Where the last
+// blocks of a stage are not, what they have kept is free before the first recomputation.
+double backward_bytes(const Workload& work, int64_t layers_of_stage) {
+  if (!work.recompute.block || work.recompute.num_blocks < layers_of_stage) {
     return 4 * tokens_of(work) * number(work.model.width) * work.sizes.weight;
   }
   Workload plain = work;
@@ -265,8 +266,7 @@ double add_states(const Workload& work, const StageSeconds& stage, StepMemory& m
 StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLayout& layout,
                      const std::vector<StageSeconds>& stages, const std::vector<double>& held) {
   const bool stores_scores = !has_fused_attention(work, cluster);
-  const LayerKinds kinds = layer_kinds(work, stores_scores, cluster.expert_skew);
-  const double block_bytes = backward_bytes(work);
+  const KeptByStages kept(work, stores_scores, cluster.expert_skew);
   // A stage keeps what it sends until its backward pass.
   const double sent =
       work.axes.pipeline > 1 ? rows_of(work) * number(work.model.width) * work.sizes.weight : 0;
@@ -277,7 +277,8 @@ StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLa
     const auto rank = static_cast<size_t>(layout.rank_of_stage[i]);
     if (!parts[i].has_head) ranks[rank].activations += held[rank] * sent;
     on_disk[rank] += add_states(work, stages[i], ranks[rank]);
-    ranks[rank].activations += held[rank] * kinds.of(work.model, parts[i]).activations;
+    ranks[rank].activations += held[rank] * kept.of(parts[i]);
+    const double block_bytes = backward_bytes(work, parts[i].num_layers);
     // The logits are gone when the first block's backward begins.
     const double passing =
         parts[i].has_head ? std::max(block_bytes, logits_bytes(work, cluster.device)) : block_bytes;

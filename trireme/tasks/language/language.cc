@@ -197,8 +197,7 @@ class LanguageTaskModel : public train::TaskModel {
     const train::RunConfig& config = request.config;
     auto model = model::make_model(config_.model, config.train.seed, config.dtype(), request.axes,
                                    request.part);
-    model->set_recompute(
-        model::recompute_plan(config.train.recompute, config.train.recompute_modules));
+    model->set_recompute(config.recompute_plan());
     return std::make_unique<LanguageStage>(std::move(model), config_.model, request);
   }
 
@@ -357,7 +356,7 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.expert_replicas = parallel.expert_replicas;
   work.separate_documents = own.data.separate_documents;
   work.recompute_kind = config.train.recompute;
-  work.recompute = model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+  work.recompute = config.recompute_plan();
   work.input_offload_rate =
       config.leaves_memory(config.offload.activations) ? plan::kUnknownRate : 0;
   work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());

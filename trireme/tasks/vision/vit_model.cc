@@ -80,10 +80,6 @@ class VitClassifier : public ImageClassifier {
   at::ScalarType dtype_;
 };
 
-model::RecomputePlan recompute_of(const train::RunConfig& config) {
-  return model::recompute_plan(config.train.recompute, config.train.recompute_modules);
-}
-
 ImageGoal goal_of(const ImageProblem& problem, const train::RunConfig& config) {
   return {problem.config, problem.shape, config.train.seed};
 }
@@ -121,19 +117,29 @@ class VitModel : public train::TaskModel {
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
     const model::VitCosts flops = model::vit_flops(vit());
     const model::VitCosts parameters = model::vit_parameters(vit());
-    const model::VitCosts kept =
-        model::vit_kept_bytes(vit(), {.num_images = config.largest_micro_batch(),
-                                      .dtype = config.dtype(),
-                                      .recompute = recompute_of(config),
-                                      .tensor = config.parallel.tensor,
-                                      .sequence = config.parallel.sequence_parallel,
-                                      .context = config.parallel.context});
+    const auto kept_by = [&](const model::RecomputePlan& plan) {
+      return model::vit_kept_bytes(vit(), {.num_images = config.largest_micro_batch(),
+                                           .dtype = config.dtype(),
+                                           .recompute = plan,
+                                           .tensor = config.parallel.tensor,
+                                           .sequence = config.parallel.sequence_parallel,
+                                           .context = config.parallel.context});
+    };
+    const model::RecomputePlan recompute = config.recompute_plan();
+    const model::VitCosts kept = kept_by(recompute);
     const double per_parameter = train::state_bytes_per_parameter(config, vit().width);
     const double tensor = static_cast<double>(config.parallel.tensor);
     std::vector<parallel::LayerCost> costs(static_cast<size_t>(vit().layers),
                                            {.time = flops.block,
                                             .memory = parameters.block * per_parameter / tensor,
                                             .activations = kept.block});
+    const int64_t stages =
+        config.parallel.pipeline * std::max<int64_t>(1, config.parallel.stages_per_rank);
+    const int64_t of_stage = (vit().layers + stages - 1) / stages;  // its split follows from this
+    for (int64_t i = 0; i < vit().layers; ++i) {
+      if (i % of_stage >= recompute.num_blocks)
+        costs[static_cast<size_t>(i)].activations = kept_by({}).block;
+    }
     costs.front().time += flops.embeddings;
     costs.front().memory += parameters.embeddings * per_parameter;
     costs.front().activations += kept.embeddings;
@@ -159,7 +165,7 @@ class VitModel : public train::TaskModel {
     const train::RunConfig& config = request.config;
     auto model = model::make_image_transformer(vit(), config.train.seed, config.dtype(),
                                                request.axes, request.part);
-    model->set_recompute(recompute_of(config));
+    model->set_recompute(config.recompute_plan());
     return std::make_unique<VitStage>(std::move(model), goal_of(problem_, config), request);
   }
 

@@ -43,6 +43,20 @@ std::vector<std::string> train_transports() {
   return names;
 }
 
+std::vector<std::string> RunConfig::chosen_keys() const {
+  std::vector<std::string> keys;
+  if (train.micro_batch == 0) keys.emplace_back("train.micro_batch");
+  if (train.recompute == model::Recompute::kAuto) keys.emplace_back("train.recompute");
+  return keys;
+}
+
+model::RecomputePlan RunConfig::recompute_plan() const {
+  model::RecomputePlan plan = model::recompute_plan(train.recompute, train.recompute_modules);
+  if (train.recompute_blocks > 0) plan.num_blocks = train.recompute_blocks;
+  if (offload.activation_blocks > 0) plan.num_stored = offload.activation_blocks;
+  return plan;
+}
+
 c10::ScalarType RunConfig::gradient_dtype() const {
   return train.reduce_dtype == ReduceDtype::kFp32
              ? c10::promoteTypes(dtype(), c10::ScalarType::Float)

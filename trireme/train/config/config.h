@@ -188,8 +188,13 @@ struct RunConfig {
   // Whether data ranks have unequal shares, or may come to have them.
   bool may_have_shares() const { return !shares.empty() || train.shares_interval > 0; }
 
-  // Whether the planner has yet to choose the layout, or the microbatch alone.
-  bool has_choices() const { return parallel.automatic || train.micro_batch == 0; }
+  // Whether the planner has yet to choose the layout, or these keys alone.
+  bool has_choices() const { return parallel.automatic || !chosen_keys().empty(); }
+  // train.micro_batch, train.recompute: those that are "auto".
+  std::vector<std::string> chosen_keys() const;
+
+  // What each pipeline stage recomputes.
+  model::RecomputePlan recompute_plan() const;
 
   // As long as nothing has been measured or read.
   std::vector<dataset::Shares> equal_shares() const {

@@ -183,12 +183,19 @@ void check_batch_ramp(const RunConfig& config) {
 
 void check_offload(const RunConfig& config) {
   const OffloadConfig& offload = config.offload;
-  TRIREME_CHECK(offload.activations == OffloadPlace::kNone ||
-                    config.train.recompute == model::Recompute::kFull,
+  const bool recomputes = config.train.recompute != model::Recompute::kNone;
+  TRIREME_CHECK(offload.activations == OffloadPlace::kNone || recomputes,
                 "offload.activations is \"", name_of(kOffloadPlaces, offload.activations),
-                "\" and train.recompute \"", name_of(model::kRecomputes, config.train.recompute),
-                "\"; what leaves memory are the inputs of recomputed blocks: set train.recompute = "
-                "\"full\"");
+                "\" and train.recompute \"none\"; what leaves memory are the inputs of recomputed "
+                "modules: set train.recompute = \"full\", \"selective\" or \"auto\"");
+  TRIREME_CHECK(offload.activation_blocks == 0 || offload.activations != OffloadPlace::kNone,
+                "offload.activation_blocks is ", offload.activation_blocks,
+                " and offload.activations \"none\"; set the one to 0, or the other to \"disk\" or "
+                "\"host\"");
+  TRIREME_CHECK(config.train.recompute_blocks == 0 || recomputes, "train.recompute_blocks is ",
+                config.train.recompute_blocks,
+                " and train.recompute \"none\"; set the one to 0, or the other to \"full\" or "
+                "\"selective\"");
   const int64_t zero = config.parallel.zero;
   TRIREME_CHECK(offload.parameters == OffloadPlace::kNone || zero == 3, "offload.parameters is \"",
                 name_of(kOffloadPlaces, offload.parameters), "\" and parallel.zero ", zero,
@@ -202,7 +209,7 @@ void check_train(const RunConfig& config) {
   const TrainConfig& train = config.train;
   check_precision(train);
   check_compression(train, config.parallel);
-  model::recompute_plan(train.recompute, train.recompute_modules);
+  config.recompute_plan();
   check_offload(config);
   check_batch(config);
   check_batch_ramp(config);
@@ -260,9 +267,11 @@ void check_init(const InitConfig& init) {
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
-  TRIREME_CHECK(config.train.micro_batch > 0,
-                "train.micro_batch is \"auto\", which only the command `train` chooses; set it to "
-                "a number");
+  for (const std::string& key : config.chosen_keys()) {
+    throw ConfigError(concat(key,
+                             " is \"auto\", which only the command `train` chooses; set it to ",
+                             key == "train.micro_batch" ? "a number" : "another value"));
+  }
   check_servers(config, num_ranks);
   resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
   resolve_shares(config);

@@ -88,12 +88,16 @@ struct TrainConfig {
               Range{1, kMaxSteps})
   TRIREME_KEY(model::Recompute, recompute, model::Recompute::kNone, kMayChange,
               "activations to recompute in the backward pass instead of storing them; selective = "
-              "those of recompute_modules",
+              "those of recompute_modules, auto = what the planner expects to be fastest in the "
+              "ranks' memory, with recompute_blocks and offload.activation_blocks",
               model::kRecomputes)
   TRIREME_KEY(
       std::string, recompute_modules, "attention_core", kMayChange,
       "comma-separated modules that recompute = selective covers: attention_core, attention, "
       "feed_forward")
+  TRIREME_KEY(int64_t, recompute_blocks, 0, kMayChange,
+              "recompute only the first N blocks of each pipeline stage; 0 = all",
+              Range{0, kMaxLayers})
   TRIREME_KEY(bool, reproducible, false, kMayChange,
               "give the same bits for 1, 2, 4, ... data-parallel ranks, by summing gradients in a "
               "fixed tree")

@@ -33,6 +33,9 @@ struct OffloadConfig {
       "where to keep the inputs of recomputed modules from forward to backward; none = with "
       "the parameters, host = host memory, disk = files",
       kOffloadPlaces)
+  TRIREME_KEY(int64_t, activation_blocks, 0, kMayChange,
+              "only the first N of the blocks that a stage recomputes leave; 0 = all",
+              Range{0, kMaxLayers})
   TRIREME_KEY(std::string, folder, "", kMayChange,
               "disk: folder for what is offloaded, best on a fast local disk; empty = `offload` "
               "in output.folder")
