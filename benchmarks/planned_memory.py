@@ -40,6 +40,30 @@ def layouts(ranks):
     yield "context 2", ["--parallel.context=2", "--train.global_batch=4", *long]
     yield "zero 1, int8 states", ["--parallel.zero=1", f"--train.global_batch={ranks}", "--optimizer.state_dtype=int8"]
     yield "zero 3, states on a disk", ["--parallel.zero=3", f"--train.global_batch={ranks}", "--offload.optimizer=disk"]
+    for zero in (0, 2, 3):
+        yield (f"zero {zero}, 4 microbatches, microbatch-first",
+               [f"--parallel.zero={zero}", f"--train.global_batch={ranks * 4}", "--parallel.gradient_order=microbatch-first"])
+    for zero, dtype in ((1, "bf16"), (2, "int8"), (3, "int8")):
+        yield (f"zero {zero}, {dtype} states",
+               [f"--parallel.zero={zero}", f"--train.global_batch={ranks}", f"--optimizer.state_dtype={dtype}"])
+    plain = [f"--train.global_batch={ranks * 4}", *long]
+    selective, full, disk = "--train.recompute=selective", "--train.recompute=full", "--offload.activations=disk"
+    for modules in ("attention", "feed_forward"):
+        yield f"T 512 x 4, selective {modules}", [*plain, selective, f"--train.recompute_modules={modules}"]
+    yield "T 512 x 4, full recompute of 4 blocks", [*plain, full, "--train.recompute_blocks=4"]
+    yield "T 512 x 4, full recompute, inputs on disk", [*plain, full, disk]
+    yield ("T 512 x 4, full recompute of 6 blocks, inputs of 3 on disk",
+           [*plain, full, disk, "--train.recompute_blocks=6", "--offload.activation_blocks=3"])
+    yield "T 512 x 4, selective feed_forward, inputs on disk", [*plain, selective, disk,
+                                                                "--train.recompute_modules=feed_forward"]
+    for what in ("parameters", "gradients"):
+        yield (f"zero 3, 2 microbatches, {what} on a disk",
+               ["--parallel.zero=3", f"--train.global_batch={ranks * 2}", f"--offload.{what}=disk"])
+    yield ("zero 3, 2 microbatches, all on a disk",
+           ["--parallel.zero=3", f"--train.global_batch={ranks * 2}",
+            *(f"--offload.{what}=disk" for what in ("parameters", "gradients", "optimizer"))])
+    yield "tensor 2, sequence parallel", ["--parallel.tensor=2", "--parallel.sequence_parallel=true",
+                                          "--train.global_batch=4", *long]
 
 
 def planned_of(output):

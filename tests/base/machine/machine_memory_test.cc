@@ -100,9 +100,11 @@ TEST(FreedMemory, IsFilledAgainWhenReturnedAndOnceWhenKept) {
   const rlimit bounded{.rlim_cur = rlim_t{1} << 40, .rlim_max = limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_DATA, &bounded), 0);
   set_freed_memory(FreedMemory::kKept);
+  EXPECT_FALSE(keeps_freed_memory());
   EXPECT_GE(faults_of_second_use(), kFewest);
   ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
   set_freed_memory(FreedMemory::kKept);
+  EXPECT_TRUE(keeps_freed_memory());
   EXPECT_LT(faults_of_second_use(), kFewest);
 }
 #endif

@@ -1,8 +1,13 @@
 #include "trireme/plan/cost/layer_costs.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/plan/harness.h"
+#include "trireme/plan/step/step_prediction.h"
 
 namespace trireme::plan {
 namespace {
@@ -61,6 +66,42 @@ TEST(LayerCosts, PartsAddUpByTheKindsOfTheirLayers) {
       EXPECT_NEAR(part.time, time, 1e-9 * time);
     }
   }
+}
+
+TEST(LayerCosts, TheFirstBlocksOfEachStageRecompute) {
+  const auto recomputed = [](int64_t layers, int64_t pipeline, const std::string& schedule,
+                             int64_t stages_per_rank, int64_t blocks) {
+    Workload work = mixed(gpt(layers, 1024, 16));
+    work.axes.pipeline = pipeline;
+    work.schedule = schedule;
+    work.stages_per_rank = stages_per_rank;
+    set_recompute(work, model::Recompute::kFull);
+    const double all = layer_costs(work)[1].activations;
+    work.recompute.num_blocks = blocks;
+    std::vector<int> which;
+    const auto costs = layer_costs(work);
+    for (size_t i = 0; i < costs.size(); ++i) {  // the last has the head
+      if (costs[i].activations < 2 * all) which.push_back(static_cast<int>(i));
+    }
+    return which;
+  };
+  EXPECT_EQ(recomputed(6, 1, "1f1b", 0, 4), (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(recomputed(6, 1, "1f1b", 3, 4), (std::vector{0, 1, 2, 3}));  // one rank, one stage
+  // The head's stage has fewer blocks.
+  const StageLayout two = stage_layout([] {
+    Workload work = mixed(gpt(40, 1024, 16));
+    work.axes.pipeline = 2;
+    work.schedule = "interleaved";
+    return work;
+  }());
+  ASSERT_EQ(two.layers.size(), 4);  // the schedule's default
+  std::vector<int> expected;
+  int first = 0;
+  for (const int count : two.layers) {
+    for (int i = 0; i < std::min(count, 2); ++i) expected.push_back(first + i);
+    first += count;
+  }
+  EXPECT_EQ(recomputed(40, 2, "interleaved", 0, 2), expected);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "trireme/base/machine/kept_blocks.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace trireme {
@@ -22,17 +23,16 @@ KeptBlocks::Block KeptBlocks::take(size_t bytes, std::vector<Block>& evicted) {
     return block;
   }
   in_use_ += bytes;
-  most_in_use_ = std::max(most_in_use_, in_use_);
-  while (in_use_ + kept_ > most_in_use_) {
-    auto [same, end] = by_size_.equal_range(freed_.front().bytes);
-    while (same->second != freed_.begin()) ++same;
-    evicted.push_back(remove(same));
+  const size_t most = std::max(most_in_use_, in_use_);
+  while (in_use_ + kept_ > most) {  // of equal sizes the first freed is the last
+    evicted.push_back(remove(std::prev(by_size_.upper_bound(freed_.front().bytes))));
   }
   return {nullptr, bytes};
 }
 
 void KeptBlocks::keep(Block block) {
   const std::lock_guard lock(mutex_);
+  most_in_use_ = std::max(most_in_use_, in_use_);
   in_use_ -= block.bytes;
   kept_ += block.bytes;
   // Of equal sizes the one freed last comes first: its pages are the likeliest to be in a cache.

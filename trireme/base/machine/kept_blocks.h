@@ -1,6 +1,7 @@
-// Which freed blocks a process keeps for its next allocations: so many that the memory in use and
-// the memory kept are never more than what was in use at once before. So a step reuses the pages of
-// the step before, and the process's peak is what it would be if it returned everything.
+// Which freed blocks a process keeps for its next allocations: so many that the blocks in use and
+// those kept are never more than what was in use at once before. So a step reuses the pages of the
+// step before, and the peak of these blocks is at most an eighth above what it would be if all were
+// returned. What is kept is not there for other memory between two peaks.
 //
 // A block serves a size a little below its own, and is never cut. A C library's heap cuts its free
 // blocks, so what a step needs again is no longer free in one piece, and the heap grows from
@@ -31,7 +32,7 @@ class KeptBlocks {
   // The block is no longer in use, and kept.
   void keep(Block block);
 
-  // `bytes` are no longer in use, and not kept.
+  // What take() counted could not be allocated.
   void forget(size_t bytes);
 
   // All kept blocks, for the caller to free.

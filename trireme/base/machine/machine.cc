@@ -134,10 +134,11 @@ int64_t machine_memory_bytes(const fs::path& root) {
 }
 
 void set_freed_memory(FreedMemory fate) {
-  freed_memory_is_kept = fate == FreedMemory::kKept;
+  const bool is_kept = fate == FreedMemory::kKept && !has_resource_limit();
+  freed_memory_is_kept = is_kept;
 #ifdef __GLIBC__
   // Setting one of the two ends glibc's own adaption of both.
-  if (fate == FreedMemory::kReturned || has_resource_limit()) {
+  if (!is_kept) {
     ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(kFewestReusedBytes));
     return;
   }

@@ -43,8 +43,8 @@ enum class FreedMemory {
 };
 inline constexpr size_t kFewestReusedBytes = size_t{1} << 20;
 
-// With a resource limit on this process's memory the C library always returns it. With another one
-// than glibc this only decides about libtorch's large blocks.
+// With a resource limit on this process's memory it is always returned. With another C library than
+// glibc this only decides about libtorch's large blocks.
 void set_freed_memory(FreedMemory fate);
 bool keeps_freed_memory();  // false until set_freed_memory()
 

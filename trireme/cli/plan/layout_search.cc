@@ -78,9 +78,11 @@ plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster clu
   alone.offload.parameters = alone.offload.gradients = train::OffloadPlace::kNone;
   if (run.offload.activations != train::OffloadPlace::kNone) {
     alone.train.recompute = model::Recompute::kFull;
-    TRIREME_CHECK(options.fixed.try_emplace("recompute", "full").first->second == "full",
-                  "--fix recompute=", options.fixed.at("recompute"),
-                  " with offload.activations, which needs full");
+    const auto fixed = options.fixed.find("recompute");
+    TRIREME_CHECK(fixed == options.fixed.end() || fixed->second != "none",
+                  "--fix recompute=none with offload.activations, which keeps the inputs of "
+                  "recomputed modules; fix full or selective");
+    options.must_recompute = true;
   }
   plan::Workload base = resolve_on(alone, 1);
   set_offload(run.offload, base, cluster);

@@ -80,11 +80,16 @@ std::optional<Choice> begun_choice(const train::RunConfig& config, int num_ranks
     if (config.parallel.automatic) {
       merged.train.micro_batch = begun.train.micro_batch;
       merged.train.recompute = begun.train.recompute;
+      merged.train.recompute_blocks = merged.offload.activation_blocks = 0;  // as with_layout()
       const plan::Workload work = resolve_on(merged, num_ranks);
       return chosen(plan::settings_of(work), "layout", describe(work));
     }
     // A microbatch with which no step has ended may have been too large.
     if (std::filesystem::file_size(folder / train::kMetricsName) == 0) return std::nullopt;
+    // Where to keep inputs is the user's, and may have changed.
+    const bool chooses_recompute = config.train.recompute == model::Recompute::kAuto;
+    if (chooses_recompute && begun.offload.activations != config.offload.activations)
+      return std::nullopt;
     std::vector<train::Override> keys = chosen_values(config, begun);
     train::override_keys(merged, keys);
     resolve_on(merged, num_ranks);  // as many ranks
@@ -92,7 +97,7 @@ std::optional<Choice> begun_choice(const train::RunConfig& config, int num_ranks
     resolve_on(merged, num_ranks);
     std::vector<std::string> kinds;
     if (config.train.micro_batch == 0) kinds.emplace_back("microbatch");
-    if (config.train.recompute == model::Recompute::kAuto) kinds.emplace_back("recomputation");
+    if (chooses_recompute) kinds.emplace_back("recomputation");
     return chosen(std::move(keys), kinds.size() == 1 ? kinds[0] : "keys",
                   describe_values(config, begun));
   } catch (const std::exception&) {

@@ -18,6 +18,14 @@ namespace {
 
 using model::Recompute;
 
+// train.micro_batch = "auto" and train.recompute = "auto"
+std::string keys_in_words(const train::RunConfig& config) {
+  std::string text;
+  for (const std::string& key : config.chosen_keys())
+    text += concat(text.empty() ? "" : " and ", key, " = \"auto\"");
+  return text;
+}
+
 class Chooser {
  public:
   Chooser(const train::RunConfig& given, const plan::Cluster& cluster, int num_ranks)
@@ -38,7 +46,7 @@ class Chooser {
         visit(std::move(candidate));
       }
     }
-    const std::string key = in_words(given_.chosen_keys()) + " = \"auto\"";
+    const std::string key = keys_in_words(given_);
     TRIREME_CHECK(num_candidates_ > 0, key, ": ", refusal_);
     const bool of_microbatch = given_.chosen_keys().front() == "train.micro_batch";
     TRIREME_CHECK(best_.has_value(), key, ": no ", of_microbatch ? "microbatch" : "recomputation",
@@ -74,7 +82,13 @@ class Chooser {
       if (refusal_.empty()) refusal_ = error.what();
       return;
     }
-    if (plan.work.num_microbatches() > plan::kMostMicrobatches) return;
+    if (plan.work.num_microbatches() > plan::kMostMicrobatches) {
+      if (refusal_.empty())
+        refusal_ = concat("train.micro_batch = ", candidate.train.micro_batch, " makes ",
+                          plan.work.num_microbatches(), " microbatches, more than the ",
+                          plan::kMostMicrobatches, " that the planner knows");
+      return;
+    }
     plan.layout = runtime_stages(candidate);
     if (given_.train.recompute != Recompute::kAuto ||
         candidate.train.recompute == Recompute::kNone) {
@@ -89,6 +103,13 @@ class Chooser {
         one.offload.activations = given_.offload.activations;
         set_blocks(one, recomputed, stored);
         plan.work.recompute = one.recompute_plan();
+        if (one.parallel.stage_memory == 0) return fits(one, plan);
+        try {  // what is kept decides the stages
+          plan.layout = runtime_stages(one);
+        } catch (const ConfigError& error) {
+          refusal_ = error.what();
+          return false;
+        }
         return fits(one, plan);
       };
       if (fits_with(0)) return;
@@ -129,11 +150,12 @@ class Chooser {
 }  // namespace
 
 KeyChoice choose_keys(const train::RunConfig& config, const plan::Cluster& cluster, int num_ranks) {
-  const std::string key = in_words(config.chosen_keys()) + " = \"auto\"";
+  const std::string key = keys_in_words(config);
   TRIREME_CHECK(config.parallel.servers == 0, key,
                 " with parallel.servers, which the planner does not know; set it to a value");
-  TRIREME_CHECK(config.train.shares.empty() || config.train.micro_batch > 0, key,
-                " with train.shares, which has the samples of each rank; set it to a number");
+  TRIREME_CHECK(config.train.shares.empty() || config.train.micro_batch > 0,
+                "train.micro_batch = \"auto\" with train.shares, which has the samples of each "
+                "rank; set it to a number");
   return Chooser(config, cluster, num_ranks).choose();
 }
 
@@ -162,7 +184,8 @@ std::string describe_values(const train::RunConfig& given, const train::RunConfi
   if (chosen.train.recompute_blocks > 0)
     text += concat(" of ", chosen.train.recompute_blocks, " blocks a stage");
   if (chosen.offload.activations == train::OffloadPlace::kNone) return text;
-  return text + concat(", inputs of ", chosen.offload.activation_blocks, " on ",
+  const int64_t stored = chosen.offload.activation_blocks;
+  return text + concat(stored > 0 ? concat(", inputs of ", stored) : ", all inputs", " on ",
                        name_of(train::kOffloadPlaces, chosen.offload.activations));
 }
 

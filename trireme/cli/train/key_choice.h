@@ -23,7 +23,7 @@ struct KeyChoice {
 // Throws: ConfigError when none fits, and what the planner does not know
 KeyChoice choose_keys(const train::RunConfig& config, const plan::Cluster& cluster, int num_ranks);
 
-// What `chosen` has for the keys that `given` leaves open, and for those that depend on them.
+// The values in `chosen` of the keys that `given` leaves open, and of those that depend on them.
 std::vector<train::Override> chosen_values(const train::RunConfig& given,
                                            const train::RunConfig& chosen);
 // The same in words: "microbatch 4, recompute full of 3 blocks a stage, inputs of 2 on disk".

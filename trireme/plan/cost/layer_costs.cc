@@ -303,21 +303,29 @@ LayerKinds layer_kinds(const Workload& work, bool stores_scores, double expert_s
 std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores,
                                              double expert_skew) {
   const LayerKinds kinds = layer_kinds(work, stores_scores, expert_skew);
-  std::vector<parallel::LayerCost> costs(static_cast<size_t>(work.model.layers));
-  // Where stages begin follows from these costs, so stages of one size are assumed.
-  const int64_t stages = work.axes.pipeline * std::max<int64_t>(1, work.stages_per_rank);
-  const int64_t of_stage = (work.model.layers + stages - 1) / stages;
-  for (const model::BlockRun& run : work.recompute.runs(of_stage)) {
-    const LayerKinds of_run = layer_kinds(work.of_blocks(run), stores_scores, expert_skew);
-    for (int64_t layer = 0; layer < work.model.layers; ++layer) {
-      const int64_t in_stage = layer % of_stage;
-      if (in_stage < run.first || in_stage >= run.first + run.count) continue;
-      costs[static_cast<size_t>(layer)] =
-          work.model.sparse.is_sparse(layer) ? of_run.sparse : of_run.dense;
-    }
+  const auto is_sparse = [&](size_t layer) {
+    return work.model.sparse.is_sparse(static_cast<int64_t>(layer));
+  };
+  std::vector<parallel::LayerCost> costs;
+  for (size_t layer = 0; layer < static_cast<size_t>(work.model.layers); ++layer) {
+    costs.push_back(is_sparse(layer) ? kinds.sparse : kinds.dense);
   }
   add(costs.front(), kinds.embedding);
   add(costs.back(), kinds.head);
+  const std::vector<model::BlockRun> all = work.recompute.runs(work.model.layers);
+  if (all.size() == 1) return costs;
+  // Times do not depend on what is recomputed, and decide the stages.
+  const std::vector<int64_t> places =
+      parallel::places_in_stages(costs, work.schedule, work.axes.pipeline, work.stages_per_rank);
+  for (const model::BlockRun& run : all) {
+    const LayerKinds of_run = layer_kinds(work.of_blocks(run), stores_scores, expert_skew);
+    for (size_t layer = 0; layer < costs.size(); ++layer) {
+      if (places[layer] < run.first || places[layer] >= run.first + run.count) continue;
+      costs[layer].activations += is_sparse(layer)
+                                      ? of_run.sparse.activations - kinds.sparse.activations
+                                      : of_run.dense.activations - kinds.dense.activations;
+    }
+  }
   return costs;
 }
 

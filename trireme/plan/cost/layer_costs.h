@@ -69,8 +69,7 @@ HeadWork head_work(const Workload& work);
 // The sparse blocks of a part of the model.
 int64_t num_sparse(const model::ModelConfig& model, const model::ModelPart& part);
 
-// What a block gives away until backward, if what it recomputes is stored: the sum, and its largest
-// tensor.
+// The bytes that a block's recomputed modules give to the store: the sum, and the largest tensor.
 struct InputBytes {
   double sum = 0;
   double largest = 0;

@@ -127,7 +127,7 @@ struct Workload {
   double input_offload_rate = 0;
   model::KeptByBlock kept_by_block{};
 
-  // Of what blocks recompute: as if all of them were like those of the run.
+  // This workload if all blocks recomputed and stored what those of the run do.
   Workload of_blocks(const model::BlockRun& run) const {
     Workload work = *this;
     work.recompute = run.plan;

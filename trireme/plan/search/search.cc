@@ -214,6 +214,7 @@ class Candidates {
         work.axes.shard = shard;
         for (const auto& choice : model::kChosenRecomputes) {
           if (!fixed_.allows("recompute", std::string(choice.name))) continue;
+          if (options_.must_recompute && choice.value == model::Recompute::kNone) continue;
           work.recompute_kind = choice.value;
           work.recompute = model::recompute_plan(choice.value, options_.recompute_modules);
           visit(work);

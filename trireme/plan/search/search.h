@@ -29,6 +29,7 @@ struct SearchOptions {
   std::map<std::string, std::string> fixed{};
   int64_t most_devices = 0;                          // 0: all of the cluster
   std::string recompute_modules = "attention_core";  // of the selective recomputation
+  bool must_recompute = false;                       // leaves out "none"
   size_t num_best = 5;
   // Share of a device's memory that a layout may fill.
   double memory_share = 0.95;

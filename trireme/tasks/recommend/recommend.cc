@@ -95,9 +95,12 @@ class RecommendTaskModel : public train::TaskModel {
         "train.measure_noise compares the gradients of microbatches, but embedding tables "
         "sum them over the whole step; set it to false");
     train::check_chain(config);
-    TRIREME_CHECK(config.train.recompute_blocks == 0, "train.recompute_blocks is ",
-                  config.train.recompute_blocks,
-                  ", and a model of task recommend is recomputed as a whole; set it to 0");
+    for (const auto& [key, blocks] :
+         {std::pair("train.recompute_blocks", config.train.recompute_blocks),
+          {"offload.activation_blocks", config.offload.activation_blocks}}) {
+      TRIREME_CHECK(blocks == 0, key, " is ", blocks,
+                    ", and a model of task recommend is recomputed as a whole; set it to 0");
+    }
   }
 
   std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {

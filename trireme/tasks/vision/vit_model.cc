@@ -133,19 +133,19 @@ class VitModel : public train::TaskModel {
                                            {.time = flops.block,
                                             .memory = parameters.block * per_parameter / tensor,
                                             .activations = kept.block});
-    const int64_t stages =
-        config.parallel.pipeline * std::max<int64_t>(1, config.parallel.stages_per_rank);
-    const int64_t of_stage = (vit().layers + stages - 1) / stages;  // its split follows from this
-    for (int64_t i = 0; i < vit().layers; ++i) {
-      if (i % of_stage >= recompute.num_blocks)
-        costs[static_cast<size_t>(i)].activations = kept_by({}).block;
-    }
     costs.front().time += flops.embeddings;
     costs.front().memory += parameters.embeddings * per_parameter;
     costs.front().activations += kept.embeddings;
     costs.back().time += flops.head;
     costs.back().memory += parameters.head * per_parameter;
     costs.back().activations += kept.head;
+    if (recompute.num_blocks >= vit().layers) return costs;
+    const train::ParallelConfig& axes = config.parallel;
+    const std::vector<int64_t> places =
+        parallel::places_in_stages(costs, axes.schedule, axes.pipeline, axes.stages_per_rank);
+    for (size_t i = 0; i < costs.size(); ++i) {
+      if (places[i] >= recompute.num_blocks) costs[i].activations += kept_by({}).block - kept.block;
+    }
     return costs;
   }
 

@@ -188,7 +188,7 @@ struct RunConfig {
   // Whether data ranks have unequal shares, or may come to have them.
   bool may_have_shares() const { return !shares.empty() || train.shares_interval > 0; }
 
-  // Whether the planner has yet to choose the layout, or these keys alone.
+  // Whether the planner has yet to choose the layout, or only these keys.
   bool has_choices() const { return parallel.automatic || !chosen_keys().empty(); }
   // train.micro_batch, train.recompute: those that are "auto".
   std::vector<std::string> chosen_keys() const;

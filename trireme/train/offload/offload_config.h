@@ -34,7 +34,8 @@ struct OffloadConfig {
       "the parameters, host = host memory, disk = files",
       kOffloadPlaces)
   TRIREME_KEY(int64_t, activation_blocks, 0, kMayChange,
-              "only the first N of the blocks that a stage recomputes leave; 0 = all",
+              "offload the inputs of only the first N recomputed blocks of each pipeline stage; "
+              "0 = all",
               Range{0, kMaxLayers})
   TRIREME_KEY(std::string, folder, "", kMayChange,
               "disk: folder for what is offloaded, best on a fast local disk; empty = `offload` "

@@ -38,7 +38,7 @@
 namespace trireme::train {
 namespace {
 
-// What the process knows of a block of libtorch's that it has to free in a way of its own.
+// A block of libtorch's that is counted, or freed in another way than libtorch's.
 struct KnownBlock {
   MemoryCharge charge{};
   size_t reusable_bytes = 0;  // of pages of its own; 0: libtorch frees it
@@ -46,12 +46,13 @@ struct KnownBlock {
 
 class KnownBlocks {
  public:
-  void add(const void* data, KnownBlock block) {
+  void add(const void* data, KnownBlock& block) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
-    part.blocks[data] = std::move(block);
+    KnownBlock& place = part.blocks[data];
+    place = std::move(block);
   }
-  // Of blocks that were not added, one that is not counted and not kept.
+  // An empty one if the block was not added.
   KnownBlock remove(const void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
@@ -70,8 +71,9 @@ class KnownBlocks {
   static constexpr size_t kParts = 16;
 
   Part& part_of(const void* data) {
-    constexpr int kSameLine = 6;  // blocks begin at multiples of 64
-    return parts_[(reinterpret_cast<uintptr_t>(data) >> kSameLine) % kParts];
+    constexpr int kSameLine = 6, kSamePage = 12;  // blocks begin at multiples of 64 or 4096
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    return parts_[((address >> kSameLine) ^ (address >> kSamePage)) % kParts];
   }
 
   std::array<Part, kParts> parts_;
@@ -96,7 +98,12 @@ class CountingAllocator final : public c10::Allocator {
     if (!is_ours(block)) return block;
     if (owner.ledger != nullptr)
       known.charge = MemoryCharge(static_cast<int64_t>(num_bytes), std::move(owner));
-    blocks_.add(block.get(), std::move(known));
+    try {
+      blocks_.add(block.get(), known);
+    } catch (...) {  // libtorch must not free what is not its own
+      if (known.reusable_bytes != 0) kept_.keep({block.release_context(), known.reusable_bytes});
+      throw;
+    }
     return block;
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -146,7 +153,8 @@ class CountingAllocator final : public c10::Allocator {
   static void release(void* data) {
     CountingAllocator& own = instance();
     // First: another thread may get the address as soon as it is free.
-    const KnownBlock known = own.blocks_.remove(data);
+    KnownBlock known = own.blocks_.remove(data);
+    known.charge = {};
     if (known.reusable_bytes == 0) return own.free_(data);
     own.kept_.keep({data, known.reusable_bytes});
   }

@@ -139,10 +139,12 @@ std::string memory_advice(const RunConfig& config, int num_ranks) {
     if (other.parallel.zero == 0) other.parallel.shard = 0;
     other.parallel.zero = 3;
   });
-  offer("train.recompute=full", [](RunConfig& other) {
-    other.train.recompute = model::Recompute::kFull;
-    other.train.recompute_blocks = 0;
-  });
+  const bool some = config.train.recompute_blocks > 0;
+  offer(some ? "train.recompute=full --train.recompute_blocks=0" : "train.recompute=full",
+        [](RunConfig& other) {
+          other.train.recompute = model::Recompute::kFull;
+          other.train.recompute_blocks = 0;
+        });
   if (config.train.micro_batch > 1 && config.shares.empty()) {
     const int64_t half = config.train.micro_batch / 2;
     offer(concat("train.micro_batch=", half),
@@ -173,12 +175,15 @@ std::string shared_memory_advice(const RunConfig& config) {
 void rethrow_with_memory_advice(const std::function<std::string()>& advice,
                                 std::string_view shared_advice) {
   const auto known = [&] {
-    return advice ? advice()
-                  : concat(
-                        "; a rank needs less with --parallel.zero=3 and more ranks, "
-                        "--train.recompute=full, a smaller --train.micro_batch, "
-                        "--optimizer.state_dtype=int8, or ",
-                        kOffloads);
+    try {
+      if (advice) return advice();
+    } catch (...) {  // there may be no memory for it either
+    }
+    return concat(
+        "; a rank needs less with --parallel.zero=3 and more ranks, "
+        "--train.recompute=full, a smaller --train.micro_batch, "
+        "--optimizer.state_dtype=int8, or ",
+        kOffloads);
   };
   try {
     throw;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
 
 namespace trireme::parallel {
 
@@ -223,6 +224,19 @@ std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOpti
       },
       std::plus<>());
   return splitter.counts();
+}
+
+std::vector<int64_t> places_in_stages(std::span<const LayerCost> layers, std::string_view schedule,
+                                      int64_t num_ranks, int64_t stages_per_rank) {
+  const int ranks = static_cast<int>(num_ranks);
+  const ScheduleOptions options{.num_ranks = ranks,
+                                .num_chunks = static_cast<int>(stages_per_rank)};
+  const int stages = ranks == 1 ? 1 : ranks * num_chunks_of(schedule, options);
+  std::vector<int64_t> places;
+  for (const int count : split_layers(layers, {.num_stages = stages})) {
+    for (int i = 0; i < count; ++i) places.push_back(i);
+  }
+  return places;
 }
 
 std::vector<int> rebalance(const std::vector<int>& counts, std::span<const double> stage_times,

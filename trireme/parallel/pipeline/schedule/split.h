@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace trireme::parallel {
@@ -27,6 +28,12 @@ struct SplitOptions {
 // Throws: ConfigError when there are fewer layers than stages, or when no split fits the memory
 //         limit, with the memory that the best one needs
 std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOptions& options);
+
+// Each layer's place in its stage where only times decide the split.
+// stages_per_rank: 0: the schedule's default
+// Throws: as split_layers(), and ConfigError for what the schedule does not take
+std::vector<int64_t> places_in_stages(std::span<const LayerCost> layers, std::string_view schedule,
+                                      int64_t num_ranks, int64_t stages_per_rank);
 
 // Applies split_layers() to measured stage times, giving each layer of a stage an equal part.
 // Returns `counts` unchanged unless the slowest stage would become faster by more than `threshold`
