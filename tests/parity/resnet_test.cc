@@ -34,13 +34,15 @@ class Network {
  public:
   Network(const model::ResNetConfig& config, int64_t size, const model::BatchAxis& axis = {}) {
     at::manual_seed(7);
-    parts_ = model::make_resnet(config, size);
+    for (const model::ResNetPart& part : model::resnet_parts(config, size)) {
+      layers_.emplace_back(part.name, part.make());
+    }
     const c10::AutoGradMode no_grad(false);
-    for (const model::ResNetPart& part : parts_) {
-      part.layer->to(at::kDouble);
-      for (model::BatchNormImpl* norm : model::batch_norms_of(*part.layer)) norm->axis = axis;
+    for (const auto& [name, layer] : layers_) {
+      layer->to(at::kDouble);
+      for (model::BatchNormImpl* norm : model::batch_norms_of(*layer)) norm->axis = axis;
       // Away from the initial symmetry: norms are not all one, biases not all zero.
-      for (at::Tensor& parameter : part.layer->parameters()) {
+      for (at::Tensor& parameter : layer->parameters()) {
         parameter.add_(at::arange(parameter.numel(), at::kDouble)
                            .mul_(0.7)
                            .sin_()
@@ -51,9 +53,9 @@ class Network {
   }
 
   at::Tensor forward(at::Tensor x, bool trains) {
-    for (const model::ResNetPart& part : parts_) {
-      part.layer->train(trains);
-      x = part.layer->forward(x);
+    for (const auto& [name, layer] : layers_) {
+      layer->train(trains);
+      x = layer->forward(x);
     }
     return x;
   }
@@ -75,15 +77,15 @@ class Network {
   template <typename List>
   Tensors collect(List list) const {
     Tensors tensors;
-    for (const model::ResNetPart& part : parts_) {
-      for (const auto& item : list(*part.layer)) {
-        tensors[part.name.empty() ? item.key() : concat(part.name, ".", item.key())] = item.value();
+    for (const auto& [name, layer] : layers_) {
+      for (const auto& item : list(*layer)) {
+        tensors[name.empty() ? item.key() : concat(name, ".", item.key())] = item.value();
       }
     }
     return tensors;
   }
 
-  std::vector<model::ResNetPart> parts_;
+  std::vector<std::pair<std::string, std::shared_ptr<model::ResNetLayer>>> layers_;
 };
 
 at::Tensor loss_sum(const at::Tensor& logits, const at::Tensor& labels) {

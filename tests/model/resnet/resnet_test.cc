@@ -23,8 +23,8 @@ TEST(ResNet, HasTheSizesOfThePaper) {
   for (const auto& [depth, parameters, gflops] : kSizes) {
     int64_t found = 0;
     double flops = 0;
-    for (const ResNetPart& part : make_resnet({.depth = depth}, 224)) {
-      for (const at::Tensor& parameter : part.layer->parameters()) found += parameter.numel();
+    for (const ResNetPart& part : resnet_parts({.depth = depth}, 224)) {
+      for (const at::Tensor& parameter : part.make()->parameters()) found += parameter.numel();
       flops += part.flops;
       EXPECT_GT(part.activations, 0) << part.name;
     }
@@ -38,9 +38,10 @@ TEST(ResNet, EveryKindOfStemGivesLogits) {
     for (const int64_t size : {32, 33}) {
       at::Tensor x = at::zeros({2, 1, size, size});
       for (const ResNetPart& part :
-           make_resnet({.channels = 1, .classes = 7, .has_small_stem = small}, size)) {
-        part.layer->eval();
-        x = part.layer->forward(x);
+           resnet_parts({.channels = 1, .classes = 7, .has_small_stem = small}, size)) {
+        const std::shared_ptr<ResNetLayer> layer = part.make();
+        layer->eval();
+        x = layer->forward(x);
       }
       EXPECT_EQ(x.sizes(), (at::IntArrayRef{2, 7}));
     }
@@ -48,7 +49,7 @@ TEST(ResNet, EveryKindOfStemGivesLogits) {
 }
 
 TEST(ResNet, RefusesOtherDepths) {
-  EXPECT_EQ(harness::message_of<ConfigError>([] { make_resnet({.depth = 20}, 32); }),
+  EXPECT_EQ(harness::message_of<ConfigError>([] { resnet_parts({.depth = 20}, 32); }),
             "a ResNet of depth 20; expected 18, 34 or 50");
 }
 

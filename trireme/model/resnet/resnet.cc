@@ -1,6 +1,9 @@
 #include "trireme/model/resnet/resnet.h"
 
 #include <array>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
@@ -14,32 +17,45 @@
 namespace trireme::model {
 namespace {
 
-// The cost of one image, accumulated as layers are added.
+struct ConvShape {
+  int64_t in = 0;
+  int64_t out = 0;
+  int64_t kernel = 1;
+  int64_t stride = 1;
+
+  // Height and width of what it makes of an image of `size`.
+  int64_t size_after(int64_t size) const { return (size + 2 * (kernel / 2) - kernel) / stride + 1; }
+};
+
+// The cost of one image, accumulated convolution by convolution.
 struct Cost {
   int64_t size = 0;  // height and width of the activations now
   double flops = 0;
   double activations = 0;
+
+  void add(const ConvShape& conv) {
+    size = conv.size_after(size);
+    const auto values = static_cast<double>(conv.out * size * size);
+    flops += 2 * values * static_cast<double>(conv.in * conv.kernel * conv.kernel);
+    activations += 2 * values;  // what the norm reads, and what the next convolution reads
+  }
 };
 
-torch::nn::Conv2d make_conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, Cost& cost) {
-  torch::nn::Conv2d conv(
-      torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+torch::nn::Conv2d make_conv(const ConvShape& shape) {
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(shape.in, shape.out, shape.kernel)
+                             .stride(shape.stride)
+                             .padding(shape.kernel / 2)
+                             .bias(false));
   torch::nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
-  cost.size = (cost.size + 2 * (kernel / 2) - kernel) / stride + 1;
-  const auto values = static_cast<double>(out * cost.size * cost.size);
-  cost.flops += 2 * values * static_cast<double>(in * kernel * kernel);
-  cost.activations += 2 * values;  // what the norm reads, and what the next convolution reads
   return conv;
 }
 
 class Stem : public ResNetLayer {
  public:
-  Stem(const ResNetConfig& config, int64_t width, Cost& cost)
+  Stem(const ResNetConfig& config, const ConvShape& conv)
       : is_small_(config.has_small_stem), channels_last_(config.channels_last) {
-    conv1_ = register_module("conv1", is_small_ ? make_conv(config.channels, width, 3, 1, cost)
-                                                : make_conv(config.channels, width, 7, 2, cost));
-    bn1_ = register_module("bn1", BatchNorm(width));
-    if (!is_small_) cost.size = (cost.size - 1) / 2 + 1;
+    conv1_ = register_module("conv1", make_conv(conv));
+    bn1_ = register_module("bn1", BatchNorm(conv.out));
   }
   at::Tensor forward(const at::Tensor& images) override {
     const at::Tensor x =
@@ -55,27 +71,47 @@ class Stem : public ResNetLayer {
   BatchNorm bn1_{nullptr};
 };
 
-// Convolutions, each with a norm, on a residual stream: 3 x 3 and 3 x 3, or as a bottleneck 1 x 1,
-// 3 x 3 and 1 x 1 with four times the width.
-class ResidualBlock : public ResNetLayer {
- public:
-  ResidualBlock(int64_t in, int64_t width, int64_t stride, bool is_bottleneck, Cost& cost) {
-    const int64_t out = is_bottleneck ? 4 * width : width;
+// The convolutions of a residual block.
+struct BlockShape {
+  std::vector<ConvShape> branch{};
+  std::optional<ConvShape> downsample{};  // of the shortcut
+
+  int64_t width() const { return branch.back().out; }
+  void add_to(Cost& cost) const {
     Cost shortcut{.size = cost.size};
-    if (is_bottleneck) {
-      add(in, width, 1, 1, cost);
-      add(width, width, 3, stride, cost);
-      add(width, out, 1, 1, cost);
-    } else {
-      add(in, width, 3, stride, cost);
-      add(width, out, 3, 1, cost);
-    }
-    if (stride == 1 && in == out) return;
-    downsample_ = register_module(
-        "downsample",
-        torch::nn::Sequential(make_conv(in, out, 1, stride, shortcut), BatchNorm(out)));
+    for (const ConvShape& conv : branch) cost.add(conv);
+    if (!downsample) return;
+    shortcut.add(*downsample);
     cost.flops += shortcut.flops;
     cost.activations += shortcut.activations;
+  }
+};
+
+// 3 x 3 and 3 x 3, or as a bottleneck 1 x 1, 3 x 3 and 1 x 1 with four times the width.
+BlockShape block_shape(int64_t in, int64_t width, int64_t stride, bool is_bottleneck) {
+  BlockShape shape;
+  if (is_bottleneck) {
+    shape.branch = {{in, width}, {width, width, 3, stride}, {width, 4 * width}};
+  } else {
+    shape.branch = {{in, width, 3, stride}, {width, width, 3}};
+  }
+  const int64_t out = shape.width();
+  if (stride != 1 || in != out) shape.downsample = ConvShape{in, out, 1, stride};
+  return shape;
+}
+
+// Convolutions, each with a norm, on a residual stream.
+class ResidualBlock : public ResNetLayer {
+ public:
+  explicit ResidualBlock(const BlockShape& shape) {
+    for (const ConvShape& conv : shape.branch) {
+      const size_t number = convs_.size() + 1;
+      convs_.push_back(register_module(concat("conv", number), make_conv(conv)));
+      norms_.push_back(register_module(concat("bn", number), BatchNorm(conv.out)));
+    }
+    if (!shape.downsample) return;
+    downsample_ = register_module("downsample", torch::nn::Sequential(make_conv(*shape.downsample),
+                                                                      BatchNorm(shape.width())));
   }
   at::Tensor forward(const at::Tensor& x) override {
     at::Tensor y = x;
@@ -87,13 +123,6 @@ class ResidualBlock : public ResNetLayer {
   }
 
  private:
-  void add(int64_t in, int64_t out, int64_t kernel, int64_t stride, Cost& cost) {
-    const size_t number = convs_.size() + 1;
-    convs_.push_back(
-        register_module(concat("conv", number), make_conv(in, out, kernel, stride, cost)));
-    norms_.push_back(register_module(concat("bn", number), BatchNorm(out)));
-  }
-
   std::vector<torch::nn::Conv2d> convs_;
   std::vector<BatchNorm> norms_;
   torch::nn::Sequential downsample_{nullptr};
@@ -102,12 +131,10 @@ class ResidualBlock : public ResNetLayer {
 // The mean over the image, and a linear layer.
 class Head : public ResNetLayer {
  public:
-  Head(int64_t width, int64_t classes, Cost& cost) {
+  Head(int64_t width, int64_t classes) {
     const torch::nn::Linear linear(width, classes);
     weight_ = register_parameter("weight", linear->weight);
     bias_ = register_parameter("bias", linear->bias);
-    cost.flops += 2 * static_cast<double>(width * classes);
-    cost.activations += static_cast<double>(width + classes);
   }
   at::Tensor forward(const at::Tensor& x) override {
     return at::linear(x.mean({2, 3}), weight_, bias_);
@@ -130,28 +157,35 @@ std::array<int, 4> num_blocks(int depth) {
 
 }  // namespace
 
-std::vector<ResNetPart> make_resnet(const ResNetConfig& config, int64_t image_size) {
+std::vector<ResNetPart> resnet_parts(const ResNetConfig& config, int64_t image_size) {
   constexpr int64_t kWidth = 64;  // of the first group
   const std::array<int, 4> groups = num_blocks(config.depth);
   const bool is_bottleneck = config.depth >= 50;
   std::vector<ResNetPart> parts;
   Cost cost{.size = image_size};
-  const auto add = [&](std::string name, std::shared_ptr<ResNetLayer> layer) {
-    parts.push_back({std::move(name), std::move(layer), cost.flops, cost.activations});
+  const auto add = [&](std::string name, std::function<std::shared_ptr<ResNetLayer>()> make) {
+    parts.push_back({std::move(name), std::move(make), cost.flops, cost.activations});
     cost = {.size = cost.size};
   };
-  add("", std::make_shared<Stem>(config, kWidth, cost));
+  const ConvShape first = config.has_small_stem ? ConvShape{config.channels, kWidth, 3}
+                                                : ConvShape{config.channels, kWidth, 7, 2};
+  cost.add(first);
+  if (!config.has_small_stem) cost.size = (cost.size - 1) / 2 + 1;
+  add("", [config, first] { return std::make_shared<Stem>(config, first); });
   int64_t in = kWidth;
   for (size_t group = 0; group < groups.size(); ++group) {
-    const int64_t width = kWidth << group;
     for (int i = 0; i < groups[group]; ++i) {
       const int64_t stride = group > 0 && i == 0 ? 2 : 1;
+      const BlockShape shape = block_shape(in, kWidth << group, stride, is_bottleneck);
+      shape.add_to(cost);
       add(concat("layer", group + 1, ".", i),
-          std::make_shared<ResidualBlock>(in, width, stride, is_bottleneck, cost));
-      in = is_bottleneck ? 4 * width : width;
+          [shape] { return std::make_shared<ResidualBlock>(shape); });
+      in = shape.width();
     }
   }
-  add("fc", std::make_shared<Head>(in, config.classes, cost));
+  cost.flops += 2 * static_cast<double>(in * config.classes);
+  cost.activations += static_cast<double>(in + config.classes);
+  add("fc", [in, classes = config.classes] { return std::make_shared<Head>(in, classes); });
   return parts;
 }
 

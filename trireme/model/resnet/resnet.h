@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,17 +32,18 @@ class ResNetLayer : public torch::nn::Module {
 
 struct ResNetPart {
   std::string name;  // prefix of its parameters' names; "": none
-  std::shared_ptr<ResNetLayer> layer;
+  // A new layer, on the CPU in fp32. Initial values come from torch's default generator:
+  // normal(0, sqrt(2 / fan out)) for convolutions.
+  std::function<std::shared_ptr<ResNetLayer>()> make;
   double flops = 0;        // of forward, per image
   double activations = 0;  // elements that forward keeps for backward, per image
 };
 
-// The stem, the residual blocks and the head, in the order of forward, on the CPU in fp32. Initial
-// values come from torch's default generator: normal(0, sqrt(2 / fan out)) for convolutions.
+// The stem, the residual blocks and the head, in the order of forward.
 // image_size: height and width of the images whose cost is counted.
 // Shapes: images [B, channels, H, W] -> logits [B, C]
 // Source: initial values: He et al. 2015, arXiv:1502.01852, section 2.2
 // Throws: ConfigError for another depth
-std::vector<ResNetPart> make_resnet(const ResNetConfig& config, int64_t image_size);
+std::vector<ResNetPart> resnet_parts(const ResNetConfig& config, int64_t image_size);
 
 }  // namespace trireme::model

@@ -28,8 +28,8 @@ train::Chain make_chain(const ImageProblem& problem) {
                                     .has_small_stem = config.stem == ResNetStem::kSmall,
                                     .channels_last = config.channels_last};
   train::Chain chain;
-  for (model::ResNetPart& part : model::make_resnet(network, problem.shape.height)) {
-    chain.add(std::move(part.name), std::move(part.layer), {part.flops, part.activations});
+  for (model::ResNetPart& part : model::resnet_parts(network, problem.shape.height)) {
+    chain.add(std::move(part.name), std::move(part.make), {part.flops, part.activations});
   }
   return chain;
 }
