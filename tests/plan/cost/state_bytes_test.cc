@@ -50,12 +50,12 @@ NumberSizes holding(bool rank_first, bool in_tree, int64_t num_microbatches) {
 }
 
 TEST(StateBytes, MicrobatchFirstWholeGradientsStayUntilTheLast) {
-  for (const int64_t zero : {1, 2}) {
-    EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 8), zero, 4), 2 + 2 + 12 / 4.0);
-  }
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 8), 1, 4), 2 + 2 + 12 / 4.0);
+  // The rank's part of the step's gradient lies beside them.
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 8), 2, 4), 2 + 2 + 14 / 4.0);
   EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 1), 2, 4), 2 + 14 / 4.0);
   // One sum for each level of the tree of 8.
-  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 8), 2, 4), 2 + 4 * 2 + 12 / 4.0);
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 8), 2, 4), 2 + 4 * 2 + 14 / 4.0);
   EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 1), 2, 4), 2 + 14 / 4.0);
 }
 

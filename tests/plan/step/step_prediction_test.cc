@@ -199,7 +199,14 @@ TEST(Step, PartsOfWeightsAndGradientsLeaveTheDeviceAndPassTheirLink) {
   EXPECT_EQ(free.memory.weights, 0);
   EXPECT_EQ(free.memory.gradients, 0);
   EXPECT_EQ(free.memory.states, kept.memory.states);
-  EXPECT_EQ(free.step_seconds(), kept.step_seconds());
+  // The host updates what it holds.
+  const NumberSizes& sizes = work.sizes;
+  const double parameters = kept.memory.weights / sizes.weight;
+  const double bytes = 2 * (sizes.gradient + sizes.weight + sizes.states_and_masters());
+  EXPECT_NEAR(free.seconds.optimizer, parameters * bytes / cluster.device.host_memory_rate,
+              1e-9 * free.seconds.optimizer);
+  EXPECT_NEAR(free.step_seconds() - free.seconds.optimizer,
+              kept.step_seconds() - kept.seconds.optimizer, 1e-9 * kept.step_seconds());
   // So slow that only the transfers count: the formula of docs/guide/offload.md. The embedding and
   // the head, 8 % of the parameters, are not gathered for a backward.
   constexpr double kRate = 1e5;
@@ -270,9 +277,35 @@ TEST(Step, LogitsOfAFewTokensExistAtOnce) {
   const Cluster cluster = cluster_of("cpu", 1, 1);
   const double some = predict(work, cluster).memory.passing;
   work.model.vocab_size *= 2;
-  const double chunk =
-      256.0 * number(work.model.vocab_size / 2) * (work.sizes.weight + work.sizes.wide);
+  // And the head's weight, which the CPU widens.
+  const double chunk = number(work.model.vocab_size / 2) *
+                       (256 * (work.sizes.weight + work.sizes.wide) + 256 * work.sizes.wide);
   EXPECT_NEAR(predict(work, cluster).memory.passing - some, chunk, 1e-9 * chunk);
+}
+
+TEST(Step, ACpuWidensTheHeadsWeightForItsProducts) {
+  Workload work = megatron(1, 1, 1, 4, 4, gpt(2, 256, 4));
+  const double weight = number(work.model.vocab_size) * 256;
+  const auto passing = [&](double itemsize, const char* device) {
+    work.sizes.weight = itemsize;
+    return predict(work, cluster_of(device, 1, 1)).memory.passing;
+  };
+  const double logits = 256.0 * number(work.model.vocab_size);
+  EXPECT_NEAR(passing(4, "cpu") - passing(2, "cpu"), logits * 2 - weight * 4, 1e-9 * weight);
+  EXPECT_GT(passing(4, "a100-80gb"), passing(2, "a100-80gb"));
+}
+
+TEST(Step, SumsOverMicrobatchesAreGradientsAndNotBuckets) {
+  Workload work = megatron(1, 1, 4, 16, 1, gpt(16, 2048, 16));
+  work.zero = 2;
+  work.axes.shard = 4;
+  work.rank_first = false;
+  hold_gradients(work);
+  const StepMemory memory = predict(work, cluster_of("a100-80gb", 1, 4)).memory;
+  EXPECT_EQ(memory.buckets, 0);
+  const double parameters = memory.weights / work.sizes.weight;
+  EXPECT_NEAR(memory.gradients, parameters * work.sizes.gradient * (1 + 1 / 4.0),
+              1e-9 * memory.gradients);
 }
 
 TEST(Step, SixteenThousandRanksAreOneForEachStage) {

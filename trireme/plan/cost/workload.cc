@@ -116,8 +116,14 @@ StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t r
   const double weights = has_weights ? sizes.weight / (zero < 3 ? 1 : parts) : 0;
   const double kept = has_gradients ? sizes.kept_gradient() : 0;
   const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);
-  const double gradients =
-      sizes.rank_first ? (kept + held) / parts : std::max(zero >= 2 ? kept / parts : kept, held);
+  double gradients = 0;
+  if (sizes.rank_first) {
+    gradients = (kept + held) / parts;
+  } else if (zero >= 2) {  // its part has memory of its own
+    gradients = kept / parts + held;
+  } else {
+    gradients = std::max(kept, held);
+  }
   return {.weights = weights, .gradients = gradients, .states = states / parts};
 }
 

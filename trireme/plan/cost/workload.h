@@ -156,8 +156,8 @@ struct Workload {
 // Memory of weights, gradients and optimizer states, as ZeRO divides them.
 
 // How a rank holds gradients from a step's first microbatch to its last. If microbatches come
-// first, it holds one sum of whole gradients; if ranks come first, only the step's own part. A tree
-// needs one sum for each of its levels instead.
+// first, it holds one sum of whole gradients, and with ZeRO-2 and 3 its part of the step's beside
+// it; if ranks come first, only that part. A tree needs one sum for each of its levels.
 void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t num_microbatches);
 // The same for the workload's zero, order and microbatches.
 void hold_gradients(Workload& work);

@@ -155,14 +155,18 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
 }
 
 // Reads gradients for their norm, and reads and writes weights and states. What is on a disk passes
-// through it, one part while another is updated: gradients twice, all else both ways.
+// through it, one part while another is updated: gradients twice, all else both ways. The host of a
+// GPU updates the parameters that it holds.
 double optimizer_seconds(const Workload& work, const Cluster& cluster, const RankWork& rank) {
   const NumberSizes& sizes = work.sizes;
   const double ranks = work.zero == 0 ? 1 : number(work.axes.sharing());
   const double of_experts = work.zero == 0 ? 1 : number(work.axes.sharing_experts());
   const double parameters = rank.parameters / ranks + rank.expert_parameters / of_experts;
   const double bytes = 2 * sizes.gradient + 2 * sizes.weight + 2 * sizes.states_and_masters();
-  const double update = elementwise_seconds(cluster.device, parameters, bytes);
+  const Device& device = cluster.device;
+  const bool on_host = device.is_asynchronous && sizes.weight_offload_rate > 0;
+  const double update = on_host ? parameters * bytes / device.host_memory_rate
+                                : elementwise_seconds(device, parameters, bytes);
   const double on_disk = sizes.states_on_disk ? sizes.states_and_masters() : 0;
   double transfers = 2 * on_disk * parameters / cluster.device.disk_rate;
   for (const auto& [size, rate] : {std::pair(sizes.weight, sizes.weight_offload_rate),
@@ -189,6 +193,9 @@ StepMemory transit_memory(const Workload& work, double of_block, double of_table
     memory.gathered = (number(work.gathered_units) * of_block + of_table) * work.sizes.weight;
   }
   if (work.zero < 2 && !work.reproducible && !work.sizes.rank_first) return memory;
+  // Whole buckets wait for the last microbatch: they are the gradients held until then.
+  const bool adds_whole = !work.sizes.rank_first && work.num_microbatches() > 1;
+  if (work.zero >= 2 && adds_whole) return memory;
   const double bucket = number(work.bucket_bytes);
   const double on_way = std::max(bucket, of_table * work.sizes.gradient) + 2 * bucket;
   memory.buckets = on_way + (work.zero == 3 ? of_block * work.sizes.gradient : bucket);
@@ -225,13 +232,17 @@ double backward_bytes(const Workload& work, int64_t layers_of_stage) {
   return (work.model.sparse.is_sparse(0) ? kinds.sparse : kinds.dense).activations;
 }
 
-// The logits that exist at once, with their gradients: linear_cross_entropy.h.
+// The logits that exist at once, with their gradients, and on a CPU the head's weight, which is
+// widened for their products: linear_cross_entropy.h.
 double logits_bytes(const Workload& work, const Device& device) {
   const HeadWork head = head_work(work);
+  const bool widens = !device.is_asynchronous && work.sizes.weight < work.sizes.wide;
+  const double weight = head.logits.columns * head.logits.inner;
   const double chunk =
       device.is_asynchronous ? number(int64_t{1} << 26) / head.logits.columns : 256;
   const double rows = work.has_whole_logits ? head.logits.rows : std::min(head.logits.rows, chunk);
-  return rows * head.logits.columns * (work.sizes.weight + work.sizes.wide);
+  return rows * head.logits.columns * (work.sizes.weight + work.sizes.wide) +
+         (widens ? weight * work.sizes.wide : 0);
 }
 
 // On a GPU norms and activations are fused kernels, which keep their input.
