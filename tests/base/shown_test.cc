@@ -1,5 +1,7 @@
 #include "trireme/base/words.h"
 
+#include <csignal>
+
 #include <gtest/gtest.h>
 
 namespace trireme {
@@ -25,6 +27,14 @@ TEST(IsPrintable, KnowsWhatATerminalObeys) {
   }
   EXPECT_TRUE(is_printable("abc", 3));
   EXPECT_FALSE(is_printable("abcd", 3));
+}
+
+TEST(KilledBy, NamesTheSignalAndWhatItUsuallyMeans) {
+  EXPECT_EQ(killed_by(SIGSEGV), "killed by signal 11 (Segmentation fault)");
+  EXPECT_EQ(killed_by(SIGKILL), "killed by signal 9 (Killed, by someone or for lack of memory)");
+  EXPECT_EQ(killed_by(SIGBUS),
+            "killed by signal 7 (Bus error, a disk under a mapped file failed or the file was cut "
+            "short)");
 }
 
 }  // namespace

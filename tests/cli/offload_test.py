@@ -1,4 +1,5 @@
 """Optimizer states on disk: the bits of states in memory, nothing left behind, clear errors."""
+import contextlib
 import os
 import resource
 import subprocess
@@ -6,7 +7,7 @@ import unittest
 
 from program import TIMEOUT, ProgramTest, children
 
-DONE, USER = 0, 2
+DONE, USER, LOST = 0, 2, 3
 # Tensors larger than a buffer, so that they are cut.
 SIZE = ["--model.width=128", "--model.ffn_width=256", "--optimizer.schedule=constant"]
 DISK = ["--offload.optimizer=disk", "--offload.buffer_bytes=65536"]
@@ -197,6 +198,29 @@ class Parts(OffloadTest):
         process.communicate(timeout=TIMEOUT)
         self.assertEqual(list((self.folder / "killed/offload").iterdir()), [])
         self.assertEqual(self.train("killed", *options, "--checkpoint.interval=2", steps=6), expected)
+
+    def test_a_disk_that_fails_under_the_weights_is_one_line(self):
+        """A file cut short stands for a disk that fails: the kernel raises the same signal."""
+        options = ["--parallel.zero=3", *self.PARTS]
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                run = f"failed-{ranks}"
+                expected = self.train(f"straight-{ranks}", *options, ranks=ranks, steps=6)
+                self.train(run, *options, ranks=ranks, steps=3)
+                process = self.start_and_await_step("train", "tiny.toml", "--ranks", ranks, *SIZE, *options,
+                                                    "--train.steps=1000000", "--checkpoint.interval=1000000",
+                                                    f"--output.folder={run}")
+                rank = (children(process.pid) or [process.pid])[0]
+                for name in os.listdir(f"/proc/{rank}/fd"):
+                    with contextlib.suppress(FileNotFoundError):  # the rank closes others meanwhile
+                        if f"/{run}/offload/" in os.readlink(f"/proc/{rank}/fd/{name}"):
+                            os.truncate(f"/proc/{rank}/fd/{name}", 0)
+                _, line = process.communicate(timeout=TIMEOUT)
+                self.assertEqual(process.returncode, LOST, line)
+                self.assertRegex(line, r"\Atrireme: rank 0 was killed by signal 7 \(Bus error, a disk under a mapped file "
+                                       r"failed or the file was cut short\);[^\n]* the same command resumes\n\Z")
+                self.assertEqual(list((self.folder / run / "offload").iterdir()), [])
+                self.assertEqual(self.train(run, *options, ranks=ranks, steps=6), expected)
 
     def test_refusals(self):
         self.fail_with(USER, ["offload.parameters", "parallel.zero 2", "set parallel.zero = 3"], "train", "tiny.toml",

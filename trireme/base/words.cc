@@ -1,6 +1,8 @@
 #include "trireme/base/words.h"
 
 #include <algorithm>
+#include <csignal>
+#include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -23,6 +25,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string killed_by(int signal) {
+  const char* why = "";
+  if (signal == SIGKILL) why = ", by someone or for lack of memory";
+  if (signal == SIGBUS) why = ", a disk under a mapped file failed or the file was cut short";
+  return "killed by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + why + ")";
+}
 
 std::string nearest_name(std::span<const std::string> names, std::string_view text) {
   if (names.empty()) return "";

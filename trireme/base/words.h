@@ -49,6 +49,9 @@ inline std::string listed(std::string_view what, const std::set<std::string>& it
   return text;
 }
 
+// Of a process: "killed by signal 9 (Killed, by someone or for lack of memory)".
+std::string killed_by(int signal);
+
 // Longer texts are not compared whole: the comparison is quadratic in their length.
 inline constexpr size_t kMaxComparedBytes = 100;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <optional>
 
 #include <fcntl.h>
@@ -12,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/random/random.h"
+#include "trireme/base/words.h"
 #include "trireme/launch/process/child.h"
 #include "trireme/launch/process/rank_environment.h"
 #include "trireme/launch/process/signal_watch.h"
@@ -178,9 +178,7 @@ RankExit run_local_ranks(const LocalRanksOptions& options) {
 
 std::string describe(const RankExit& exit) {
   if (exit.signal != 0) {
-    return concat("rank ", exit.rank, " was killed by signal ", exit.signal, " (",
-                  strsignal(exit.signal),
-                  exit.signal == SIGKILL ? ", by someone or for lack of memory)" : ")");
+    return concat("rank ", exit.rank, " was ", killed_by(exit.signal));
   }
   if (!exit.message.empty()) return exit.message;
   return concat("rank ", exit.rank, " exited with code ", exit.code);

@@ -107,7 +107,8 @@ TEST(NoticeWatch, ACommandThatIsKilledIsNoNotice) {
     EXPECT_FALSE(notice);
     return (problem = watch.take_problem()).has_value();
   });
-  EXPECT_EQ(*problem, "the notice command was killed by signal 9 (Killed)");
+  EXPECT_EQ(*problem,
+            "the notice command was killed by signal 9 (Killed, by someone or for lack of memory)");
 }
 
 TEST(NoticeWatch, AnEndlessOutputNeitherStopsTheCommandNorFillsMemory) {

@@ -34,7 +34,7 @@ enum class FreedMemory {
   // libtorch's blocks of kFewestReusedBytes and more stay for the next ones (kept_blocks.h), from
   // the first Trainer on. Of other memory the C library keeps blocks up to 32 MiB, at most a
   // sixteenth of machine_memory_bytes(). By default glibc returns both to the system after each
-  // training step, and the next one waits for the same pages to be filled with zeros: 2 to 31 % of
+  // training step, and the next one waits for the same pages to be filled with zeros: 12 to 30 % of
   // a step.
   kKept,
   // Blocks of 1 MiB and more are returned at once. glibc before 2.38 loses aligned ones between

@@ -2,6 +2,7 @@
 // launcher.
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/machine.h"
+#include "trireme/base/words.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/terminal_text.h"
@@ -160,6 +162,16 @@ train::RunConfig load_config(const TrainArguments& arguments) {
   return config;
 }
 
+// What the launcher of several ranks says of one that a failed disk has killed (MappedScratch).
+void report_bus_errors() {
+  static const std::string line = concat(isatty(STDOUT_FILENO) ? "\n" : "", "trireme: rank 0 was ",
+                                         killed_by(SIGBUS), "; the same command resumes\n");
+  std::signal(SIGBUS, [](int) {
+    static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+    ::_exit(kPeerLost);
+  });
+}
+
 // One rank, or N local ranks that this process starts.
 int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
                      const train::ProfileOptions& profile) {
@@ -168,6 +180,7 @@ int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
   train::preflight(resolved, arguments.num_ranks);
   train::check_profile(profile, 1, resolved.train.steps);
   if (arguments.num_ranks > 1) return launch_ranks(arguments, config);
+  report_bus_errors();
   RankGroup group(config);
   train_rank(config, group, profile);
   return kDone;

@@ -113,8 +113,7 @@ void NoticeWatch::take_status(const ExitStatus& status) {
   const std::string line = shown(first_line(text_), 200);
   const auto [code, signal] = status;
   if (signal != 0) {
-    problem_ =
-        concat("the notice command was killed by signal ", signal, " (", strsignal(signal), ")");
+    problem_ = concat("the notice command was ", killed_by(signal));
   } else if (code == kNotFound || code == kNotExecutable) {
     // A command that is not there would look like "no notice" for ever.
     problem_ = concat("the notice command ended with code ", code, line.empty() ? "" : ": ", line,

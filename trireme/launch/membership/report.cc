@@ -1,7 +1,6 @@
 #include "trireme/launch/membership/report.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 #include <vector>
@@ -209,10 +208,7 @@ HostReport parse_report(std::string_view text, const std::string& source) {
 std::string describe(const WorkerReport& worker, const std::string& host) {
   const std::string who = concat(worker.rank < 0 ? "a worker" : concat("rank ", worker.rank),
                                  host.empty() ? "" : " on " + host);
-  if (worker.signal != 0) {
-    return concat(who, " was killed by signal ", worker.signal, " (", strsignal(worker.signal),
-                  worker.signal == 9 ? ", by someone or for lack of memory)" : ")");
-  }
+  if (worker.signal != 0) return concat(who, " was ", killed_by(worker.signal));
   if (worker.state == WorkerState::kLeft)
     return concat(who, " lost its peers: ", shown(worker.message, 160));
   const std::string how = concat(who, " exited with code ", worker.code);
