@@ -35,14 +35,13 @@ class Chooser {
         most_bytes_(cluster.device.memory_bytes * plan::SearchOptions().memory_share) {}
 
   KeyChoice choose() {
-    const bool chooses_recompute = given_.train.recompute == Recompute::kAuto;
     for (const int64_t micro_batch : micro_batches()) {
       for (const auto& kind : model::kChosenRecomputes) {
-        if (!chooses_recompute && kind.value != given_.train.recompute) continue;
+        if (!chooses_recompute_ && kind.value != given_.train.recompute) continue;
         train::RunConfig candidate = given_;
         candidate.train.micro_batch = micro_batch;
         candidate.train.recompute = kind.value;
-        if (chooses_recompute) set_blocks(candidate, 0, 0);
+        if (chooses_recompute_) set_blocks(candidate, 0, 0);
         visit(std::move(candidate));
       }
     }
@@ -90,8 +89,7 @@ class Chooser {
       return;
     }
     plan.layout = runtime_stages(candidate);
-    if (given_.train.recompute != Recompute::kAuto ||
-        candidate.train.recompute == Recompute::kNone) {
+    if (!chooses_recompute_ || candidate.train.recompute == Recompute::kNone) {
       fits(candidate, plan);
       return;
     }
@@ -138,6 +136,7 @@ class Chooser {
   }
 
   const train::RunConfig& given_;
+  bool chooses_recompute_ = given_.train.recompute == Recompute::kAuto;
   const plan::Cluster& cluster_;
   int num_ranks_;
   double most_bytes_;

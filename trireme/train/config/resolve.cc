@@ -267,10 +267,10 @@ void check_init(const InitConfig& init) {
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
-  for (const std::string& key : config.chosen_keys()) {
-    throw ConfigError(concat(key,
+  if (const std::vector<std::string> keys = config.chosen_keys(); !keys.empty()) {
+    throw ConfigError(concat(keys.front(),
                              " is \"auto\", which only the command `train` chooses; set it to ",
-                             key == "train.micro_batch" ? "a number" : "another value"));
+                             keys.front() == "train.micro_batch" ? "a number" : "another value"));
   }
   check_servers(config, num_ranks);
   resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
