@@ -11,19 +11,20 @@ import subprocess
 import sys
 
 
+def group_of(pid: int) -> pathlib.Path:
+    """The folder of the group that this program makes as process `pid`."""
+    root = pathlib.Path("/sys/fs/cgroup")
+    v1 = root / "memory"
+    return (v1 if v1.is_dir() else root) / f"trireme-bench-{pid}"
+
+
 def make_group(limit_bytes: int) -> tuple[pathlib.Path, pathlib.Path]:
     """The group's folder, and the file in it that tells the peak."""
-    name = f"trireme-bench-{os.getpid()}"
-    root = pathlib.Path("/sys/fs/cgroup")
-    if (root / "memory").is_dir():  # v1
-        group = root / "memory" / name
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
-        return group, group / "memory.max_usage_in_bytes"
-    group = root / name
+    group = group_of(os.getpid())
     group.mkdir()
-    (group / "memory.max").write_text(str(limit_bytes))
-    return group, group / "memory.peak"
+    is_v1 = group.parent.name == "memory"
+    (group / ("memory.limit_in_bytes" if is_v1 else "memory.max")).write_text(str(limit_bytes))
+    return group, group / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
 
 
 def main() -> int:
