@@ -43,6 +43,9 @@ def layouts(ranks):
     for zero in (0, 2, 3):
         yield (f"zero {zero}, 4 microbatches, microbatch-first",
                [f"--parallel.zero={zero}", f"--train.global_batch={ranks * 4}", "--parallel.gradient_order=microbatch-first"])
+    for zero in range(4):
+        yield (f"zero {zero}, 4 microbatches, reproducible",
+               [f"--parallel.zero={zero}", f"--train.global_batch={ranks * 4}", "--train.reproducible=true"])
     for zero, dtype in ((1, "bf16"), (2, "int8"), (3, "int8")):
         yield (f"zero {zero}, {dtype} states",
                [f"--parallel.zero={zero}", f"--train.global_batch={ranks}", f"--optimizer.state_dtype={dtype}"])

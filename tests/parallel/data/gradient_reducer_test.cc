@@ -169,6 +169,12 @@ TEST(GradientReducer, PartsHoldTheSumsOverMicrobatchesAndRanks) {
                 whole.narrow(0, begin, size), 0, 5 * 6 * 6e-8, "part");
           }
         }
+        // Whole buckets, two sums of them in a tree, and the part unless that lies in them.
+        int64_t whole = 0;
+        for (const Bucket& bucket : buckets) whole += 4 * bucket.num_elements;
+        EXPECT_EQ(reducer.accumulating_bytes(4), tree        ? 2 * whole + reducer.resident_bytes()
+                                                 : keep_part ? whole + reducer.resident_bytes()
+                                                             : whole);
         EXPECT_EQ(reducer.resident_bytes() > 30000,
                   !reducer.microbatches_left() && !keep_part && !tree);
       });

@@ -54,8 +54,10 @@ TEST(StateBytes, MicrobatchFirstWholeGradientsStayUntilTheLast) {
   // The rank's part of the step's gradient lies beside them.
   EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 8), 2, 4), 2 + 2 + 14 / 4.0);
   EXPECT_EQ(state_bytes_per_parameter(holding(false, false, 1), 2, 4), 2 + 14 / 4.0);
-  // One sum for each level of the tree of 8.
-  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 8), 2, 4), 2 + 4 * 2 + 14 / 4.0);
+  // Three sums of the tree of 8 at a time, and the part.
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 8), 2, 4), 2 + 3 * 2 + 14 / 4.0);
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 8), 1, 4), 2 + 3 * 2 + 14 / 4.0);
+  EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 8), 0, 4), 2 + 3 * 2 + 14);
   EXPECT_EQ(state_bytes_per_parameter(holding(false, true, 1), 2, 4), 2 + 14 / 4.0);
 }
 
@@ -65,8 +67,8 @@ TEST(StateBytes, RankFirstEachRankAddsItsPartInFp32) {
     EXPECT_EQ(state_bytes_per_parameter(holding(true, false, microbatches), 3, 4), 18 / 4.0);
   }
   EXPECT_EQ(state_bytes_per_parameter(holding(true, false, 1), 3, 4), 16 / 4.0);
-  // The tree keeps the gradient's dtype: the part and one sum of it for each level.
-  EXPECT_EQ(state_bytes_per_parameter(holding(true, true, 8), 3, 4), (16 + 4 * 2) / 4.0);
+  // The tree keeps the gradient's dtype: the part and three sums of it.
+  EXPECT_EQ(state_bytes_per_parameter(holding(true, true, 8), 3, 4), (16 + 3 * 2) / 4.0);
 }
 
 TEST(StateBytes, StatesOnDiskTakeNoMemory) {

@@ -132,7 +132,7 @@ TEST(Search, WhatIsSummedInATreeHoldsMoreGradients) {
   const double plain = find(work, cluster, one).best.front().step.memory.model_states();
   work.reproducible = true;
   const double tree = find(work, cluster, one).best.front().step.memory.model_states();
-  EXPECT_DOUBLE_EQ(plain / 16 * (16 + 3 * 2), tree);  // four sums of bf16 instead of one
+  EXPECT_DOUBLE_EQ(plain / 16 * (16 + 3 * 2), tree);  // three sums of bf16 beside the part
 }
 
 TEST(Search, WhatTheRuntimeRefusesIsNotChosen) {

@@ -195,16 +195,26 @@ TEST(Step, PartsOfWeightsAndGradientsLeaveTheDeviceAndPassTheirLink) {
   const Cluster cluster = cluster_of("a100-80gb", 1, 8);
   const StepPrediction kept = predict(work, cluster);
   work.sizes.weight_offload_rate = work.sizes.gradient_offload_rate = kUnknownRate;
+  const StepPrediction apart = predict(work, cluster);
+  EXPECT_EQ(apart.step_seconds(), kept.step_seconds());
+  EXPECT_EQ(apart.memory.states, kept.memory.states);
+  work.sizes.updated_by_host = true;
   const StepPrediction free = predict(work, cluster);
   EXPECT_EQ(free.memory.weights, 0);
   EXPECT_EQ(free.memory.gradients, 0);
-  EXPECT_EQ(free.memory.states, kept.memory.states);
-  // The host updates what it holds.
+  EXPECT_EQ(free.memory.states, 0);
+  // The host updates what it holds, however slow the link is.
   const NumberSizes& sizes = work.sizes;
   const double parameters = kept.memory.weights / sizes.weight;
   const double bytes = 2 * (sizes.gradient + sizes.weight + sizes.states_and_masters());
-  EXPECT_NEAR(free.seconds.optimizer, parameters * bytes / cluster.device.host_memory_rate,
-              1e-9 * free.seconds.optimizer);
+  const double host_seconds = parameters * bytes / (cluster.device.host_memory_rate / 8);
+  EXPECT_NEAR(free.seconds.optimizer, host_seconds, 1e-9 * host_seconds);
+  work.sizes.weight_offload_rate = work.sizes.gradient_offload_rate = 1e6;
+  EXPECT_EQ(predict(work, cluster).seconds.optimizer, free.seconds.optimizer);
+  work.sizes.weights_on_disk = true;
+  EXPECT_NEAR(predict(work, cluster).seconds.optimizer, 2 * kept.memory.weights / 1e6,
+              1e-6 * kept.memory.weights);
+  work.sizes.weights_on_disk = work.sizes.updated_by_host = false;
   EXPECT_NEAR(free.step_seconds() - free.seconds.optimizer,
               kept.step_seconds() - kept.seconds.optimizer, 1e-9 * kept.step_seconds());
   // So slow that only the transfers count: the formula of docs/guide/offload.md. The embedding and
@@ -273,26 +283,27 @@ TEST(Step, BucketsThatStayAreTheGradients) {
 }
 
 TEST(Step, LogitsOfAFewTokensExistAtOnce) {
-  Workload work = megatron(1, 1, 1, 4, 4, gpt(2, 256, 4));
+  Workload work = megatron(1, 1, 1, 4, 4, gpt(2, 512, 4));
   const Cluster cluster = cluster_of("cpu", 1, 1);
   const double some = predict(work, cluster).memory.passing;
   work.model.vocab_size *= 2;
   // And the head's weight, which the CPU widens.
   const double chunk = number(work.model.vocab_size / 2) *
-                       (256 * (work.sizes.weight + work.sizes.wide) + 256 * work.sizes.wide);
+                       (256 * (work.sizes.weight + work.sizes.wide) + 512 * work.sizes.wide);
   EXPECT_NEAR(predict(work, cluster).memory.passing - some, chunk, 1e-9 * chunk);
 }
 
 TEST(Step, ACpuWidensTheHeadsWeightForItsProducts) {
-  Workload work = megatron(1, 1, 1, 4, 4, gpt(2, 256, 4));
-  const double weight = number(work.model.vocab_size) * 256;
+  Workload work = megatron(1, 1, 1, 4, 4, gpt(2, 512, 4));
+  const auto V = number(work.model.vocab_size);
+  const double weight = V * 512;
   const auto passing = [&](double itemsize, const char* device) {
     work.sizes.weight = itemsize;
     return predict(work, cluster_of(device, 1, 1)).memory.passing;
   };
-  const double logits = 256.0 * number(work.model.vocab_size);
-  EXPECT_NEAR(passing(4, "cpu") - passing(2, "cpu"), logits * 2 - weight * 4, 1e-9 * weight);
-  EXPECT_GT(passing(4, "a100-80gb"), passing(2, "a100-80gb"));
+  EXPECT_NEAR(passing(4, "cpu") - passing(2, "cpu"), 256 * V * 2 - weight * 4, 1e-9 * weight);
+  const double rows = std::min(number(int64_t{1} << 26) / V, tokens_of(work));
+  EXPECT_NEAR(passing(4, "a100-80gb") - passing(2, "a100-80gb"), rows * V * 2, 1e-9 * weight);
 }
 
 TEST(Step, SumsOverMicrobatchesAreGradientsAndNotBuckets) {

@@ -222,13 +222,14 @@ TEST(StageCosts, SeveralMicrobatchesHoldGradientsByTheirOrder) {
   };
   const double weights_and_states = 4 + 8 / 4.0;
   EXPECT_EQ(bytes("4", "false"), weights_and_states + 4 / 4.0);
-  EXPECT_EQ(bytes("16", "false"), weights_and_states + 4);
+  EXPECT_EQ(bytes("16", "false"), weights_and_states + 4 + 4 / 4.0);
   EXPECT_EQ(bytes("4", "true"), weights_and_states + 4 / 4.0);
-  EXPECT_EQ(bytes("16", "true"), weights_and_states + 3 * 4);  // of one, two and four microbatches
+  // Sums of one and of two microbatches, and the part.
+  EXPECT_EQ(bytes("16", "true"), weights_and_states + 2 * 4 + 4 / 4.0);
   for (const char* const rank_first : {"rank-first", "auto"}) {
     order = rank_first;
     EXPECT_EQ(bytes("16", "false"), weights_and_states + 4 / 4.0);
-    EXPECT_EQ(bytes("16", "true"), weights_and_states + (1 + 3) * 4 / 4.0);
+    EXPECT_EQ(bytes("16", "true"), weights_and_states + (1 + 2) * 4 / 4.0);
   }
 }
 

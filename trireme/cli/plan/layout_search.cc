@@ -41,7 +41,10 @@ void set_offload(const train::OffloadConfig& offload, plan::Workload& work,
   work.input_offload_rate = rate(offload.activations);
   work.sizes.weight_offload_rate = rate(offload.parameters);
   work.sizes.gradient_offload_rate = rate(offload.gradients);
-  if (offload.optimizer != kHost || host_rate == 0) return;
+  work.sizes.weights_on_disk = offload.parameters == kDisk;
+  work.sizes.gradients_on_disk = offload.gradients == kDisk;
+  work.sizes.updated_by_host = cluster.device.is_asynchronous && offload.parameters != kNone;
+  if (offload.optimizer != kHost || host_rate == 0 || work.sizes.updated_by_host) return;
   work.sizes.states_on_disk = true;
   cluster.device.disk_rate = kHostLinkRate;
 }

@@ -304,6 +304,7 @@ void GradientReducer::launch(State& state) {
 }
 
 void GradientReducer::launch_tree(State& state) {
+  const MemoryScope scope(options_.rank_first ? MemoryKind::kGradients : kind_of_buffers());
   if (!options_.rank_first) {
     state.earlier.push(std::exchange(state.whole, {}));
     state.whole = state.earlier.take();
@@ -398,14 +399,16 @@ int64_t GradientReducer::resident_bytes() const {
 
 int64_t GradientReducer::accumulating_bytes(int64_t num_microbatches) const {
   if (num_microbatches == 1 || (options_.rank_first && !options_.tree)) return 0;
-  const int64_t levels = std::bit_width(static_cast<uint64_t>(num_microbatches));
-  if (options_.rank_first) return (levels + 1) * resident_bytes();
+  // Of the tree: 1 + 1, then 2 + 1 + 1. A bucket's last term joins them as soon as it is there.
+  const int64_t num_sums = std::bit_width(static_cast<uint64_t>(num_microbatches)) - 1;
+  if (options_.rank_first) return (num_sums + 1) * resident_bytes();
   int64_t num_bytes = 0;
   for (const State& state : states_) {
     const at::TensorOptions options = gradient_options(*state.bucket, options_.reduce_in_fp32);
     num_bytes += state.bucket->num_elements * static_cast<int64_t>(options.dtype().itemsize());
   }
-  return options_.tree ? levels * num_bytes : num_bytes;
+  if (options_.tree) num_bytes *= num_sums;
+  return options_.keep_part_alone ? num_bytes + resident_bytes() : num_bytes;
 }
 
 }  // namespace trireme::parallel

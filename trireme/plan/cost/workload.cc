@@ -97,9 +97,10 @@ ModelCounts count_model(const model::ModelConfig& config) {
 
 void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t num_microbatches) {
   sizes.rank_first = rank_first;
+  sizes.in_tree = in_tree;
   sizes.adds_wide = rank_first && !in_tree && num_microbatches > 1;
-  const int64_t levels = std::bit_width(static_cast<uint64_t>(num_microbatches));
-  const int64_t sums = in_tree ? levels : rank_first ? 0 : 1;
+  const int64_t of_tree = std::bit_width(static_cast<uint64_t>(num_microbatches)) - 1;
+  const int64_t sums = in_tree ? of_tree : rank_first ? 0 : 1;
   sizes.held_gradients = num_microbatches == 1 ? 0 : sums;
 }
 
@@ -109,7 +110,8 @@ void hold_gradients(Workload& work) {
 }
 
 StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
-  const double states = sizes.states_on_disk ? 0 : sizes.states_and_masters();
+  const bool has_states = !sizes.states_on_disk && !sizes.updated_by_host;
+  const double states = has_states ? sizes.states_and_masters() : 0;
   const double parts = zero == 0 ? 1 : static_cast<double>(ranks);
   const bool has_weights = zero < 3 || sizes.weight_offload_rate == 0;
   const bool has_gradients = zero < 2 || sizes.gradient_offload_rate == 0;
@@ -119,7 +121,7 @@ StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t r
   double gradients = 0;
   if (sizes.rank_first) {
     gradients = (kept + held) / parts;
-  } else if (zero >= 2) {  // its part has memory of its own
+  } else if (zero >= 2 || sizes.in_tree) {  // its part has memory of its own
     gradients = kept / parts + held;
   } else {
     gradients = std::max(kept, held);

@@ -57,9 +57,15 @@ struct NumberSizes {
   // between uses, at so many bytes per second each way. 0: they stay.
   double weight_offload_rate = 0;
   double gradient_offload_rate = 0;
+  // Whether the parts that leave lie on a disk. Otherwise they are in the host's memory.
+  bool weights_on_disk = false;
+  bool gradients_on_disk = false;
+  // The host of a GPU holds the parameters and updates them, with the states beside them.
+  bool updated_by_host = false;
   // Set by hold_gradients():
   bool rank_first = false;     // each microbatch's gradients are summed over the ranks
   bool adds_wide = false;      // microbatches are added in `wide`
+  bool in_tree = false;        // they are added in a tree
   int64_t held_gradients = 0;  // sums beside the step's, until the last microbatch
 
   // Of a gradient to which microbatches are added.
@@ -156,8 +162,8 @@ struct Workload {
 // Memory of weights, gradients and optimizer states, as ZeRO divides them.
 
 // How a rank holds gradients from a step's first microbatch to its last. If microbatches come
-// first, it holds one sum of whole gradients, and with ZeRO-2 and 3 its part of the step's beside
-// it; if ranks come first, only that part. A tree needs one sum for each of its levels.
+// first, it holds one sum of whole gradients, and with ZeRO-2 and 3 also its own part of the step's
+// sum; if ranks come first, only that part. A tree of m holds log2(m) such sums and that part.
 void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t num_microbatches);
 // The same for the workload's zero, order and microbatches.
 void hold_gradients(Workload& work);

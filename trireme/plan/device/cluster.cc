@@ -33,6 +33,7 @@ Cluster make_cluster(const ClusterFile& file) {
   replace(device.step_seconds, given.step_milliseconds, 1e-3);
   replace(device.reserved_bytes, given.reserved_gib, 1 << 30);
   replace(device.disk_rate, given.disk_gb_per_second, 1e9);
+  replace(device.host_memory_rate, given.host_memory_gb_per_second, 1e9);
   replace(device.watts, given.watts);
   const NetworkConfig& network = file.network;
   replace(device.link_rate, network.link_gb_per_second, 1e9);

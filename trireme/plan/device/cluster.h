@@ -73,6 +73,11 @@ struct DeviceConfig {
       double, disk_gb_per_second, 0, kMayChange,
       "bandwidth of the local disk per device while all devices of the node use it, in GB/s",
       Range{0, 1e6})
+  TRIREME_KEY(
+      double, host_memory_gb_per_second, 0, kMayChange,
+      "bandwidth of the host's memory, which all devices of a node share, in GB/s; the host "
+      "of GPUs updates parameters that are offloaded to it",
+      Range{0, 1e6})
   TRIREME_KEY(double, watts, 0, kMayChange, "power of a device under load, in watts", Range{0, 1e5})
   TRIREME_KEYS_END()
 };

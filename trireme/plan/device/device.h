@@ -23,9 +23,9 @@ struct Device {
   double link_rate = 0;     // to the other devices of the node
   double network_rate = 0;  // to other nodes; of a usual cluster of these devices
   double disk_rate = 2e9;   // of a local disk, while all devices of the node use it
-  // Of the host's memory, while all devices of the node use it: 80 % of 256 GB/s (two sockets of
-  // six channels of DDR4-2666) for eight devices.
-  double host_memory_rate = 25e9;
+  // Bandwidth of the host's memory, which all devices of a node share: 80 % of 256 GB/s, two
+  // sockets of six channels of DDR4-2666.
+  double host_memory_rate = 200e9;
   double watts = 0;  // of the device under load
   // Calibrated.
   double product_share = 0.8;    // of the peak, in products of large matrices

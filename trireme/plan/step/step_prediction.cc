@@ -155,8 +155,8 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
 }
 
 // Reads gradients for their norm, and reads and writes weights and states. What is on a disk passes
-// through it, one part while another is updated: gradients twice, all else both ways. The host of a
-// GPU updates the parameters that it holds.
+// through it, one part while another is updated: gradients twice, all else both ways. So does what
+// is on a GPU's host, over the link, unless the host makes the update.
 double optimizer_seconds(const Workload& work, const Cluster& cluster, const RankWork& rank) {
   const NumberSizes& sizes = work.sizes;
   const double ranks = work.zero == 0 ? 1 : number(work.axes.sharing());
@@ -164,15 +164,17 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double parameters = rank.parameters / ranks + rank.expert_parameters / of_experts;
   const double bytes = 2 * sizes.gradient + 2 * sizes.weight + 2 * sizes.states_and_masters();
   const Device& device = cluster.device;
-  const bool on_host = device.is_asynchronous && sizes.weight_offload_rate > 0;
-  const double update = on_host ? parameters * bytes / device.host_memory_rate
-                                : elementwise_seconds(device, parameters, bytes);
+  const double host_rate = device.host_memory_rate / number(cluster.devices_per_node);
+  const double update = sizes.updated_by_host ? parameters * bytes / host_rate
+                                              : elementwise_seconds(device, parameters, bytes);
   const double on_disk = sizes.states_on_disk ? sizes.states_and_masters() : 0;
   double transfers = 2 * on_disk * parameters / cluster.device.disk_rate;
-  for (const auto& [size, rate] : {std::pair(sizes.weight, sizes.weight_offload_rate),
-                                   std::pair(sizes.kept_gradient(), sizes.gradient_offload_rate)}) {
-    if (rate > 0) transfers += 2 * size * parameters / rate;
-  }
+  const auto add = [&](double size, double rate, bool is_on_disk) {
+    const bool crosses = rate > 0 && (is_on_disk || !sizes.updated_by_host);
+    if (crosses) transfers += 2 * size * parameters / rate;
+  };
+  add(sizes.weight, sizes.weight_offload_rate, sizes.weights_on_disk);
+  add(sizes.kept_gradient(), sizes.gradient_offload_rate, sizes.gradients_on_disk);
   return std::max(update, transfers);
 }
 
@@ -195,11 +197,11 @@ StepMemory transit_memory(const Workload& work, double of_block, double of_table
   if (work.zero < 2 && !work.reproducible && !work.sizes.rank_first) return memory;
   // Whole buckets wait for the last microbatch: they are the gradients held until then.
   const bool adds_whole = !work.sizes.rank_first && work.num_microbatches() > 1;
-  if (work.zero >= 2 && adds_whole) return memory;
+  if (adds_whole && !work.reproducible) return memory;
   const double bucket = number(work.bucket_bytes);
   const double on_way = std::max(bucket, of_table * work.sizes.gradient) + 2 * bucket;
   memory.buckets = on_way + (work.zero == 3 ? of_block * work.sizes.gradient : bucket);
-  if (work.sizes.rank_first && work.num_microbatches() > 1) {
+  if (work.sizes.rank_first && !work.reproducible && work.num_microbatches() > 1) {
     memory.buckets += on_way / (work.zero == 0 ? 1 : number(work.axes.sharing()));
   }
   return memory;
