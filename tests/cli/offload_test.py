@@ -5,7 +5,7 @@ import resource
 import subprocess
 import unittest
 
-from program import TIMEOUT, ProgramTest, children
+from program import TIMEOUT, ProgramTest, children, rank_of
 
 DONE, USER, LOST = 0, 2, 3
 # Tensors larger than a buffer, so that they are cut.
@@ -202,15 +202,15 @@ class Parts(OffloadTest):
     def test_a_disk_that_fails_under_the_weights_is_one_line(self):
         """A file cut short stands for a disk that fails: the kernel raises the same signal."""
         options = ["--parallel.zero=3", *self.PARTS]
-        for ranks in (1, 2):
-            with self.subTest(ranks=ranks):
-                run = f"failed-{ranks}"
-                expected = self.train(f"straight-{ranks}", *options, ranks=ranks, steps=6)
+        for ranks, *threads in ((1,), (1, "--threads=4"), (2,)):
+            with self.subTest(ranks=ranks, threads=threads):
+                run = f"failed-{ranks}-{len(threads)}"
+                expected = self.train(f"straight-{run}", *options, ranks=ranks, steps=6)
                 self.train(run, *options, ranks=ranks, steps=3)
                 process = self.start_and_await_step("train", "tiny.toml", "--ranks", ranks, *SIZE, *options,
-                                                    "--train.steps=1000000", "--checkpoint.interval=1000000",
+                                                    "--train.steps=1000000", "--checkpoint.interval=1000000", *threads,
                                                     f"--output.folder={run}")
-                rank = (children(process.pid) or [process.pid])[0]
+                rank = rank_of(process, 0) if ranks > 1 else process.pid
                 for name in os.listdir(f"/proc/{rank}/fd"):
                     with contextlib.suppress(FileNotFoundError):  # the rank closes others meanwhile
                         if f"/{run}/offload/" in os.readlink(f"/proc/{rank}/fd/{name}"):

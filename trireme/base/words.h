@@ -1,5 +1,5 @@
-// Words for messages: text from outside made safe to show, lists of names, and the name that a user
-// most likely meant.
+// Words for messages: text from outside made safe to show, lists of names, signals, and the name
+// that a user most likely meant.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ inline std::string listed(std::string_view what, const std::set<std::string>& it
   return text;
 }
 
-// Of a process: "killed by signal 9 (Killed, by someone or for lack of memory)".
+// How a process died: "killed by signal 9 (Killed, by someone or for lack of memory)".
 std::string killed_by(int signal);
 
 // Longer texts are not compared whole: the comparison is quadratic in their length.

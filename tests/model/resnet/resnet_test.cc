@@ -1,5 +1,7 @@
 #include "trireme/model/resnet/resnet.h"
 
+#include <memory>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

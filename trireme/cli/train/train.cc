@@ -1,6 +1,7 @@
 // The command train: one rank, N local ranks that it starts itself, or a rank started by a
 // launcher.
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <csignal>
 #include <cstdint>
@@ -162,11 +163,15 @@ train::RunConfig load_config(const TrainArguments& arguments) {
   return config;
 }
 
-// What the launcher of several ranks says of one that a failed disk has killed (MappedScratch).
+// Says of a run of one rank, which no launcher watches, that a failed disk has killed it
+// (MappedScratch). Several threads may find out at once.
 void report_bus_errors() {
-  static const std::string line = concat(isatty(STDOUT_FILENO) ? "\n" : "", "trireme: rank 0 was ",
-                                         killed_by(SIGBUS), "; the same command resumes\n");
+  static std::atomic_flag is_said;
+  static const std::string& line =  // a thread may outlive main()
+      *new std::string(concat(isatty(STDOUT_FILENO) ? "\n" : "", "trireme: rank 0 was ",
+                              killed_by(SIGBUS), "; the same command resumes\n"));
   std::signal(SIGBUS, [](int) {
+    while (is_said.test_and_set()) ::pause();
     static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
     ::_exit(kPeerLost);
   });

@@ -95,7 +95,7 @@ std::string to_json(const HostReport& report);
 // Throws: ConfigError when `text` is not a report; `source` names it in the message
 HostReport parse_report(std::string_view text, const std::string& source);
 
-// "rank 1 on b was killed by signal 9 (Killed)"; without `host` "rank 1 was killed ...".
+// "rank 1 on b was killed by signal 6 (Aborted)"; without `host` "rank 1 was killed ...".
 std::string describe(const WorkerReport& worker, const std::string& host);
 
 // The text that must be the same on all hosts of a job: lines "key = value" for the version, the

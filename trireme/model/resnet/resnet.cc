@@ -23,7 +23,7 @@ struct ConvShape {
   int64_t kernel = 1;
   int64_t stride = 1;
 
-  // Height and width of what it makes of an image of `size`.
+  // Output height and width for an input of `size`.
   int64_t size_after(int64_t size) const { return (size + 2 * (kernel / 2) - kernel) / stride + 1; }
 };
 
