@@ -20,7 +20,8 @@ def peak(args, folder, ranks, zero, microbatches, model):
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as run:
         steps = train(args.trireme.resolve(), folder / "bench.toml", run, f"--ranks={ranks}", "--threads=1",
                       f"--data.path={folder / 'tokens'}", f"--parallel.zero={zero}",
-                      f"--train.global_batch={ranks * microbatches}", *order, *model)
+                      f"--train.global_batch={ranks * microbatches}", f"--model.sequence_length={args.tokens}", *order,
+                      *model)
     return max(step["peak_rss_bytes"] for step in steps)
 
 
@@ -42,6 +43,7 @@ def main():
     parser.add_argument("--zero", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--microbatches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--order", choices=["microbatch-first", "rank-first"], help="default: that of the stage")
+    parser.add_argument("--tokens", type=int, default=64, help="of a sequence")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=512, help="a multiple of 64")
     args = parser.parse_args()
@@ -59,7 +61,7 @@ def main():
         day = datetime.date.today().isoformat()
         write_note(f"{day}-accumulation-memory.md",
                    f"# Memory of a step's microbatches, {day}\n\nA Llama of {args.layers} layers, width {args.width}, vocabulary "
-                   f"8192, T 64, fp32, AdamW; one sequence\nper microbatch, {args.order or 'the order of each stage'}. MiB "
+                   f"8192, T {args.tokens}, fp32, AdamW; one sequence\nper microbatch, {args.order or 'the order of each stage'}. MiB "
                    f"resident of the largest rank at its peak in three steps, above the\nprocess before its model.\n\n{table}\n\n"
                    "Repeat: `.venv/bin/python benchmarks/accumulation_memory.py`.\n")
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 
 def group_of(pid: int) -> pathlib.Path:
@@ -39,6 +40,8 @@ def main() -> int:
         print(f"limit {limit_bytes >> 20} MiB, most memory held {int(peak.read_text()) >> 20} MiB")
         return status
     finally:
+        while (group / "cgroup.procs").read_text():  # what it has started may still be ending
+            time.sleep(0.01)
         group.rmdir()
 
 

@@ -1,15 +1,16 @@
 """A model whose weights, gradients and optimizer states are several times the memory that it may use.
 
-Trains a Llama with ZeRO-3 three ways: in memory without a limit; with all three on a disk, without a limit; and with
-all three on a disk in a control group of a fraction of their bytes, page cache included. Prints the time of a step, the
-part of it that ranks wait for gathers and sums, the bytes that the ranks read and wrote per step, the part of their time
-on the disk (at the rates that dd reaches past the page cache) that did not make the step longer, and the most bytes that
-docs/guide/offload.md allows. Then the limited run once more, with a checkpoint after every second step: all its processes
-are killed with SIGKILL after the third, and it resumes. The losses of all runs must have the same bits. Writes a dated
-note to benchmarks/results/. Needs the right to make control groups.
+Trains a Llama with ZeRO-3 four ways: in memory without a limit; with weights and gradients on a disk, and with all three,
+without a limit; and with all three on a disk in a control group of a fraction of their bytes, page cache included. Prints
+the time of a step, the part of it that ranks wait for gathers and sums, the bytes that the ranks read and wrote per step,
+the part of the bytes' time on the disk (at the rates that dd reaches past the page cache) that did not make the step
+longer, and the most bytes that docs/guide/offload.md allows. Then the limited run once more, with a checkpoint after every
+second step: all its processes are killed with SIGKILL after the third, and it resumes. The losses of all runs must have
+the same bits. Writes a dated note to benchmarks/results/. Needs the right to make control groups.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -26,14 +27,16 @@ from pathlib import Path
 from memory_limit import group_of
 from trireme_runs import ROOT, add_arguments, checked, prepare_random_tokens, write_note
 
-DISK = ["--offload.parameters=disk", "--offload.gradients=disk", "--offload.optimizer=disk"]
+PARTS = ["--offload.parameters=disk", "--offload.gradients=disk"]
+DISK = [*PARTS, "--offload.optimizer=disk"]
 BLOCK = 512  # bytes of ru_inblock
 BYTES_PER_PARAMETER = 16  # fp32 with AdamW
 
 
 def command_of(args, folder, name, options, limit):
     command = [args.trireme.resolve(), "train", folder / "bench.toml", f"--output.folder={folder / name}", "--ranks",
-               args.ranks, "--threads", max(1, (os.cpu_count() or 1) // args.ranks), *options]
+               args.ranks, "--threads", max(1, (os.cpu_count() or 1) // args.ranks),
+               *(f"--{option}" for option in args.options), *options]
     if limit is not None:
         command = [sys.executable, ROOT / "benchmarks" / "memory_limit.py", limit >> 20, *command]
     return list(map(str, command))
@@ -64,21 +67,28 @@ def killed_run(args, folder, name, options, limit):
                 sys.exit("bench: the run ended before its third step")
             time.sleep(0.05)
         for pid in (group_of(process.pid) / "cgroup.procs").read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
-    checked(command)
+            with contextlib.suppress(ProcessLookupError):  # ranks end with their launcher
+                os.kill(int(pid), signal.SIGKILL)
+    saved = max(int(file.name.split("-")[1]) for file in (folder / name / "checkpoints").glob("step-*"))
+    before = len(steps_of(folder, name))
+    if f"resume  after step {saved}," not in checked(command):
+        sys.exit(f"bench: the killed run did not resume after step {saved}")
+    print(f"bench: killed with {before} steps, resumed after step {saved}", file=sys.stderr)
     return steps_of(folder, name)
 
 
 def disk_rates(folder, num_mebibytes=1024):
     """Bytes per second that the disk under the folder reads and writes, past the page cache."""
-    file, rates = folder / "rates", []
-    for options in ([f"if={file}", "of=/dev/null", "iflag=direct"], ["if=/dev/zero", f"of={file}", "oflag=direct"])[::-1]:
+    def rate(*options):
         result = subprocess.run(["dd", *options, "bs=16M", f"count={num_mebibytes // 16}"], capture_output=True, text=True,
                                 check=True, env={"LC_ALL": "C"})
-        seconds = float(re.search(r"copied, ([\d.e-]+) s", result.stderr).group(1))
-        rates.append(num_mebibytes * 2**20 / seconds)
+        return num_mebibytes * 2**20 / float(re.search(r"copied, ([\d.e-]+) s", result.stderr).group(1))
+
+    file = folder / "rates"
+    write_rate = rate("if=/dev/zero", f"of={file}", "oflag=direct")
+    read_rate = rate(f"if={file}", "of=/dev/null", "iflag=direct")
     file.unlink()
-    return rates[::-1]
+    return read_rate, write_rate
 
 
 def most_moved(parameters, microbatches):
@@ -98,6 +108,7 @@ def main():
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--microbatches", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=512, help="of a sequence")
+    parser.add_argument("--options", nargs="*", default=[], help="for every run, written key=value")
     parser.add_argument("--fraction", type=float, default=0.25, help="of the bytes of weights, gradients and states")
     args = parser.parse_args()
     D, F, V = args.width, args.width * 11 // 4, 8192
@@ -115,38 +126,39 @@ def main():
         limit = int(whole * args.fraction)
         read_rate, write_rate = disk_rates(folder)
         rows, curves, in_memory = [], [], None
-        for title, options, at_most in (("in memory", [], None), ("on a disk", DISK, None),
-                                        (f"on a disk, {limit >> 20} MiB", DISK, limit)):
+        for title, options, at_most in (("in memory", [], None), ("weights and gradients on a disk", PARTS, None),
+                                        ("all on a disk", DISK, None),
+                                        (f"all on a disk, {limit >> 20} MiB", DISK, limit)):
             steps, (read, written) = run(args, folder, title.replace(" ", "-").replace(",", ""), options, at_most)
             curves.append([(step["loss"], step["grad_norm"]) for step in steps])
             seconds = statistics.median(step["step_seconds"] for step in steps[1:])
             waiting = statistics.median(step["communication_fraction"] for step in steps[1:])
             in_memory = in_memory or (seconds, read, written)
-            on_disk = (read - in_memory[1]) / read_rate + (written - in_memory[2]) / write_rate
+            initial = parameters * 4 / args.steps if options else 0  # weights that the start writes
+            on_disk = (read - in_memory[1]) / read_rate + (written - initial - in_memory[2]) / write_rate
             hidden = f"{100 * (1 - (seconds - in_memory[0]) / on_disk):.0f} %" if options else ""
             rows.append(f"| {title} | {seconds:.2f} | {100 * waiting:.0f} % | {read / 2**20:.0f} | {written / 2**20:.0f} | "
                         f"{hidden} |")
             print(f"bench: {title} done: {seconds:.2f} s", file=sys.stderr)
         steps = killed_run(args, folder, "killed", DISK, limit)
         curves.append([(step["loss"], step["grad_norm"]) for step in steps])
-        print("bench: killed and resumed", file=sys.stderr)
         if any(curve != curves[0] for curve in curves):
             sys.exit("bench: the losses differ")
         read, written = most_moved(parameters, args.microbatches)
         rows.append(f"| at most, by the formula | | | {read / 2**20:.0f} | {written / 2**20:.0f} | |")
-    table = "\n".join(["| weights, gradients and states | s per step | waiting | MiB read per step | MiB written per step | hidden |",
-                       "|---|---|---|---|---|---|", *rows])
+    head = "| weights, gradients and states | s per step | waiting | MiB read per step | MiB written per step | hidden |"
+    table = "\n".join([head, "|---|---|---|---|---|---|", *rows])
     print(table)
     if not args.no_note:
         day = datetime.date.today().isoformat()
         write_note(f"{day}-offload-limit.md",
-                   f"# A model of four times the memory, {day}\n\n{parameters / 1e6:.0f} M parameters in fp32 with AdamW, ZeRO-3, ranks: "
-                   f"{args.ranks}, {args.microbatches} microbatches of one sequence of {args.tokens} tokens.\nWeights, gradients and "
-                   f"states are {whole >> 20} MiB. Medians of the steps after the first; all losses have the same bits,\nalso those of "
-                   f"the limited run killed with SIGKILL after its third step. The disk reads {read_rate / 1e9:.1f} and writes "
-                   f"{write_rate / 1e9:.1f} GB/s.\n`waiting`: the part of a step in which a rank waits for gathers and sums, reads "
-                   f"of its own part included. `hidden`: the part of\nthe bytes' time on the disk that did not make the step "
-                   f"longer.\n\n"
+                   f"# A model of four times the memory, {day}\n\n{parameters / 1e6:.0f} M parameters in fp32 with AdamW, ZeRO-3, "
+                   f"ranks: {args.ranks}, {args.microbatches} microbatches of one sequence of {args.tokens} tokens"
+                   f"{''.join(', ' + option for option in args.options)}.\nWeights, gradients and states are {whole >> 20} MiB. "
+                   f"Medians of the steps after the first; all losses have the\nsame bits, also those of the limited run killed "
+                   f"with SIGKILL after its third step. The disk reads {read_rate / 1e9:.1f} and\nwrites {write_rate / 1e9:.1f} "
+                   f"GB/s.\n\n`waiting`: the part of a step in which a rank waits for gathers and sums, reads of its own part "
+                   f"included.\n`hidden`: the part of the bytes' time on the disk that did not make the step longer.\n\n"
                    f"{table}\n\nRepeat: `.venv/bin/python benchmarks/offload_limit.py`.\n")
 
 

@@ -10,10 +10,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def checked(command):
-    """Runs it in the repository's root. If it fails, shows its output and ends the benchmark."""
+    """Runs it in the repository's root and returns what it prints. If it fails, shows that and ends the benchmark."""
     result = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def train(program, config, folder, *options):
