@@ -100,8 +100,8 @@ void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t n
   sizes.in_tree = in_tree;
   sizes.adds_wide = rank_first && !in_tree && num_microbatches > 1;
   const int64_t of_tree = std::bit_width(static_cast<uint64_t>(num_microbatches)) - 1;
-  const int64_t sums = in_tree ? of_tree : rank_first ? 0 : 1;
-  sizes.held_gradients = num_microbatches == 1 ? 0 : sums;
+  const int64_t in_turn = rank_first || num_microbatches == 1 ? 0 : 1;
+  sizes.held_gradients = in_tree ? of_tree : in_turn;
 }
 
 void hold_gradients(Workload& work) {
@@ -123,8 +123,8 @@ StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t r
     gradients = (kept + held) / parts;
   } else if (zero >= 2 || sizes.in_tree) {  // its part has memory of its own
     gradients = kept / parts + held;
-  } else {
-    gradients = std::max(kept, held);
+  } else {  // and otherwise is in the sum
+    gradients = kept;
   }
   return {.weights = weights, .gradients = gradients, .states = states / parts};
 }
