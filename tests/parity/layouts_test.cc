@@ -25,6 +25,13 @@ double fp32_bound(const RunConfig& config) {
   return 8 * 12 * static_cast<double>(model.layers) * std::sqrt(longest) * 0x1p-24;
 }
 
+// Each of about 12 activations a layer, forward and backward, is rounded by up to 2^-8 of itself.
+// Where a layout cuts a sum, its roundings are others than those of one rank: a random walk of
+// sqrt(24 L) steps on either side.
+double bf16_bound(const RunConfig& config) {
+  return 2 * std::sqrt(24.0 * static_cast<double>(model_of(config).layers)) * 0x1p-8;
+}
+
 struct AxisChoice {
   const char* name;
   std::vector<Override> overrides;
@@ -91,6 +98,19 @@ TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
   }
 }
 
+// Without experts: a rounding may send a token to another one.
+TEST_F(LayoutsTest, EveryAxisAloneInBf16IsTheOneRankWithinItsRoundings) {
+  for (const AxisChoice& choice : axis_choices()) {
+    for (const char* family : {"llama", "gpt2"}) {
+      auto overrides = choice.overrides;
+      overrides.emplace_back("model.family", family);
+      overrides.emplace_back("train.precision", "bf16");
+      if (std::string(family) == "gpt2") overrides.emplace_back("model.kv_heads", "6");
+      check(overrides, choice.ranks, bf16_bound(config_of(overrides)));
+    }
+  }
+}
+
 // With every other axis; with replicas of the experts, and over the ranks of a context axis.
 TEST_F(LayoutsTest, ExpertsOnSeveralRanksAreTheOneRanks) {
   for (const AxisChoice& choice : axis_choices()) {
@@ -143,7 +163,7 @@ TEST_F(LayoutsTest, EveryPairOfAxesIsTheOneRank) {
 }
 
 TEST_F(LayoutsTest, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
-  for (const char* precision : {"fp64", "fp32"}) {
+  for (const char* precision : {"fp64", "fp32", "bf16"}) {
     for (const auto& [tied, dropout, order] : {std::tuple("false", "0", "microbatch-first"),
                                                {"false", "0.1", "rank-first"},
                                                {"true", "0", "rank-first"},

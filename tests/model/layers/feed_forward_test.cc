@@ -28,6 +28,28 @@ TEST(Swiglu, Fp32StaysWithinRounding) {
   for (size_t i = 0; i < 3; ++i) harness::assert_close(fp32[i], fp64[i], 0x1p-20, 0, "fp32");
 }
 
+TEST(Swiglu, Bf16IsComputedInFp32AndRoundedOnce) {
+  for (const int64_t width : {1, 31, 64, 1000}) {
+    const at::Tensor gate = values({3, width}, 0.37, 12, at::kBFloat16);
+    const at::Tensor up = values({3, width}, 0.53, 3, at::kBFloat16);
+    const at::Tensor grad = values({3, width}, 0.71, 2, at::kBFloat16);
+    const auto run = [&](at::ScalarType dtype) {
+      const auto leaf = [&](const at::Tensor& x) {
+        return x.to(dtype, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+      };
+      const Tensors leaves = {leaf(gate), leaf(up)};
+      const at::Tensor y = swiglu(leaves[0] * 1, leaves[1] * 1);
+      Tensors result = torch::autograd::grad({y}, leaves, {grad.to(dtype)});
+      result.push_back(y.detach());
+      return result;
+    };
+    const Tensors bf16 = run(at::kBFloat16), fp32 = run(at::kFloat);
+    for (size_t i = 0; i < bf16.size(); ++i) {
+      assert_same_bits(bf16[i], fp32[i].to(at::kBFloat16), std::to_string(i));
+    }
+  }
+}
+
 TEST(Swiglu, BackwardTwiceThrows) {
   const at::Tensor gate = values({4}, 0.3).requires_grad_();
   const at::Tensor y = swiglu(gate * 1, gate * 2).sum();

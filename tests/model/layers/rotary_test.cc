@@ -54,8 +54,7 @@ TEST(Rotary, NarrowNumbersAreRoundedOnce) {
   const at::Tensor x = values({2, 7, 18}, 0.37, 1, at::kBFloat16);
   const at::Tensor expected = apply_rotary(x.to(at::kFloat), table.cos_TH, table.sin_TH);
   const at::Tensor turned = apply_rotary(x, table.cos_TH, table.sin_TH);
-  // Half a unit of 8 bits, of values below 2.
-  assert_close(turned.to(at::kFloat), expected, 0, 0x1p-8 + 1e-6, "bf16");
+  assert_same_bits(turned, expected.to(at::kBFloat16), "bf16");
 }
 
 TEST(Rotary, TableHoldsAnglesOfPositionTimesFrequency) {

@@ -6,10 +6,51 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "trireme/base/machine/multiversion.h"
 
 namespace trireme {
+
+// The type that loops read and write for a `scalar` of a tensor. They see a bf16, the upper half of
+// a float, as its bits: GCC does not vectorise loops over c10::BFloat16. A number of two bytes is
+// taken for a bf16, so these loops do not know fp16.
+template <typename scalar>
+using stored_t = std::conditional_t<sizeof(scalar) == 2, uint16_t, scalar>;
+// The type in which they compute.
+template <typename stored>
+using wide_t = std::conditional_t<sizeof(stored) == 2, float, stored>;
+
+// The elements of a contiguous tensor of libtorch, which throws if their type is another.
+template <typename scalar, typename Tensor>
+const stored_t<scalar>* stored_in(const Tensor& tensor) {
+  return reinterpret_cast<const stored_t<scalar>*>(tensor.template const_data_ptr<scalar>());
+}
+template <typename scalar, typename Tensor>
+stored_t<scalar>* stored_out(const Tensor& tensor) {
+  return reinterpret_cast<stored_t<scalar>*>(tensor.template mutable_data_ptr<scalar>());
+}
+
+template <typename stored>
+TRIREME_INLINE wide_t<stored> widen(stored x) {
+  if constexpr (sizeof(stored) == 2) {
+    return std::bit_cast<float>(uint32_t{x} << 16);
+  } else {
+    return x;
+  }
+}
+
+// Rounds to the nearest, ties to even; NaN stays NaN.
+template <typename stored>
+TRIREME_INLINE stored narrow(wide_t<stored> x) {
+  if constexpr (sizeof(stored) == 2) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return static_cast<stored>(x == x ? rounded : 0x7fc0);
+  } else {
+    return x;
+  }
+}
 
 inline constexpr int kLanes = 32;
 

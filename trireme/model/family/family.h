@@ -24,7 +24,8 @@ struct KeptByBlock {
   // true: norms are composed of libtorch operators, which keep two fp32 tensors. false: a kernel
   // keeps its input.
   bool composes_norms = false;
-  int feed_forward = 0;  // number of tensors [B, T, F]
+  int feed_forward = 0;      // number of tensors [B, T, F]
+  bool copies_keys = false;  // attention's kernel reads a kv head per query head: on a GPU
 };
 
 // Stateless: the result of a function depends only on its arguments.

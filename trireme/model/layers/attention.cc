@@ -26,7 +26,8 @@ at::Tensor split_heads(const at::Tensor& x_BTG, int64_t kv_heads, int64_t copies
 
 at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
                           int64_t heads, int64_t kv_heads, const parallel::AttentionReach& reach) {
-  if (reach.documents_BT.defined())
+  // The kernels of the CPU read kv heads where they lie, and know where a document begins.
+  if (reach.documents_BT.defined() || q_BTD.is_cpu())
     return parallel::whole_attention(q_BTD, k_BTG, v_BTG, heads, kv_heads, reach);
   const int64_t copies = heads / kv_heads;
   const at::Tensor q_BNTH = split_heads(q_BTD, heads, 1);

@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/multiversion.h"
+#include "trireme/base/machine/simd.h"
 #include "trireme/parallel/tensor/split_layers.h"
 
 namespace trireme::model {
@@ -28,34 +28,41 @@ struct Mask : torch::CustomClassHolder {
   double scale() const { return 1 / (1 - probability); }
 };
 
-template <typename scalar>
+template <typename stored, typename scalar = wide_t<stored>>
 TRIREME_INLINE void drop_body(const uint32_t* words, uint32_t threshold, scalar scale,
-                              const scalar* x, const scalar* residual, scalar* out, int64_t n) {
+                              const stored* x, const stored* residual, stored* out, int64_t n) {
+  if (residual == nullptr) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) out[i] = words[i] >= threshold ? x[i] * scale : scalar{0};
-  if (residual == nullptr) return;
+    for (int64_t i = 0; i < n; ++i)
+      out[i] = narrow<stored>(words[i] >= threshold ? widen(x[i]) * scale : scalar{0});
+    return;
+  }
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) out[i] += residual[i];
+  for (int64_t i = 0; i < n; ++i) {
+    const scalar left = words[i] >= threshold ? widen(x[i]) * scale : scalar{0};
+    out[i] = narrow<stored>(left + widen(residual[i]));
+  }
 }
 
-#define TRIREME_DROP_KERNEL(scalar)                                                           \
+#define TRIREME_DROP_KERNEL(stored, scalar)                                                   \
   TRIREME_MULTIVERSION void drop_row(const uint32_t* words, uint32_t threshold, scalar scale, \
-                                     const scalar* x, const scalar* residual, scalar* out,    \
+                                     const stored* x, const stored* residual, stored* out,    \
                                      int64_t n) {                                             \
     drop_body(words, threshold, scale, x, residual, out, n);                                  \
   }
-TRIREME_DROP_KERNEL(float)
-TRIREME_DROP_KERNEL(double)
+TRIREME_DROP_KERNEL(float, float)
+TRIREME_DROP_KERNEL(double, double)
+TRIREME_DROP_KERNEL(uint16_t, float)
 #undef TRIREME_DROP_KERNEL
 
 at::Tensor drop_by_kernel(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
   const int64_t width = x.size(-1);
   at::Tensor out = at::empty_like(x);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "drop", [&] {
-    const auto* x_data = x.const_data_ptr<scalar_t>();
-    const auto* residual_data = residual.defined() ? residual.const_data_ptr<scalar_t>() : nullptr;
-    auto* out_data = out.mutable_data_ptr<scalar_t>();
-    const auto scale = static_cast<scalar_t>(mask.scale());
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "drop", [&] {
+    const auto* x_data = stored_in<scalar_t>(x);
+    const auto* residual_data = residual.defined() ? stored_in<scalar_t>(residual) : nullptr;
+    auto* out_data = stored_out<scalar_t>(out);
+    const auto scale = static_cast<wide_t<stored_t<scalar_t>>>(mask.scale());
     const uint32_t threshold = mask.threshold();
     for_each_row(mask.key, mask.rows_S, width, [&](int64_t row, const uint32_t* words) {
       const int64_t at = row * width;
@@ -94,8 +101,8 @@ at::Tensor composed_drop(const at::Tensor& x, const at::Tensor& residual, const 
 }
 
 at::Tensor apply_mask(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
-  const bool kernel =
-      x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+  const bool kernel = x.is_cpu() && x.scalar_type() != at::kHalf &&
+                      (!residual.defined() || residual.scalar_type() == x.scalar_type());
   if (!kernel) return composed_drop(x, residual, mask);
   return drop_by_kernel(x.contiguous(), residual.defined() ? residual.contiguous() : residual,
                         mask);

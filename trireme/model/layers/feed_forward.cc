@@ -17,23 +17,28 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kGrain = 1 << 14;
 
-template <typename scalar>
-TRIREME_INLINE void forward_body(const scalar* gate, const scalar* up, scalar* out, int64_t n) {
+template <typename stored>
+TRIREME_INLINE void forward_body(const stored* gate, const stored* up, stored* out, int64_t n) {
+  using scalar = wide_t<stored>;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) out[i] = gate[i] / (scalar{1} + fast_exp(-gate[i])) * up[i];
+  for (int64_t i = 0; i < n; ++i) {
+    const scalar g = widen(gate[i]);
+    out[i] = narrow<stored>(g / (scalar{1} + fast_exp(-g)) * widen(up[i]));
+  }
 }
 
 // Overwrites gate and up with their gradients. With s = sigmoid(gate):
 // grad_gate = grad up s (1 + gate (1 - s)), grad_up = grad gate s.
-template <typename scalar>
-TRIREME_INLINE void backward_body(const scalar* grad, scalar* gate, scalar* up, int64_t n) {
+template <typename stored>
+TRIREME_INLINE void backward_body(const stored* grad, stored* gate, stored* up, int64_t n) {
+  using scalar = wide_t<stored>;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const scalar g = gate[i];
+    const scalar g = widen(gate[i]), d = widen(grad[i]);
     const scalar s = scalar{1} / (scalar{1} + fast_exp(-g));
-    const scalar grad_gate = grad[i] * up[i] * (s * (scalar{1} + g * (scalar{1} - s)));
-    up[i] = grad[i] * (g * s);
-    gate[i] = grad_gate;
+    const scalar grad_gate = d * widen(up[i]) * (s * (scalar{1} + g * (scalar{1} - s)));
+    up[i] = narrow<stored>(d * (g * s));
+    gate[i] = narrow<stored>(grad_gate);
   }
 }
 
@@ -48,6 +53,7 @@ TRIREME_INLINE void backward_body(const scalar* grad, scalar* gate, scalar* up, 
   }
 TRIREME_SWIGLU_KERNELS(float)
 TRIREME_SWIGLU_KERNELS(double)
+TRIREME_SWIGLU_KERNELS(uint16_t)
 #undef TRIREME_SWIGLU_KERNELS
 
 class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
@@ -56,10 +62,10 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
     ctx->save_for_backward({gate, up});
     if (has_gpu_kernels(gate)) return gpu_swiglu(gate, up);
     const at::Tensor out = at::empty_like(gate);
-    AT_DISPATCH_FLOATING_TYPES(gate.scalar_type(), "swiglu", [&] {
-      const auto* gate_data = gate.const_data_ptr<scalar_t>();
-      const auto* up_data = up.const_data_ptr<scalar_t>();
-      auto* out_data = out.mutable_data_ptr<scalar_t>();
+    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu", [&] {
+      const auto* gate_data = stored_in<scalar_t>(gate);
+      const auto* up_data = stored_in<scalar_t>(up);
+      auto* out_data = stored_out<scalar_t>(out);
       at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
         forward_run(gate_data + begin, up_data + begin, out_data + begin, end - begin);
       });
@@ -78,10 +84,10 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
     const at::Tensor gate = saved[0].detach();
     const at::Tensor up = saved[1].detach();
     const at::Tensor grad = grads[0].contiguous();
-    AT_DISPATCH_FLOATING_TYPES(gate.scalar_type(), "swiglu_backward", [&] {
-      const auto* grad_data = grad.const_data_ptr<scalar_t>();
-      auto* gate_data = gate.mutable_data_ptr<scalar_t>();
-      auto* up_data = up.mutable_data_ptr<scalar_t>();
+    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu_backward", [&] {
+      const auto* grad_data = stored_in<scalar_t>(grad);
+      auto* gate_data = stored_out<scalar_t>(gate);
+      auto* up_data = stored_out<scalar_t>(up);
       at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
         backward_run(grad_data + begin, gate_data + begin, up_data + begin, end - begin);
       });
@@ -98,7 +104,7 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
   TRIREME_ASSERT(gate_BTF.sizes() == up_BTF.sizes(), "swiglu of ", gate_BTF.sizes(), " and ",
                  up_BTF.sizes());
   const at::ScalarType dtype = gate_BTF.scalar_type();
-  const bool host = gate_BTF.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble);
+  const bool host = gate_BTF.is_cpu() && dtype != at::kHalf;
   const bool kernel =
       (host || has_gpu_kernels(gate_BTF)) && gate_BTF.is_contiguous() && up_BTF.is_contiguous();
   if (!kernel) return at::silu(gate_BTF) * up_BTF;

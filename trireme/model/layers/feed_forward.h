@@ -14,7 +14,7 @@
 
 namespace trireme::model {
 
-// silu(gate) * up. For contiguous fp32 and fp64 tensors on the CPU, backward writes the gradients
+// silu(gate) * up. For contiguous tensors on the CPU, except in fp16, backward writes the gradients
 // over gate and up. They must therefore be intermediate results that nobody else keeps, and a
 // second backward through the same graph throws.
 // Shapes: gate_BTF, up_BTF [..., F] -> [..., F]

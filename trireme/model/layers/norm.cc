@@ -20,55 +20,64 @@ using torch::autograd::variable_list;
 // Rows in one partial sum of the weight's gradient. A constant, so the order of the sum is fixed.
 constexpr int64_t kRowsPerBlock = 128;
 
-template <typename scalar>
-TRIREME_INLINE void forward_body(const scalar* x, const scalar* weight, scalar* y, scalar* scale,
+template <typename stored, typename scalar = wide_t<stored>>
+TRIREME_INLINE void forward_body(const stored* x, const stored* weight, stored* y, scalar* scale,
                                  int64_t rows, int64_t width, scalar epsilon) {
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
-    const scalar squares = lane_sum<scalar>(width, [&](int64_t i) { return x[i] * x[i]; });
+    const scalar squares =
+        lane_sum<scalar>(width, [&](int64_t i) { return widen(x[i]) * widen(x[i]); });
     const scalar r = scalar{1} / std::sqrt(squares / static_cast<scalar>(width) + epsilon);
-    for (int64_t i = 0; i < width; ++i) y[i] = x[i] * r * weight[i];
+    for (int64_t i = 0; i < width; ++i) y[i] = narrow<stored>(widen(x[i]) * r * widen(weight[i]));
     scale[row] = r;
   }
 }
 
 // With g = grad_y * weight: grad_x = r g - x r^3 mean(g x) (+ grad_residual);
 // grad_weight += grad_y x r.
-template <typename scalar>
-TRIREME_INLINE void backward_body(const scalar* grad_y, const scalar* grad_residual,
-                                  const scalar* x, const scalar* weight, const scalar* scale,
-                                  scalar* grad_x, scalar* grad_weight, int64_t rows,
+template <typename stored, typename scalar = wide_t<stored>>
+TRIREME_INLINE void backward_body(const stored* grad_y, const stored* grad_residual,
+                                  const stored* x, const stored* weight, const scalar* scale,
+                                  stored* grad_x, scalar* grad_weight, int64_t rows,
                                   int64_t width) {
   for (int64_t row = 0; row < rows; ++row) {
     const scalar r = scale[row];
-    const scalar gx =
-        lane_sum<scalar>(width, [&](int64_t i) { return grad_y[i] * weight[i] * x[i]; });
+    const scalar gx = lane_sum<scalar>(
+        width, [&](int64_t i) { return widen(grad_y[i]) * widen(weight[i]) * widen(x[i]); });
     const scalar c = gx / static_cast<scalar>(width) * r * r * r;
-    for (int64_t i = 0; i < width; ++i) grad_weight[i] += grad_y[i] * x[i] * r;
+    for (int64_t i = 0; i < width; ++i) grad_weight[i] += widen(grad_y[i]) * widen(x[i]) * r;
+    const auto grad = [&](int64_t i) {
+      return r * (widen(grad_y[i]) * widen(weight[i])) - c * widen(x[i]);
+    };
     if (grad_residual != nullptr) {
       for (int64_t i = 0; i < width; ++i)
-        grad_x[i] = grad_residual[i] + (r * (grad_y[i] * weight[i]) - c * x[i]);
+        grad_x[i] = narrow<stored>(widen(grad_residual[i]) + grad(i));
       grad_residual += width;
     } else {
-      for (int64_t i = 0; i < width; ++i) grad_x[i] = r * (grad_y[i] * weight[i]) - c * x[i];
+      for (int64_t i = 0; i < width; ++i) grad_x[i] = narrow<stored>(grad(i));
     }
     grad_y += width, x += width, grad_x += width;
   }
 }
 
-#define TRIREME_RMS_NORM_KERNELS(scalar)                                                        \
-  TRIREME_MULTIVERSION void forward_rows(const scalar* x, const scalar* weight, scalar* y,      \
+#define TRIREME_RMS_NORM_KERNELS(stored, scalar)                                                \
+  TRIREME_MULTIVERSION void forward_rows(const stored* x, const stored* weight, stored* y,      \
                                          scalar* scale, int64_t rows, int64_t width,            \
                                          scalar epsilon) {                                      \
     forward_body(x, weight, y, scale, rows, width, epsilon);                                    \
   }                                                                                             \
   TRIREME_MULTIVERSION void backward_rows(                                                      \
-      const scalar* grad_y, const scalar* grad_residual, const scalar* x, const scalar* weight, \
-      const scalar* scale, scalar* grad_x, scalar* grad_weight, int64_t rows, int64_t width) {  \
+      const stored* grad_y, const stored* grad_residual, const stored* x, const stored* weight, \
+      const scalar* scale, stored* grad_x, scalar* grad_weight, int64_t rows, int64_t width) {  \
     backward_body(grad_y, grad_residual, x, weight, scale, grad_x, grad_weight, rows, width);   \
   }
-TRIREME_RMS_NORM_KERNELS(float)
-TRIREME_RMS_NORM_KERNELS(double)
+TRIREME_RMS_NORM_KERNELS(float, float)
+TRIREME_RMS_NORM_KERNELS(double, double)
+TRIREME_RMS_NORM_KERNELS(uint16_t, float)
 #undef TRIREME_RMS_NORM_KERNELS
+
+at::ScalarType wide_type(const at::Tensor& x) {
+  return at::promote_types(x.scalar_type(), at::kFloat);
+}
 
 class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
@@ -78,15 +87,16 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     const int64_t width = weight_D.numel();
     const int64_t rows = x.numel() / width;
     const at::Tensor y = at::empty_like(x);
-    const at::Tensor scale = at::empty({rows}, x.options());  // [rows]
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rms_norm", [&] {
-      const auto* x_data = x.const_data_ptr<scalar_t>();
-      const auto* weight_data = weight_D.const_data_ptr<scalar_t>();
-      auto* y_data = y.mutable_data_ptr<scalar_t>();
-      auto* scale_data = scale.mutable_data_ptr<scalar_t>();
+    const at::Tensor scale = at::empty({rows}, x.options().dtype(wide_type(x)));  // [rows]
+    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm", [&] {
+      using wide = wide_t<stored_t<scalar_t>>;
+      const auto* x_data = stored_in<scalar_t>(x);
+      const auto* weight_data = stored_in<scalar_t>(weight_D);
+      auto* y_data = stored_out<scalar_t>(y);
+      auto* scale_data = scale.mutable_data_ptr<wide>();
       at::parallel_for(0, rows, kRowsPerBlock, [&](int64_t begin, int64_t end) {
         forward_rows(x_data + begin * width, weight_data, y_data + begin * width,
-                     scale_data + begin, end - begin, width, static_cast<scalar_t>(epsilon));
+                     scale_data + begin, end - begin, width, static_cast<wide>(epsilon));
       });
     });
     ctx->save_for_backward({x, weight_D});
@@ -107,16 +117,18 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     const int64_t rows = scale.numel();
     const int64_t blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
     const at::Tensor grad_x = at::empty_like(x);
-    const at::Tensor partial = at::zeros({blocks, width}, x.options());  // [blocks, D]
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rms_norm_backward", [&] {
-      const auto* grad_y_data = grad_y.const_data_ptr<scalar_t>();
+    const at::Tensor partial =
+        at::zeros({blocks, width}, x.options().dtype(wide_type(x)));  // [blocks, D]
+    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm_backward", [&] {
+      using wide = wide_t<stored_t<scalar_t>>;
+      const auto* grad_y_data = stored_in<scalar_t>(grad_y);
       const auto* residual_data =
-          grad_residual.defined() ? grad_residual.const_data_ptr<scalar_t>() : nullptr;
-      const auto* x_data = x.const_data_ptr<scalar_t>();
-      const auto* weight_data = weight_D.const_data_ptr<scalar_t>();
-      const auto* scale_data = scale.const_data_ptr<scalar_t>();
-      auto* grad_x_data = grad_x.mutable_data_ptr<scalar_t>();
-      auto* partial_data = partial.mutable_data_ptr<scalar_t>();
+          grad_residual.defined() ? stored_in<scalar_t>(grad_residual) : nullptr;
+      const auto* x_data = stored_in<scalar_t>(x);
+      const auto* weight_data = stored_in<scalar_t>(weight_D);
+      const auto* scale_data = scale.const_data_ptr<wide>();
+      auto* grad_x_data = stored_out<scalar_t>(grad_x);
+      auto* partial_data = partial.mutable_data_ptr<wide>();
       at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
           const int64_t row = block * kRowsPerBlock;
@@ -127,7 +139,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
         }
       });
     });
-    return {grad_x, partial.sum(0), at::Tensor()};
+    return {grad_x, partial.sum(0).to(weight_D.scalar_type()), at::Tensor()};
   }
 };
 
@@ -148,7 +160,7 @@ std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at:
                                                   double epsilon) {
   TRIREME_ASSERT(x.dim() > 0 && x.size(-1) == weight_D.numel(), "norm of width ", weight_D.numel());
   const bool kernel =
-      x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+      x.is_cpu() && x.scalar_type() != at::kHalf && x.scalar_type() == weight_D.scalar_type();
   // libtorch's computes in at least fp32, on a GPU in one kernel.
   if (!kernel) return {x, at::rms_norm(x, {weight_D.numel()}, weight_D, epsilon)};
   const variable_list out = RmsNormFunction::apply(x, weight_D, epsilon);

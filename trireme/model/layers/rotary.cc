@@ -17,29 +17,30 @@ using torch::autograd::variable_list;
 constexpr int64_t kRowsPerTask = 64;
 
 // `half` is H/2. `from` and `to` may be the same memory. A direction of -1 rotates back.
-template <typename scalar>
-TRIREME_INLINE void turn_body(const scalar* from, scalar* to, const scalar* cos, const scalar* sin,
+template <typename stored, typename scalar = wide_t<stored>>
+TRIREME_INLINE void turn_body(const stored* from, stored* to, const scalar* cos, const scalar* sin,
                               scalar direction, int64_t heads, int64_t half) {
   for (int64_t head = 0; head < heads; ++head, from += 2 * half, to += 2 * half) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < half; ++i) {
-      const scalar a = from[i];
-      const scalar b = from[i + half];
+      const scalar a = widen(from[i]);
+      const scalar b = widen(from[i + half]);
       const scalar s = direction * sin[i];
-      to[i] = a * cos[i] - b * s;
-      to[i + half] = b * cos[i] + a * s;
+      to[i] = narrow<stored>(a * cos[i] - b * s);
+      to[i + half] = narrow<stored>(b * cos[i] + a * s);
     }
   }
 }
 
-#define TRIREME_ROTARY_KERNEL(scalar)                                                    \
-  TRIREME_MULTIVERSION void turn_row(const scalar* from, scalar* to, const scalar* cos,  \
+#define TRIREME_ROTARY_KERNEL(stored, scalar)                                            \
+  TRIREME_MULTIVERSION void turn_row(const stored* from, stored* to, const scalar* cos,  \
                                      const scalar* sin, scalar direction, int64_t heads, \
                                      int64_t half) {                                     \
     turn_body(from, to, cos, sin, direction, heads, half);                               \
   }
-TRIREME_ROTARY_KERNEL(float)
-TRIREME_ROTARY_KERNEL(double)
+TRIREME_ROTARY_KERNEL(float, float)
+TRIREME_ROTARY_KERNEL(double, double)
+TRIREME_ROTARY_KERNEL(uint16_t, float)
 #undef TRIREME_ROTARY_KERNEL
 
 void turn(const at::Tensor& from_BTD, const at::Tensor& to_BTD, const at::Tensor& cos_TH,
@@ -47,17 +48,18 @@ void turn(const at::Tensor& from_BTD, const at::Tensor& to_BTD, const at::Tensor
   const int64_t length = from_BTD.size(1);
   const int64_t width = from_BTD.size(2);
   const int64_t half = cos_TH.size(1);
-  AT_DISPATCH_FLOATING_TYPES(from_BTD.scalar_type(), "apply_rotary", [&] {
-    const auto* from = from_BTD.const_data_ptr<scalar_t>();
-    auto* to = to_BTD.mutable_data_ptr<scalar_t>();
-    const auto* cos = cos_TH.const_data_ptr<scalar_t>();
-    const auto* sin = sin_TH.const_data_ptr<scalar_t>();
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, from_BTD.scalar_type(), "apply_rotary", [&] {
+    using wide = wide_t<stored_t<scalar_t>>;
+    const auto* from = stored_in<scalar_t>(from_BTD);
+    auto* to = stored_out<scalar_t>(to_BTD);
+    const auto* cos = cos_TH.const_data_ptr<wide>();
+    const auto* sin = sin_TH.const_data_ptr<wide>();
     const int64_t rows = from_BTD.size(0) * length;
     at::parallel_for(0, rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t position = row % length;
         turn_row(from + row * width, to + row * width, cos + position * half, sin + position * half,
-                 static_cast<scalar_t>(direction), width / (2 * half), half);
+                 static_cast<wide>(direction), width / (2 * half), half);
       }
     });
   });
@@ -135,8 +137,10 @@ at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                  x_BTD.size(-1), " by heads of ", 2 * cos_TH.size(1));
   TRIREME_ASSERT(x_BTD.size(1) <= cos_TH.size(0), "rotary table of ", cos_TH.size(0),
                  " positions for ", x_BTD.size(1));
-  const bool kernel =
-      x_BTD.is_cpu() && x_BTD.scalar_type() == cos_TH.scalar_type() && x_BTD.is_contiguous();
+  const at::ScalarType dtype = x_BTD.scalar_type();
+  const bool is_known = dtype == cos_TH.scalar_type() ||
+                        (dtype == at::kBFloat16 && cos_TH.scalar_type() == at::kFloat);
+  const bool kernel = x_BTD.is_cpu() && is_known && x_BTD.is_contiguous();
   return RotaryFunction::apply(kernel ? x_BTD : x_BTD.contiguous(), cos_TH.contiguous(),
                                sin_TH.contiguous(), kernel);
 }

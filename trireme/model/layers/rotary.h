@@ -15,9 +15,9 @@ struct RotaryTable {
   at::Tensor sin_TH;  // [T, H/2]
 };
 
-// Returns x rotated. On the CPU, an x of the table's dtype is rotated in place, so x must be an
-// intermediate result that nobody else reads. Position t reads row t of the table, so a shard of
-// the sequence passes only its own rows.
+// Returns x rotated. On the CPU, an x of the table's dtype or in bf16 is rotated in place, so x
+// must be an intermediate result that nobody else reads. Position t reads row t of the table, so a
+// shard of the sequence passes only its own rows.
 // Shapes: x_BTD [B, T, N * H] contiguous; cos_TH, sin_TH [>= T, H/2] -> [B, T, N * H]
 at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                         const at::Tensor& sin_TH);

@@ -153,9 +153,9 @@ class LlamaFamily : public Family {
     return attention + D * router + 3 * D * (used + static_cast<double>(config.shared_width()));
   }
 
-  // Below fp32, RmsNorm and SwiGLU are composed of libtorch operators.
+  // In fp16, RmsNorm and SwiGLU are composed of libtorch operators.
   KeptByBlock kept_by_block(at::ScalarType dtype) const override {
-    const bool composed = c10::elementSize(dtype) < 4;
+    const bool composed = dtype == at::kHalf;
     // gate, up and silu(gate) * up. The composed SwiGLU keeps silu(gate) too.
     return {.composes_norms = composed, .feed_forward = composed ? 4 : 3};
   }

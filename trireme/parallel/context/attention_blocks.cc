@@ -11,10 +11,6 @@
 namespace trireme::parallel {
 namespace {
 
-// libtorch's kernel also computes the masked half of a causal block within its tiles. Halving
-// blocks down to this size leaves little waste.
-constexpr int64_t kCausalTokens = 256;
-
 bool continues(const mesh::Range& range, const mesh::Range& next) {
   return range.offset + range.size == next.offset;
 }
@@ -39,16 +35,16 @@ void append(std::vector<AttentionBlock>& blocks, const AttentionBlock& block) {
 // Appends a causal block of `tokens` as two causal halves and the block in which the second half
 // reads the first.
 void append_causal(std::vector<AttentionBlock>& blocks, const mesh::Range& sequences,
-                   const mesh::Range& tokens) {
-  if (tokens.size <= kCausalTokens) {
+                   const mesh::Range& tokens, int64_t most) {
+  if (tokens.size <= most) {
     append(blocks, {sequences, tokens, tokens, /*is_causal=*/true});
     return;
   }
   const mesh::Range first{tokens.offset, tokens.size / 2};
   const mesh::Range second{tokens.offset + first.size, tokens.size - first.size};
-  append_causal(blocks, sequences, first);
+  append_causal(blocks, sequences, first, most);
   append(blocks, {sequences, second, first});
-  append_causal(blocks, sequences, second);
+  append_causal(blocks, sequences, second, most);
 }
 
 }  // namespace
@@ -59,8 +55,9 @@ struct AttentionMask::Segment {
   int64_t document;
 };
 
-AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach)
-    : split_(split), is_causal_(reach.causal) {
+AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach,
+                             int64_t causal_tokens)
+    : split_(split), is_causal_(reach.causal), causal_tokens_(causal_tokens) {
   const at::Tensor& documents_BT = reach.documents_BT;
   const int64_t T = split.length();
   if (!documents_BT.defined()) {
@@ -138,7 +135,7 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
         if (is_causal_ && key.position > query.position) break;
         // Queries and keys have the same cuts, so they are equal or disjoint.
         if (is_causal_ && key.position == query.position) {
-          append_causal(result, group.sequences, query.local);
+          append_causal(result, group.sequences, query.local, causal_tokens_);
         } else {
           append(result, {group.sequences, query.local, key.local});
         }

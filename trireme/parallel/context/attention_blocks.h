@@ -27,10 +27,15 @@ struct AttentionBlock {
 
 class AttentionMask {
  public:
+  // Causal blocks of more than `causal_tokens` are halved, for kernels that also compute the masked
+  // half of a block.
   // With documents, the cost grows with the number of runs of equal numbers, so it is low for long
   // documents, as in packed sequences.
   // Throws: ConfigError when the documents are not [batch, split.length()] of int64
-  AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach = {});
+  AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach = {},
+                int64_t causal_tokens = kCausalTokens);
+  // Leaves little waste in libtorch's kernels.
+  static constexpr int64_t kCausalTokens = 256;
 
   // The blocks that `query_rank` computes with the keys of `key_rank`, in a fixed order. A query's
   // blocks are in the order of their keys.
@@ -53,6 +58,7 @@ class AttentionMask {
 
   SequenceSplit split_;
   bool is_causal_;
+  int64_t causal_tokens_;
   std::vector<Group> groups_;
 };
 

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/context/bf16_attention.h"
 
 namespace trireme::parallel {
 
@@ -87,6 +88,7 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype) {
 
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                            const at::Tensor& v_BKsH, bool is_causal) {
+  if (has_bf16_attention(q_BNtH)) return bf16_attention(q_BNtH, k_BKsH, v_BKsH, is_causal);
   if (!has_flash_kernel(q_BNtH)) return composed_attention(q_BNtH, k_BKsH, v_BKsH, is_causal);
   const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
       q_BNtH, k_BKsH, v_BKsH, /*dropout_p=*/0.0, is_causal);
@@ -96,6 +98,9 @@ PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
                                       const PartialAttention& whole, bool is_causal) {
+  if (has_bf16_attention(q_BNtH)) {
+    return bf16_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, is_causal);
+  }
   if (!has_flash_kernel(q_BNtH)) {
     return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, is_causal);
   }
@@ -198,12 +203,13 @@ at::Tensor OnlineSoftmax::lse_BNt() {
 void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& part) {
   // The first part often covers all. Taking it over saves a pass over the memory.
   if (!out_BNtH_.defined() && part.out_BNtH.sizes() == at::IntArrayRef(shape_)) {
-    out_BNtH_ = laid_out_by_token(part.out_BNtH.to(options_.dtype()));
+    out_BNtH_ = laid_out_by_token(part.out_BNtH);
     lse_BNt_ = part.lse_BNt;
     move(block.sequences, block.queries);
     return;
   }
   allocate();
+  out_BNtH_ = laid_out_by_token(out_BNtH_.to(options_.dtype()));
   const at::Tensor out = block_of(out_BNtH_, block.sequences, block.queries);
   const at::Tensor lse = block_of(lse_BNt_, block.sequences, block.queries);
   if (move(block.sequences, block.queries)) {
@@ -233,11 +239,12 @@ bool BlockSum::move(const mesh::Range& sequences, const mesh::Range& tokens) {
 void BlockSum::add(const mesh::Range& sequences, const mesh::Range& tokens,
                    const at::Tensor& part) {
   if (!sum_BNtH_.defined() && part.sizes() == at::IntArrayRef(shape_)) {
-    sum_BNtH_ = laid_out_by_token(part.to(options_.dtype()));
+    sum_BNtH_ = laid_out_by_token(part);
     move(sequences, tokens);
     return;
   }
   if (!sum_BNtH_.defined()) sum_BNtH_ = empty(shape_, options_);
+  widen();
   const at::Tensor block = block_of(sum_BNtH_, sequences, tokens);
   if (move(sequences, tokens)) {
     block.copy_(part);
@@ -246,10 +253,14 @@ void BlockSum::add(const mesh::Range& sequences, const mesh::Range& tokens,
   }
 }
 
-at::Tensor BlockSum::sum_BNtH() {
+void BlockSum::widen() { sum_BNtH_ = laid_out_by_token(sum_BNtH_.to(options_.dtype())); }
+
+at::Tensor BlockSum::sum_BNtH() { return sum_BNtH(c10::typeMetaToScalarType(options_.dtype())); }
+
+at::Tensor BlockSum::sum_BNtH(at::ScalarType dtype) {
   if (!sum_BNtH_.defined()) sum_BNtH_ = empty(shape_, options_);
   move({0, shape_[0]}, {shape_[2], 0});
-  return sum_BNtH_;
+  return laid_out_by_token(sum_BNtH_.to(dtype));
 }
 
 }  // namespace trireme::parallel

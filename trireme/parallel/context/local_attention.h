@@ -46,8 +46,8 @@ struct AttentionGradients {
   at::Tensor v_BKsH;
 };
 
-// Query head n reads kv head n / (N/K). No dimension may be 0. Uses libtorch's flash kernel on CPUs
-// (fp64, fp32, bf16, fp16), and composed_attention() elsewhere.
+// Query head n reads kv head n / (N/K). No dimension may be 0. Uses bf16_attention() where it can
+// compute it, libtorch's flash kernel on CPUs otherwise, and composed_attention() elsewhere.
 // Shapes: q [B, N, t, H], k and v [B, K, s, H]; causal: t = s -> [B, N, t, H] in q's dtype and [B,
 //         N, t] in accumulation_dtype()
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
@@ -83,7 +83,8 @@ class Frontier {
 };
 
 // Softmax over keys that come in parts: out = sum_i exp(lse_i - lse) out_i, lse = log sum_i
-// exp(lse_i). Summed in the order of add(), in accumulation_dtype().
+// exp(lse_i). Summed in the order of add(), in accumulation_dtype(); a part that is the whole is
+// left as it is.
 class OnlineSoftmax {
  public:
   explicit OnlineSoftmax(const at::Tensor& q_BNtH);
@@ -91,7 +92,7 @@ class OnlineSoftmax {
   void add(const AttentionBlock& block, const PartialAttention& part);
 
   // For a query that has read no key, out is 0 and lse is -inf.
-  at::Tensor out_BNtH();  // laid out [B, t, N, H]
+  at::Tensor out_BNtH();  // laid out [B, t, N, H]; in the part's dtype if one part is the whole
   at::Tensor lse_BNt();
 
  private:
@@ -101,7 +102,7 @@ class OnlineSoftmax {
 
   std::vector<int64_t> shape_;  // B, N, t, H
   at::TensorOptions options_;
-  at::Tensor out_BNtH_;  // undefined until the first add()
+  at::Tensor out_BNtH_;  // undefined until the first add(); a part's dtype while that is the whole
   at::Tensor lse_BNt_;
   Frontier read_;  // queries that have read a key
 };
@@ -115,13 +116,17 @@ class BlockSum {
   void add(const mesh::Range& sequences, const mesh::Range& tokens, const at::Tensor& part);
   // Zero where nothing was added. Laid out [B, t, N, H].
   at::Tensor sum_BNtH();
+  // The same in another dtype. No pass over the memory if one part is the whole and has it.
+  at::Tensor sum_BNtH(at::ScalarType dtype);
 
  private:
   bool move(const mesh::Range& sequences, const mesh::Range& tokens);
 
+  void widen();
+
   std::vector<int64_t> shape_;
   at::TensorOptions options_;
-  at::Tensor sum_BNtH_;  // undefined until the first add()
+  at::Tensor sum_BNtH_;  // undefined until the first add(); a part's dtype while that is the whole
   Frontier added_;
 };
 

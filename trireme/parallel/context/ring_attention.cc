@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/parallel/context/attention_blocks.h"
+#include "trireme/parallel/context/bf16_attention.h"
 #include "trireme/parallel/context/local_attention.h"
 
 namespace trireme::parallel {
@@ -266,7 +267,9 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
         grad_k.add(sequences, keys_of, part.k_BKsH);
         grad_v.add(sequences, keys_of, part.v_BKsH);
       }
-      const Pair sums{grad_k.sum_BNtH(), grad_v.sum_BNtH()};
+      const at::ScalarType sum_dtype =
+          ring.size() == 1 ? q.scalar_type() : accumulation_dtype(q.scalar_type());
+      const Pair sums{grad_k.sum_BNtH(sum_dtype), grad_v.sum_BNtH(sum_dtype)};
       // The part from its own queries does not travel at all.
       if (step == 0) {
         home = sums;
@@ -289,10 +292,16 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
       ring.end();
     }
     const at::ScalarType dtype = q.scalar_type();
-    return {join_heads(grad_q.sum_BNtH(), dtype), join_heads(home.k_BKsH, dtype),
+    return {join_heads(grad_q.sum_BNtH(dtype), dtype), join_heads(home.k_BKsH, dtype),
             join_heads(home.v_BKsH, dtype), at::Tensor()};
   }
 };
+
+// Our kernel leaves out what is masked.
+int64_t causal_tokens(const at::Tensor& q_BtD, int64_t heads) {
+  return has_bf16_attention(split_heads(q_BtD, heads)) ? std::max<int64_t>(1, q_BtD.size(1))
+                                                       : AttentionMask::kCausalTokens;
+}
 
 }  // namespace
 
@@ -301,10 +310,11 @@ at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, cons
                           comm::Communicator& group, const AttentionReach& reach,
                           RingOptions options) {
   check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
-  return RingFunction::apply(
-      q_BtD, k_BtG, v_BtG,
-      c10::make_intrusive<Call>(heads, kv_heads, split, AttentionMask(split, q_BtD.size(0), reach),
-                                &group, options));
+  return RingFunction::apply(q_BtD, k_BtG, v_BtG,
+                             c10::make_intrusive<Call>(heads, kv_heads, split,
+                                                       AttentionMask(split, q_BtD.size(0), reach,
+                                                                     causal_tokens(q_BtD, heads)),
+                                                       &group, options));
 }
 
 at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
@@ -314,8 +324,13 @@ at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
   check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
   return RingFunction::apply(
       q_BTD, k_BTG, v_BTG,
-      c10::make_intrusive<Call>(heads, kv_heads, split, AttentionMask(split, q_BTD.size(0), reach),
-                                nullptr, RingOptions{}));
+      c10::make_intrusive<Call>(
+          heads, kv_heads, split,
+          AttentionMask(split, q_BTD.size(0), reach,
+                        // One call of libtorch's kernel, as its own function for attention makes.
+                        reach.documents_BT.defined() ? causal_tokens(q_BTD, heads)
+                                                     : std::max<int64_t>(1, q_BTD.size(1))),
+          nullptr, RingOptions{}));
 }
 
 }  // namespace trireme::parallel

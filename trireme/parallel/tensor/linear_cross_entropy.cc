@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -13,6 +14,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
+#include "trireme/parallel/tensor/wide_product.h"
 
 namespace trireme::parallel {
 namespace {
@@ -100,23 +102,29 @@ TRIREME_INLINE void exponentials_body(scalar* logits, int64_t vocab, double* top
   *top = static_cast<double>(largest);
   *sum = static_cast<double>(lane_sum<scalar>(vocab, [&](int64_t v) { return logits[v]; }));
 }
-template <typename scalar>
-TRIREME_INLINE void scale_body(scalar* row, int64_t vocab, scalar factor) {
+template <typename scalar, typename stored>
+TRIREME_INLINE void scale_body(const scalar* row, int64_t vocab, scalar factor, stored* to) {
 #pragma GCC ivdep
-  for (int64_t v = 0; v < vocab; ++v) row[v] *= factor;
+  for (int64_t v = 0; v < vocab; ++v) to[v] = narrow<stored>(row[v] * factor);
 }
 
-#define TRIREME_SOFTMAX_KERNELS(scalar)                                              \
+#define TRIREME_EXPONENTIALS_KERNEL(scalar)                                          \
   TRIREME_MULTIVERSION void exponentials(scalar* logits, int64_t vocab, double* top, \
                                          double* sum) {                              \
     exponentials_body(logits, vocab, top, sum);                                      \
-  }                                                                                  \
-  TRIREME_MULTIVERSION void scale_row(scalar* row, int64_t vocab, scalar factor) {   \
-    scale_body(row, vocab, factor);                                                  \
   }
-TRIREME_SOFTMAX_KERNELS(float)
-TRIREME_SOFTMAX_KERNELS(double)
-#undef TRIREME_SOFTMAX_KERNELS
+#define TRIREME_SCALE_KERNEL(scalar, stored)                                           \
+  TRIREME_MULTIVERSION void scale_row(const scalar* row, int64_t vocab, scalar factor, \
+                                      stored* to) {                                    \
+    scale_body(row, vocab, factor, to);                                                \
+  }
+TRIREME_EXPONENTIALS_KERNEL(float)
+TRIREME_EXPONENTIALS_KERNEL(double)
+TRIREME_SCALE_KERNEL(float, float)
+TRIREME_SCALE_KERNEL(double, double)
+TRIREME_SCALE_KERNEL(float, uint16_t)
+#undef TRIREME_EXPONENTIALS_KERNEL
+#undef TRIREME_SCALE_KERNEL
 
 // Operations on a chunk of rows on the CPU: logits become exponentials, then the gradient. All take
 // logits_Cv [C, v] and targets [C], less first_row; stats are [C, 3] fp64.
@@ -141,26 +149,34 @@ class Softmax {
     });
   }
 
-  // Replaces exponentials by softmax - onehot(target). Row r is scaled by factors[r]; ignored rows
-  // are zero.
+  // From exponentials to softmax - onehot(target), in `gradient_Cv`, which may be the logits. Row r
+  // is scaled by factors[r]; ignored rows are zero.
   // Rows are scaled once: the factor joins the other ranks' parts of the sum.
-  void to_gradient(const double* factors) {
+  void to_gradient(const double* factors, const at::Tensor& gradient_Cv) const {
     const int64_t vocab = logits_Cv_.size(1);
-    AT_DISPATCH_FLOATING_TYPES(logits_Cv_.scalar_type(), "linear_cross_entropy", [&] {
-      auto* logits = logits_Cv_.mutable_data_ptr<scalar_t>();
-      at::parallel_for(0, logits_Cv_.size(0), kRowsPerTask, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          scalar_t* values = logits + row * vocab;
-          // The product with w must not see its exponentials.
-          if (targets_[row] == kIgnoredTarget) {
-            std::fill_n(values, vocab, scalar_t{0});
-            continue;
-          }
-          scale_row(values, vocab, static_cast<scalar_t>(factors[row]));
-          if (const int64_t target = local_target(row); target >= 0) values[target] -= 1;
-        }
-      });
-    });
+    AT_DISPATCH_FLOATING_TYPES_AND(
+        at::kBFloat16, gradient_Cv.scalar_type(), "linear_cross_entropy", [&] {
+          using stored = stored_t<scalar_t>;
+          using wide = wide_t<stored>;
+          const auto* logits = logits_Cv_.const_data_ptr<wide>();
+          auto* gradient = stored_out<scalar_t>(gradient_Cv);
+          at::parallel_for(0, logits_Cv_.size(0), kRowsPerTask, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+              const wide* values = logits + row * vocab;
+              stored* to = gradient + row * vocab;
+              // The product with w must not see its exponentials.
+              if (targets_[row] == kIgnoredTarget) {
+                std::fill_n(to, vocab, stored{0});
+                continue;
+              }
+              const auto factor = static_cast<wide>(factors[row]);
+              const int64_t target = local_target(row);
+              const wide at_target = target >= 0 ? values[target] * factor - 1 : 0;
+              scale_row(values, vocab, factor, to);
+              if (target >= 0) to[target] = narrow<stored>(at_target);
+            }
+          });
+        });
   }
 
  private:
@@ -204,6 +220,7 @@ struct CrossEntropyCall : torch::CustomClassHolder {
   at::Tensor targets_S;       // on x's device
   at::Tensor host_targets_S;  // on the CPU
   at::ScalarType wide{};      // of logits and gradients; sums over V and chunks need fp32 at least
+  at::ScalarType factors{};   // what is multiplied: wide where narrower numbers take longer
   bool has_ignored = true;
   bool wants_x = false;
   bool wants_w = false;
@@ -222,18 +239,19 @@ void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, int beta
       out.add_(at::mm(a, b, wide));
     }
   } else {
-    // With beta = 0 uninitialised memory is not read.
-    out.addmm_(a.to(wide), b.to(wide), beta);
+    multiply_wide(out, a, b, beta);
   }
 }
 
 class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossEntropyFunction> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w_vD,
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight_vD,
                             const c10::intrusive_ptr<CrossEntropyCall>& call) {
     const TensorAxis& axis = call->options.axis;
     const int64_t S = call->targets_S.numel();
-    const at::Tensor x_SD = gather_rows(x, S, axis).wait();
+    // Rows travel as they are: other ranks may multiply in another type.
+    const at::Tensor x_SD = gather_rows(x, S, axis).wait().to(call->factors);
+    const at::Tensor w_vD = weight_vD.to(call->factors);
     const auto wide = x_SD.options().dtype(call->wide);
     // A chunk is never empty, not even without tokens.
     const int64_t chunk = std::max<int64_t>(1, std::min(chunk_tokens(*call, w_vD.size(0)), S));
@@ -258,7 +276,8 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     // After all chunks: one sum over ranks and not one for each.
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
     if (call->wants_w) ctx->saved_data["grad_w"] = grad_w_vD;
-    ctx->saved_data["dtype"] = x.scalar_type();
+    ctx->saved_data["grad_x_dtype"] = x.scalar_type();
+    ctx->saved_data["grad_w_dtype"] = weight_vD.scalar_type();
     return sum;
   }
 
@@ -266,13 +285,15 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     variable_list result(3);
     TRIREME_ASSERT(!ctx->saved_data.empty(),
                    "linear_cross_entropy's backward runs once: its gradients were handed out");
-    const auto dtype = ctx->saved_data["dtype"].toScalarType();
-    const char* const names[] = {"grad_x", "grad_w"};
+    const std::string names[] = {"grad_x", "grad_w"};
     for (size_t i = 0; i < 2; ++i) {
       const auto found = ctx->saved_data.find(names[i]);
       if (found == ctx->saved_data.end()) continue;
       const at::Tensor grad = found->second.toTensor();
-      result[i] = grad.mul_(grads[0].to(grad.scalar_type())).to(dtype);
+      const auto dtype = ctx->saved_data[names[i] + "_dtype"].toScalarType();
+      const bool narrows = grad.is_cpu() && dtype == at::kBFloat16 && grad.is_contiguous();
+      result[i] = narrows ? narrowed(grad, grads[0].item<double>())
+                          : grad.mul_(grads[0].to(grad.scalar_type())).to(dtype);
     }
     // No other reference is left, so autograd takes the gradients over without a copy.
     // A second backward would find scaled gradients.
@@ -287,7 +308,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
   }
 
   // Loss and gradient of the chunk of rows that begins at `start`. On the CPU the gradient
-  // overwrites the logits.
+  // overwrites the logits if it has their type.
   static RowsLoss loss_and_gradient(const CrossEntropyCall& call, const at::Tensor& logits_Cv,
                                     int64_t start, at::ScalarType dtype) {
     const int64_t C = logits_Cv.size(0), first_row = call.options.first_row;
@@ -306,8 +327,14 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     const at::Tensor all_pC3 = gather_stats(stats_C3, call.options.axis);
     std::vector<double> factors(static_cast<size_t>(C));
     const double loss = combine(all_pC3, call.options.axis.rank(), targets, factors.data());
-    if (call.wants_gradient()) softmax.to_gradient(factors.data());
-    return {at::scalar_tensor(loss, at::kDouble), logits_Cv};
+    at::Tensor gradient_Cv;
+    if (call.wants_gradient()) {
+      gradient_Cv = dtype == logits_Cv.scalar_type()
+                        ? logits_Cv
+                        : at::empty(logits_Cv.sizes(), logits_Cv.options().dtype(dtype));
+      softmax.to_gradient(factors.data(), gradient_Cv);
+    }
+    return {at::scalar_tensor(loss, at::kDouble), gradient_Cv};
   }
 };
 
@@ -340,10 +367,10 @@ Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at:
                              options.vocab_size > 0 ? options.vocab_size : w_vD.size(0));
   call->has_ignored = loss.count < call->targets_S.numel();
   call->wide = at::promote_types(x.scalar_type(), at::kFloat);
-  // The CPU multiplies wide numbers only.
-  const at::ScalarType dtype = x.is_cpu() ? call->wide : x.scalar_type();
-  const at::Tensor x_sD = view_rows(x).to(dtype).contiguous();
-  const at::Tensor w = w_vD.to(dtype);
+  const bool widens = x.is_cpu() && !multiplies_narrow(x);
+  call->factors = widens ? call->wide : x.scalar_type();
+  const at::Tensor x_sD = view_rows(x).contiguous();
+  const at::Tensor w = widens ? w_vD : w_vD.to(x.scalar_type());
   const bool records = at::GradMode::is_enabled();
   call->wants_x = records && x_sD.requires_grad();
   call->wants_w = records && w.requires_grad();

@@ -67,10 +67,11 @@ struct CrossEntropyOptions {
 // the number of threads.
 // Shapes: x as the layers hold it, [..., D] or with axis.sequence [s, D]; w_vD [v, D]; targets_BT
 //         [...] int64, S of them -> scalar
-// Memory:     chunk_tokens * v elements, plus the two gradients
+// Memory:     chunk_tokens * v elements, as many of their gradient where that is narrower, and the
+//             two gradients in fp32 at least
 // Comm:       24 bytes per token from each rank to all, and n = S*D*itemsize in fp32 or fp64:
 //             forward 2(p-1)/p * n for x's gradient; with axis.sequence 2(p-1)/p * n (x, its
-//             gradient), less on a device, where a narrower x keeps its own type
+//             gradient), less where a narrower x travels in its own type
 // Collective: every rank of the axis, with the same targets
 // Throws:     ConfigError when a target is neither in [0, V) nor kIgnoredTarget
 // Source:     Wijmans et al. 2024, arXiv:2411.09009, section 4 (the idea; blocks only over tokens);

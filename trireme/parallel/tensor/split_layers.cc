@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/tensor/wide_product.h"
 
 namespace trireme::parallel {
 namespace {
@@ -86,7 +87,7 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
       const at::Tensor& grad = grads[layer];
       const bool wanted = grad.defined() && ctx->needs_input_grad(result.size() - 1);
       result.push_back(!wanted ? at::Tensor() : weight_gradient(axis, saved[layer + 1], [=] {
-        return at::mm(grad.t(), x_SD);
+        return weight_product(grad, x_SD);
       }));
       if (!call->has_bias[layer]) continue;
       result.push_back(grad.defined() ? grad.sum(0) : at::Tensor());
@@ -220,7 +221,7 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
     }
     const at::Tensor grad_SD = gathered.wait();
     if (ctx->needs_input_grad(1)) {
-      result[2] = weight_gradient(axis, saved[1], [=] { return at::mm(grad_SD.t(), x_Sf); });
+      result[2] = weight_gradient(axis, saved[1], [=] { return weight_product(grad_SD, x_Sf); });
     }
     if (call->has_bias) result.push_back(grad_SD.sum(0));
     if (call->has_residual) result.push_back(grads[0]);

@@ -1,0 +1,77 @@
+#include "trireme/parallel/tensor/wide_product.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/tensors.h"
+
+namespace trireme::parallel {
+namespace {
+
+using harness::assert_close;
+
+at::Tensor narrow_values(int64_t rows, int64_t columns, at::ScalarType dtype) {
+  return at::randn({rows, columns}, at::kDouble).to(dtype);
+}
+
+// Sums of K terms in fp32: K roundings of 2^-24 at most, relative to the sum of magnitudes, which
+// is within sqrt(K) times 4 of the largest sum of these random numbers.
+double bound(int64_t K) { return 4 * std::pow(static_cast<double>(K), 1.5) * 0x1p-24; }
+
+TEST(WideProduct, RowsOrColumnsOfEitherOperandMayBeDense) {
+  at::manual_seed(1);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    for (const auto& [M, N, K] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+             {1, 1, 1}, {3, 5, 7}, {64, 33, 130}, {0, 4, 3}, {4, 0, 3}, {4, 3, 0}}) {
+      const at::Tensor a = narrow_values(M, K, dtype), b = narrow_values(K, N, dtype);
+      const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+      for (const at::Tensor& left : {a, a.t().contiguous().t()}) {
+        for (const at::Tensor& right : {b, b.t().contiguous().t()}) {
+          const at::Tensor out = at::full({M, N}, NAN, at::kFloat);
+          multiply_wide(out, left, right);
+          assert_close(out.to(at::kDouble), exact, bound(K + 1), 0, "product");
+          multiply_wide(out, left, right, 1);
+          assert_close(out.to(at::kDouble), exact * 2, bound(K + 1), 0, "sum");
+        }
+      }
+    }
+  }
+}
+
+TEST(WideProduct, AWeightsGradientIsRoundedOnce) {
+  at::manual_seed(2);
+  for (const auto& [S, F, D] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {1, 1, 1}, {7, 5, 3}, {300, 96, 64}, {0, 4, 3}}) {
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat, at::kDouble}) {
+      const at::Tensor grad = narrow_values(S, F, dtype), x = narrow_values(S, D, dtype);
+      const at::Tensor product = weight_product(grad, x);
+      EXPECT_EQ(product.scalar_type(), dtype);
+      const double rounding = dtype == at::kBFloat16 ? 0x1p-8 : 0;
+      assert_close(product.to(at::kDouble), at::mm(grad.to(at::kDouble).t(), x.to(at::kDouble)),
+                   rounding + bound(S + 1), 0, "gradient");
+    }
+  }
+}
+
+// As the gradients of sums are.
+TEST(WideProduct, ABroadcastGradientIsReadAsItIs) {
+  at::manual_seed(3);
+  const at::Tensor x = narrow_values(30, 8, at::kBFloat16);
+  for (const at::Tensor& grad : {narrow_values(1, 12, at::kBFloat16).expand({30, 12}),
+                                 narrow_values(30, 1, at::kBFloat16).expand({30, 12}),
+                                 narrow_values(1, 1, at::kBFloat16).expand({30, 12})}) {
+    harness::assert_same_bits(weight_product(grad, x), weight_product(grad.contiguous(), x),
+                              "gradient");
+  }
+}
+
+TEST(WideProduct, NarrowedIsLibtorchsRounding) {
+  const at::Tensor x = at::randn({33, 17});
+  harness::assert_same_bits(narrowed(x, 1), x.to(at::kBFloat16), "narrowed");
+  harness::assert_same_bits(narrowed(x, 0.25), (x * 0.25).to(at::kBFloat16), "scaled");
+}
+
+}  // namespace
+}  // namespace trireme::parallel
