@@ -11,6 +11,8 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/bf16_numbers.h"
+#include "trireme/base/machine/simd.h"
 
 namespace trireme::train {
 namespace {
@@ -18,8 +20,9 @@ namespace {
 // A piece's weights, gradient and two states are 1 MiB in fp32, a core's L2 cache. Calling a fused
 // kernel per piece costs at most a tenth more than calling it once.
 constexpr int64_t kPieceElements = 1 << 16;
+// Converted gradients and the weights that are rounded are still in the cache.
+constexpr int64_t kBatchElements = 1 << 17;
 // Limits the memory for converting the gradients of one batch.
-constexpr int64_t kBatchElements = 1 << 20;
 constexpr int64_t kBatchElementsOnGpu = 1 << 26;
 
 struct Piece {
@@ -44,6 +47,7 @@ std::vector<UpdateItem> flatten(std::span<const UpdateItem> items) {
     const auto flatten_one = [](at::Tensor& tensor) { tensor = tensor.detach().view({-1}); };
     flatten_one(copy.weights);
     flatten_one(copy.gradient);
+    if (copy.rounded.defined()) flatten_one(copy.rounded);
     std::ranges::for_each(copy.state, flatten_one);
   }
   std::ranges::stable_sort(flat, {}, settings_of);
@@ -64,13 +68,24 @@ std::vector<Piece> cut(const std::vector<UpdateItem>& items, bool on_cpu) {
 
 void add(PieceBatch& batch, const Piece& piece) {
   const auto part = [&](const at::Tensor& t) { return t.narrow(0, piece.offset, piece.size); };
-  const UpdateItem& item = *piece.item;
+  UpdateItem item = *piece.item;
   batch.weight_decay = item.weight_decay;
   batch.rate_scale = item.rate_scale;
   batch.weights.push_back(part(item.weights));
-  batch.gradients.push_back(part(item.gradient).to(item.weights.scalar_type()));
+  item.gradient = part(item.gradient);
+  batch.gradients.push_back(converted_gradient(item));
+  batch.rounded.push_back(item.rounded.defined() ? part(item.rounded) : at::Tensor());
   batch.state.resize(item.state.size());
   for (size_t i = 0; i < item.state.size(); ++i) batch.state[i].push_back(part(item.state[i]));
+}
+
+void round_to_nearest(const at::Tensor& exact, const at::Tensor& rounded) {
+  if (exact.scalar_type() == at::kFloat && rounded.scalar_type() == at::kBFloat16) {
+    narrow_numbers(exact.const_data_ptr<float>(), exact.numel(), 1,
+                   stored_out<at::BFloat16>(rounded));
+  } else {
+    rounded.copy_(exact);
+  }
 }
 
 void run_batches(std::span<const Piece> pieces, int64_t batch_elements,
@@ -86,6 +101,9 @@ void run_batches(std::span<const Piece> pieces, int64_t batch_elements,
       elements += pieces[next].size;
     }
     kernel(batch);
+    for (size_t i = 0; i < batch.weights.size(); ++i) {
+      if (batch.rounded[i].defined()) round_to_nearest(batch.weights[i], batch.rounded[i]);
+    }
   }
 }
 

@@ -20,14 +20,15 @@ namespace trireme::train {
 // Flat pieces of items with equal settings, for one call of a fused kernel.
 struct PieceBatch {
   std::vector<at::Tensor> weights;
-  std::vector<at::Tensor> gradients;           // in the dtype of the weights
+  std::vector<at::Tensor> gradients;           // converted_gradient()
   std::vector<std::vector<at::Tensor>> state;  // [state][piece]
+  std::vector<at::Tensor> rounded;             // as UpdateItem's; some undefined
   double weight_decay = 0;
   double rate_scale = 1;
 };
 
 // Calls `kernel` until every element of `items` was in one batch. On a CPU several calls run at
-// once, each on one thread. Gradients of another dtype are converted one batch at a time.
+// once, each on one thread. Gradients are converted, and weights rounded, one batch at a time.
 // Throws: InternalError when items have different numbers of states
 void update_elementwise(std::span<const UpdateItem> items,
                         const std::function<void(PieceBatch&)>& kernel);

@@ -256,6 +256,13 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   } else {
     item.weights = item.weights.to(dtype);
   }
+  // Piece by piece, in a core's cache.
+  const bool in_pieces = item.weights.is_cpu() && !rule_->needs_whole_parameters();
+  if (in_pieces) {
+    item.gradient_factor = gradient_factor;
+    if (rounds_to_nearest(shard)) item.rounded = view_piece(shard.weights, piece);
+    return item;
+  }
   if (gradient_factor == 1) return item;
   // The factor undoes a loss scale. fp16 cannot represent the unscaled gradients.
   if (item.gradient.scalar_type() != dtype) {
@@ -267,6 +274,11 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
     item.gradient.mul_(gradient_factor);
   }
   return item;
+}
+
+bool Optimizer::rounds_to_nearest(const parallel::Shard& shard) const {
+  const at::ScalarType dtype = shard.weights.scalar_type();
+  return dtype != update_dtype(shard) && !(weights_.stochastic_rounding && dtype == at::kBFloat16);
 }
 
 // Copies weights and states to where they are kept if the update was made elsewhere.
@@ -283,9 +295,9 @@ void Optimizer::store(const UpdatePiece& piece, const UpdateItem& item,
     const HeldState& held = states_[piece.shard].states[k];
     narrow(held, item.state[k], take(states, held), round_as(held.tensors.front().name));
   }
-  if (item.weights.scalar_type() == shard.weights.scalar_type()) return;
   const at::Tensor weights = view_piece(shard.weights, piece);
-  if (weights_.stochastic_rounding && weights.scalar_type() == at::kBFloat16) {
+  if (item.rounded.defined() || weights.scalar_type() == item.weights.scalar_type()) return;
+  if (!rounds_to_nearest(shard)) {
     round_as("rounding")(item.weights, weights);
   } else {
     weights.copy_(item.weights);

@@ -96,6 +96,7 @@ class Optimizer {
   void fill_masters();
   UpdateItem make_item(const UpdatePiece& piece, std::span<const at::Tensor> states,
                        double gradient_factor, const at::Tensor& factor_1) const;
+  bool rounds_to_nearest(const parallel::Shard& shard) const;
   void store(const UpdatePiece& piece, const UpdateItem& item,
              std::span<const at::Tensor> states) const;
 

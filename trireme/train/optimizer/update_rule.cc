@@ -5,6 +5,9 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/machine/bf16_numbers.h"
+#include "trireme/base/machine/simd.h"
+
 namespace trireme::train {
 
 bool is_expert_stack(const mesh::Layout& layout) {
@@ -34,7 +37,17 @@ mesh::Layout with_dim(const mesh::Layout& layout, int64_t dim,
 }
 
 at::Tensor converted_gradient(const UpdateItem& item) {
-  return item.gradient.detach().to(item.weights.scalar_type());
+  const at::Tensor gradient = item.gradient.detach();
+  const at::ScalarType dtype = item.weights.scalar_type();
+  if (gradient.is_cpu() && gradient.scalar_type() == at::kBFloat16 && dtype == at::kFloat) {
+    const at::Tensor wide = at::empty(gradient.sizes(), gradient.options().dtype(dtype));
+    widen_numbers(stored_in<at::BFloat16>(gradient), gradient.numel(),
+                  static_cast<float>(item.gradient_factor), wide.mutable_data_ptr<float>());
+    return wide;
+  }
+  if (item.gradient_factor == 1) return gradient.to(dtype);
+  if (gradient.scalar_type() == dtype) return gradient.mul(item.gradient_factor);
+  return gradient.to(dtype).mul_(item.gradient_factor);
 }
 
 namespace {

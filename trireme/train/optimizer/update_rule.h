@@ -33,6 +33,9 @@ struct UpdateItem {
   std::vector<at::Tensor> state{};  // as state_of() lists them; updated in place
   double weight_decay = 0;
   double rate_scale = 1;  // factor for the learning rate
+  double gradient_factor = 1;
+  // If defined, the updated weights are also written here, rounded to the nearest.
+  at::Tensor rounded{};
 };
 
 class UpdateRule {
@@ -66,7 +69,8 @@ StateSpec state_like(const parallel::Shard& shard, const std::string& name,
 mesh::Layout with_dim(const mesh::Layout& layout, int64_t dim,
                       const std::function<int64_t(int64_t position, int64_t length)>& map);
 
-// The gradient in the dtype of the weights; the gradient itself if it has that dtype.
+// The gradient times its factor in the dtype of the weights; the gradient itself if that is the
+// same.
 at::Tensor converted_gradient(const UpdateItem& item);
 
 // The sizes of a shard and its states.

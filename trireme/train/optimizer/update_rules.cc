@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/train/numerics/gradient_norm.h"
+#include "trireme/train/optimizer/adamw_pass.h"
 #include "trireme/train/optimizer/elementwise.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 
@@ -20,10 +21,22 @@ std::vector<StateSpec> AdamWRule::state_of(const parallel::Shard& shard) const {
 
 void AdamWRule::update(std::span<const UpdateItem> items, double learning_rate,
                        int64_t step) const {
-  if (items.empty()) return;
+  std::vector<UpdateItem> others;
+  for (const UpdateItem& item : items) {
+    if (!has_adamw_pass(item)) {
+      others.push_back(item);
+      continue;
+    }
+    adamw_pass(item, {.rate = learning_rate * item.rate_scale,
+                      .beta1 = beta1_,
+                      .beta2 = beta2_,
+                      .epsilon = epsilon_,
+                      .step = step});
+  }
+  if (others.empty()) return;
   // The kernel requires [] fp32 on the device of the weights; exact below 2^24.
-  const at::Tensor step_number = at::full({}, step, items[0].weights.options().dtype(at::kFloat));
-  update_elementwise(items, [&](PieceBatch& batch) {
+  const at::Tensor step_number = at::full({}, step, others[0].weights.options().dtype(at::kFloat));
+  update_elementwise(others, [&](PieceBatch& batch) {
     const std::vector<at::Tensor> steps(batch.weights.size(), step_number);
     at::_fused_adamw_(batch.weights, batch.gradients, batch.state[0], batch.state[1], {}, steps,
                       learning_rate * batch.rate_scale, beta1_, beta2_, batch.weight_decay,

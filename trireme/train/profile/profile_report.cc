@@ -125,7 +125,8 @@ constexpr double kLargeShare = 0.2;
 // Starting and recording an operator takes some microseconds, which dominate in shorter operators.
 constexpr int64_t kShortOperator_ns = 10'000;
 
-// Operators of the host by their full name; kernels of a GPU by parts of their name.
+// Operators of the host by their full name, kernels of a GPU by parts of their name. Attention
+// counts as its products.
 bool is_matrix_product(std::string_view name) {
   static constexpr std::string_view kOperators[] = {
       "mm",
@@ -147,6 +148,7 @@ bool is_matrix_product(std::string_view name) {
       "_scaled_dot_product_flash_attention_for_cpu",
       "_scaled_dot_product_flash_attention_for_cpu_backward"};
   static constexpr std::string_view kKernels[] = {"gemm", "gemv", "cutlass", "xmma", "flash"};
+  if (name.starts_with("trireme::attention")) return true;
   if (name.starts_with("aten::")) {
     name.remove_prefix(6);
     return std::ranges::find(kOperators, name) != std::end(kOperators);
