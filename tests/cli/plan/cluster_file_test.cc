@@ -16,9 +16,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr DeviceRates kRates{.single = {3e10, 20},
-                             .half_flops = 2e10,
+                             .half = {2e10, 40},
                              .attention_flops = 1.5e10,
+                             .half_attention_flops = 5e9,
                              .memory_bytes = 9e9,
+                             .half_memory_bytes = 6e9,
                              .launch_seconds = 5e-6,
                              .link_bytes = 4e9,
                              .link_seconds = 2e-6,
@@ -31,7 +33,12 @@ TEST(ClusterFile, HasTheMeasuredRates) {
   EXPECT_EQ(cluster.devices_per_node, 2);
   EXPECT_DOUBLE_EQ(cluster.device.peak_single, 3e10);
   EXPECT_DOUBLE_EQ(cluster.device.attention_share, 0.5);
+  EXPECT_DOUBLE_EQ(cluster.device.half_size_of(2), 40);
+  EXPECT_DOUBLE_EQ(cluster.device.attention_rate(2), 5e9);
+  EXPECT_DOUBLE_EQ(cluster.device.attention_rate(4), 1.5e10);
   EXPECT_DOUBLE_EQ(cluster.device.memory_rate, 9e9);
+  EXPECT_DOUBLE_EQ(cluster.device.elementwise_rate(2), 6e9);
+  EXPECT_DOUBLE_EQ(cluster.device.elementwise_rate(4), 9e9);
   EXPECT_DOUBLE_EQ(cluster.device.link_rate, 4e9);
   EXPECT_DOUBLE_EQ(cluster.device.network_rate, 4e9);
   EXPECT_DOUBLE_EQ(cluster.device.reserved_bytes, 1 << 28);

@@ -27,9 +27,11 @@ TEST(DeviceRates, FindTheCurveThatMadeThem) {
 
 TEST(DeviceRates, ALineIsReadBack) {
   const DeviceRates rates{.single = {1e10, 20},
-                          .half_flops = 2e9,
+                          .half = {2e9, 30},
                           .attention_flops = 3e9,
+                          .half_attention_flops = 2.5e9,
                           .memory_bytes = 4e9,
+                          .half_memory_bytes = 3.5e9,
                           .launch_seconds = 5e-6,
                           .link_bytes = 6e9,
                           .link_seconds = 7e-7,
@@ -42,8 +44,9 @@ TEST(DeviceRates, EveryRateIsMeasured) {
   harness::run_ranks(2, [](comm::Communicator& group) {
     const DeviceRates rates = measure_device(group, {.seconds = 1e-6}).value();
     for (const double rate :
-         {rates.single.flops, rates.half_flops, rates.attention_flops, rates.memory_bytes,
-          rates.launch_seconds, rates.link_bytes, rates.link_seconds, rates.resident_bytes}) {
+         {rates.single.flops, rates.half.flops, rates.attention_flops, rates.half_attention_flops,
+          rates.memory_bytes, rates.half_memory_bytes, rates.launch_seconds, rates.link_bytes,
+          rates.link_seconds, rates.resident_bytes}) {
       EXPECT_GT(rate, 0);
       EXPECT_TRUE(std::isfinite(rate));
     }

@@ -61,9 +61,12 @@ int bench_device(const DeviceArguments& arguments) {
   std::printf("%d ranks at the same time, each:\n", arguments.ranks);
   std::printf("  products, fp32     %8.1f GFLOP/s; half of it with %.0f rows or columns\n",
               rates.single.flops / 1e9, rates.single.half_size);
-  std::printf("  products, bf16     %8.1f GFLOP/s\n", rates.half_flops / 1e9);
-  std::printf("  attention, fused   %8.1f GFLOP/s\n", rates.attention_flops / 1e9);
-  std::printf("  memory             %8.1f GB/s\n", rates.memory_bytes / 1e9);
+  std::printf("  products, bf16     %8.1f GFLOP/s; half of it with %.0f rows or columns\n",
+              rates.half.flops / 1e9, rates.half.half_size);
+  std::printf("  attention, fp32    %8.1f GFLOP/s\n", rates.attention_flops / 1e9);
+  std::printf("  attention, bf16    %8.1f GFLOP/s\n", rates.half_attention_flops / 1e9);
+  std::printf("  memory             %8.1f GB/s, by norms and SwiGLU in bf16 %.1f\n",
+              rates.memory_bytes / 1e9, rates.half_memory_bytes / 1e9);
   std::printf("  an operation       %8.1f us\n", rates.launch_seconds * 1e6);
   if (arguments.ranks > 1) {
     std::printf("  all-reduce         %8.1f GB/s, %.1f us a hop\n", rates.link_bytes / 1e9,

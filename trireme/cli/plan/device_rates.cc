@@ -1,3 +1,4 @@
+// Length: each measurement stands beside the rate it gives.
 #include "trireme/cli/plan/device_rates.h"
 
 #include <algorithm>
@@ -17,8 +18,15 @@
 #include "trireme/base/error.h"
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
+#include "trireme/base/machine/bf16_numbers.h"
+#include "trireme/base/machine/bf16_product.h"
 #include "trireme/base/machine/machine.h"
+#include "trireme/base/machine/simd.h"
 #include "trireme/base/numbers.h"
+#include "trireme/model/layers/attention.h"
+#include "trireme/model/layers/feed_forward.h"
+#include "trireme/model/layers/norm.h"
+#include "trireme/plan/cost/device_seconds.h"
 
 namespace trireme::cli {
 
@@ -32,6 +40,10 @@ namespace trireme::cli {
 namespace {
 
 constexpr int64_t kSizes[] = {32, 64, 128, 256, 512, 1024};
+// A bf16 product starts in 20 us, in which a small one in fp32 is done.
+constexpr int64_t kHalfSizes[] = {256, 512, 1024};
+// Without bf16 instructions a large one takes seconds, and tells no more than a smaller one.
+constexpr double kLongProduct = 0.1;
 
 constexpr double kQuickLink = 0.005;  // seconds of a small call that may align every measurement
 // Bytes of the all-reduces whose rate is that of the links. The next one only if it fits the limit.
@@ -143,7 +155,13 @@ struct Products {
                      b = at::full({count(), n, n}, 0.25, options);
     const std::vector<at::Tensor> left = a.unbind(), right = b.unbind();
     std::vector<at::Tensor> products = at::empty({count(), n, n}, options).unbind();
-    const auto multiply = [&](size_t i) { at::mm_out(products[i], left[i], right[i]); };
+    const auto multiply = [&](size_t i) {
+      if (dtype == at::kFloat) {
+        at::mm_out(products[i], left[i], right[i]);
+      } else {
+        multiply_as_layer(products[i], left[i], right[i]);
+      }
+    };
     multiply(0);
     const auto start = std::chrono::steady_clock::now();
     multiply(1);
@@ -151,19 +169,43 @@ struct Products {
     const auto num = static_cast<size_t>(std::min(affordable, static_cast<double>(count())));
     return work.time([&] {
       for (size_t i = 0; i < num; ++i) multiply(i);
-    }) / static_cast<double>(num);
+    }) / static_cast<double>(num * (dtype == at::kFloat ? 1 : 3));
+  }
+  // In bf16 the three products of a layer take unequal times: its output, and both gradients.
+  static void multiply_as_layer(at::Tensor& out, const at::Tensor& x, const at::Tensor& w) {
+    at::mm_out(out, x, w.t());
+    at::mm_out(out, x, w);
+    if (!has_bf16_product()) {
+      at::mm_out(out, x.t(), w);
+      return;
+    }
+    const int64_t n = x.size(0);
+    const at::Tensor wide = at::empty({n, n});
+    auto* const sums = wide.mutable_data_ptr<float>();
+    bf16_product(n, n, n, {{stored_in<at::BFloat16>(x), n}, /*is_transposed=*/true},
+                 {{stored_in<at::BFloat16>(w), n}}, {sums, n}, /*adds=*/false);
+    narrow_numbers(sums, n * n, 1, stored_out<at::BFloat16>(out));
   }
 };
 
+// Forward and backward of the attention that models call.
 struct Attention {
+  c10::ScalarType dtype = at::kFloat;
+
   static constexpr int64_t kHeads = 6, kTokens = 512, kWidth = 64;
   static double flops(double seconds) {
     return 0.5 * 4 * kHeads * kTokens * kTokens * kWidth / seconds;
   }
-  static double seconds(OwnWork& work) {
-    const at::Tensor q = at::full({1, kHeads, kTokens, kWidth}, 0.1);
-    return work.time(
-        [&] { at::scaled_dot_product_attention(q, q, q, {}, 0.0, /*is_causal=*/true); });
+  // Of forward, as the cost model splits the time of both.
+  double seconds(OwnWork& work) const {
+    const c10::AutoGradMode with_gradients(true);
+    const at::Tensor q = at::full({1, kTokens, kHeads * kWidth}, 0.1, dtype).requires_grad_();
+    const at::Tensor ones = at::ones_like(q);
+    const double both = work.time([&] {
+      q.mutable_grad() = at::Tensor();
+      model::attention_core(q, q, q, kHeads, kHeads, {}).backward(ones);
+    });
+    return both / (1 + plan::attention_backward_factor(/*is_fused=*/true));
   }
 };
 
@@ -174,6 +216,36 @@ struct Memory {
     at::Tensor a = at::ones({kElements});
     const at::Tensor b = at::ones({kElements});
     return work.time([&] { a.add_(b); });
+  }
+};
+
+// Forward and backward of a norm, its residual sum and a SwiGLU in bf16.
+struct Elementwise {
+  static constexpr int64_t kRows = 2048, kWidth = 512, kHidden = 1280;
+  // As the cost model counts them: backward is twice forward.
+  static double bytes(double seconds) {
+    return 3 * 2.0 * kRows * (5 * kWidth + 4 * kHidden) / seconds;
+  }
+  static double seconds(OwnWork& work) {
+    const c10::AutoGradMode with_gradients(true);
+    const auto filled = [](int64_t width) { return at::full({kRows, width}, 0.5, at::kBFloat16); };
+    const at::Tensor x = filled(kWidth).requires_grad_(), of_sum = filled(kWidth);
+    const at::Tensor weight = at::ones({kWidth}, at::kBFloat16).requires_grad_();
+    const at::Tensor gate = filled(kHidden).requires_grad_(), of_hidden = filled(kHidden);
+    const at::Tensor up = filled(kHidden).requires_grad_();
+    // SwiGLU writes its gradients over its inputs.
+    const auto fill = [&] {
+      for (const at::Tensor& input : {gate, up}) input.detach().fill_(0.5);
+    };
+    const double filling = work.time(fill);
+    const double all = work.time([&] {
+      for (const at::Tensor& leaf : {x, weight, gate, up}) leaf.mutable_grad() = at::Tensor();
+      fill();
+      const auto [residual, y] = model::rms_norm_branch(x, weight, 1e-5);
+      (residual + y).backward(of_sum);
+      model::swiglu(gate.view_as(gate), up.view_as(up)).backward(of_hidden);
+    });
+    return std::max(all - filling, all / 2);
   }
 };
 
@@ -191,25 +263,38 @@ double launch_seconds(OwnWork& work) {
 
 void measure_ranks_alone(OwnWork work, JointWork& joint, DeviceRates& rates) {
   std::vector<double> seconds = {launch_seconds(work)};
-  const Products half{512, at::kBFloat16};
   {
     const c10::NoGradGuard no_grad;
     for (const int64_t n : kSizes) seconds.push_back(Products{n}.seconds(work));
-    seconds.push_back(half.seconds(work));
-    seconds.push_back(Attention::seconds(work));
+    double last = 0;
+    for (const int64_t n : kHalfSizes) {
+      // Each size is twice the one before.
+      const double expected = 8 * last;
+      last = expected > kLongProduct ? expected : Products{n, at::kBFloat16}.seconds(work);
+      seconds.push_back(last);
+    }
+    for (const c10::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      seconds.push_back(Attention{dtype}.seconds(work));
+    }
     seconds.push_back(Memory::seconds(work));
+    seconds.push_back(Elementwise::seconds(work));
   }
   const std::vector<double> means = joint.means(std::move(seconds));
   auto mean = means.begin();
   rates.launch_seconds = *mean++;
-  std::vector<ProductRate> products;
-  for (const int64_t n : kSizes) {
-    products.push_back({static_cast<double>(n), Products{n}.flops(*mean++)});
-  }
-  rates.single = fit_products(products);
-  rates.half_flops = half.flops(*mean++);
+  const auto next_curve = [&](std::span<const int64_t> sizes) {
+    std::vector<ProductRate> products;
+    for (const int64_t n : sizes) {
+      products.push_back({static_cast<double>(n), Products{n}.flops(*mean++)});
+    }
+    return fit_products(products);
+  };
+  rates.single = next_curve(kSizes);
+  rates.half = next_curve(kHalfSizes);
   rates.attention_flops = Attention::flops(*mean++);
+  rates.half_attention_flops = Attention::flops(*mean++);
   rates.memory_bytes = Memory::bytes(*mean++);
+  rates.half_memory_bytes = Elementwise::bytes(*mean++);
 }
 
 // of_small: seconds of a call that moves next to nothing.
@@ -251,21 +336,30 @@ ProductCurve fit_products(std::span<const ProductRate> rates) {
 }
 
 std::string line_of(const DeviceRates& rates) {
-  return nlohmann::json{
-      {"single_flops", rates.single.flops}, {"half_size", rates.single.half_size},
-      {"half_flops", rates.half_flops},     {"attention_flops", rates.attention_flops},
-      {"memory_bytes", rates.memory_bytes}, {"launch_seconds", rates.launch_seconds},
-      {"link_bytes", rates.link_bytes},     {"link_seconds", rates.link_seconds},
-      {"disk_bytes", rates.disk_bytes},     {"resident_bytes", rates.resident_bytes}}
+  return nlohmann::json{{"single_flops", rates.single.flops},
+                        {"half_size", rates.single.half_size},
+                        {"half_flops", rates.half.flops},
+                        {"attention_flops", rates.attention_flops},
+                        {"bf16_half_size", rates.half.half_size},
+                        {"bf16_attention_flops", rates.half_attention_flops},
+                        {"bf16_memory_bytes", rates.half_memory_bytes},
+                        {"memory_bytes", rates.memory_bytes},
+                        {"launch_seconds", rates.launch_seconds},
+                        {"link_bytes", rates.link_bytes},
+                        {"link_seconds", rates.link_seconds},
+                        {"disk_bytes", rates.disk_bytes},
+                        {"resident_bytes", rates.resident_bytes}}
       .dump();
 }
 
 DeviceRates read_device_line(const std::string& line) {
   const nlohmann::json all = nlohmann::json::parse(line);
   return {.single = {all.at("single_flops"), all.at("half_size")},
-          .half_flops = all.at("half_flops"),
+          .half = {all.at("half_flops"), all.at("bf16_half_size")},
           .attention_flops = all.at("attention_flops"),
+          .half_attention_flops = all.at("bf16_attention_flops"),
           .memory_bytes = all.at("memory_bytes"),
+          .half_memory_bytes = all.at("bf16_memory_bytes"),
           .launch_seconds = all.at("launch_seconds"),
           .link_bytes = all.at("link_bytes"),
           .link_seconds = all.at("link_seconds"),

@@ -28,15 +28,18 @@ ProductCurve fit_products(std::span<const ProductRate> rates);
 
 // Per rank, with all ranks busy: medians over time, means over ranks.
 struct DeviceRates {
-  ProductCurve single{};       // fp32
-  double half_flops = 0;       // bf16, of the largest product
-  double attention_flops = 0;  // fused and causal, counted by half
-  double memory_bytes = 0;     // per second, of elementwise work
-  double launch_seconds = 0;   // of an operation on few numbers, with its gradient's
-  double link_bytes = 0;       // per second, that a rank moves in a large all-reduce
-  double link_seconds = 0;     // a hop of a small one
-  double disk_bytes = 0;       // per second, written and read of a local disk; 0: not measured
-  double resident_bytes = 0;   // resident_after_little()
+  ProductCurve single{};  // fp32
+  ProductCurve half{};    // bf16, over a layer's three products
+  // Fused and causal, counted by half, over forward and backward: in fp32 and in bf16.
+  double attention_flops = 0;
+  double half_attention_flops = 0;
+  double memory_bytes = 0;       // per second, of elementwise work
+  double half_memory_bytes = 0;  // in bf16, of a norm and a SwiGLU as the cost model counts them
+  double launch_seconds = 0;     // of an operation on few numbers, with its gradient's
+  double link_bytes = 0;         // per second, that a rank moves in a large all-reduce
+  double link_seconds = 0;       // a hop of a small one
+  double disk_bytes = 0;         // per second, written and read of a local disk; 0: not measured
+  double resident_bytes = 0;     // resident_after_little()
 };
 
 // One line, for the process that started the ranks, and what it said.

@@ -105,12 +105,13 @@ struct Kept {
   double head = 0;
 };
 
-// Whether attention keeps keys and values once per query head: if ranks share kv heads, and if
-// libtorch's kernel reads them.
+// Whether attention keeps keys and values once per query head: if ranks share kv heads, and on a
+// GPU if libtorch's kernel reads them.
 bool copies_keys(const Workload& work) {
   const model::ModelConfig& model = work.model;
   if (work.axes.tensor > model.kv_heads) return true;
-  const bool has_kernel = work.axes.context == 1 && !work.separate_documents;
+  const bool has_kernel =
+      work.kept_by_block.copies_keys && work.axes.context == 1 && !work.separate_documents;
   // All query heads read a single kv head without a copy.
   return has_kernel && !work.recompute.attention_core && model.kv_heads > work.axes.tensor;
 }

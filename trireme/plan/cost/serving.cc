@@ -128,8 +128,7 @@ ServingSeconds Serving::decode(int64_t batch) const {
   const double cached = tokens * number(options_.context);
   const double core =
       cached * number(model_.layers * model_.heads) / ranks * flops_per_cached_token(model_);
-  const double core_seconds =
-      core / (device.peak(activation_size(options_)) * device.attention_share);
+  const double core_seconds = core / device.attention_rate(activation_size(options_));
   const double bytes =
       read_parameters(tokens) * options_.weight_size / ranks + tokens * memory().cache_per_sequence;
   return seconds(products, core_seconds, bytes, tokens);

@@ -48,7 +48,8 @@ inline constexpr int kStateBuffers = 3;
 struct NumberSizes {
   double weight = 4;  // and activation
   double gradient = 4;
-  double wide = 4;  // of what is computed in fp32 at least
+  double wide = 4;       // of what is computed in fp32 at least
+  bool is_bf16 = false;  // weights and activations
   double states = 8;
   bool has_masters = false;
   bool states_on_disk = false;

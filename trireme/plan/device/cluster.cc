@@ -28,6 +28,9 @@ Cluster make_cluster(const ClusterFile& file) {
   replace(device.product_share, given.product_share);
   replace(device.half_size, given.half_size);
   replace(device.attention_share, given.attention_share);
+  replace(device.bf16_half_size, given.bf16_half_size);
+  replace(device.bf16_attention_share, given.bf16_attention_share);
+  replace(device.bf16_memory_share, given.bf16_memory_share);
   replace(device.memory_share, given.memory_share);
   replace(device.launch_seconds, given.launch_microseconds, 1e-6);
   replace(device.step_seconds, given.step_milliseconds, 1e-3);

@@ -60,6 +60,13 @@ struct DeviceConfig {
               "matrix dimension at which products reach half of that speed", Range{0, 1e6})
   TRIREME_KEY(double, attention_share, 0, kMayChange,
               "fraction of the peak that fused attention reaches", Range{0, 1})
+  TRIREME_KEY(double, bf16_half_size, 0, kMayChange,
+              "half_size of products of bf16 and fp16; 0 = half_size", Range{0, 1e6})
+  TRIREME_KEY(double, bf16_attention_share, 0, kMayChange,
+              "attention_share in bf16 and fp16, of half_teraflops; 0 = attention_share",
+              Range{0, 1})
+  TRIREME_KEY(double, bf16_memory_share, 0, kMayChange,
+              "memory_share in bf16 and fp16; 0 = memory_share", Range{0, 1})
   TRIREME_KEY(double, memory_share, 0, kMayChange,
               "fraction of the memory bandwidth that elementwise operations reach", Range{0, 1})
   TRIREME_KEY(double, launch_microseconds, 0, kMayChange,

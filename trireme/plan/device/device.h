@@ -31,10 +31,14 @@ struct Device {
   double product_share = 0.8;    // of the peak, in products of large matrices
   double half_size = 128;        // rows or columns at which a product reaches half of that
   double attention_share = 0.5;  // of the peak, in a fused attention
-  double memory_share = 0.8;     // of memory_rate, in elementwise work
-  double link_share = 0.75;      // of link_rate, in large messages
-  double network_share = 0.75;   // of network_rate
-  double link_seconds = 10e-6;   // latency of a message in the node
+  // Overrides for bf16; 0: the value for fp32. They differ on CPUs.
+  double bf16_half_size = 0;
+  double bf16_attention_share = 0;
+  double bf16_memory_share = 0;
+  double memory_share = 0.8;    // of memory_rate, in elementwise work
+  double link_share = 0.75;     // of link_rate, in large messages
+  double network_share = 0.75;  // of network_rate
+  double link_seconds = 10e-6;  // latency of a message in the node
   double network_seconds = 25e-6;
   double launch_seconds = 10e-6;  // host time to start one kernel
   double step_seconds = 10e-3;    // of each step beside its kernels: data, norm, logging
@@ -48,6 +52,16 @@ struct Device {
   std::string_view source{};
 
   double peak(double itemsize) const { return itemsize < 4 ? peak_half : peak_single; }
+  double half_size_of(double itemsize) const {
+    return itemsize < 4 && bf16_half_size > 0 ? bf16_half_size : half_size;
+  }
+  double elementwise_rate(double itemsize) const {
+    return memory_rate * (itemsize < 4 && bf16_memory_share > 0 ? bf16_memory_share : memory_share);
+  }
+  double attention_rate(double itemsize) const {
+    const bool has_own = itemsize < 4 && bf16_attention_share > 0;
+    return peak(itemsize) * (has_own ? bf16_attention_share : attention_share);
+  }
 };
 
 std::span<const Device> built_in_devices();

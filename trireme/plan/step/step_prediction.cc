@@ -234,11 +234,12 @@ double backward_bytes(const Workload& work, int64_t layers_of_stage) {
   return (work.model.sparse.is_sparse(0) ? kinds.sparse : kinds.dense).activations;
 }
 
-// The logits that exist at once, with their gradients, and on a CPU the head's weight, which is
-// widened for their products: linear_cross_entropy.h.
+// The logits that exist at once, with their gradients, and on a CPU that multiplies bf16 no faster
+// than fp32 the head's weight, which is widened for their products: linear_cross_entropy.h.
 double logits_bytes(const Workload& work, const Device& device) {
   const HeadWork head = head_work(work);
-  const bool widens = !device.is_asynchronous && work.sizes.weight < work.sizes.wide;
+  const bool widens = !device.is_asynchronous && work.sizes.weight < work.sizes.wide &&
+                      !(work.sizes.is_bf16 && device.peak_half > device.peak_single);
   const double weight = head.logits.columns * head.logits.inner;
   const double chunk =
       device.is_asynchronous ? number(int64_t{1} << 26) / head.logits.columns : 256;
@@ -252,6 +253,7 @@ Workload as_on_device(const Workload& work, const Device& device) {
   Workload on = work;
   if (device.is_asynchronous) {
     on.kept_by_block.composes_norms = false;
+    on.kept_by_block.copies_keys = true;
     on.kept_by_block.feed_forward = std::min(on.kept_by_block.feed_forward, 3);
   }
   return on;

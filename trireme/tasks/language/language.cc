@@ -360,6 +360,7 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.input_offload_rate =
       config.leaves_memory(config.offload.activations) ? plan::kUnknownRate : 0;
   work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());
+  work.kept_by_block.copies_keys = config.device.is_cuda();
   return work;
 }
 

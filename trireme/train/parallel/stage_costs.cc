@@ -42,6 +42,7 @@ plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
       .weight = itemsize(config),
       .gradient = static_cast<double>(c10::elementSize(config.gradient_dtype())),
       .wide = wide_itemsize(config),
+      .is_bf16 = config.dtype() == at::kBFloat16,
       .states = state_bytes_per_element(config, width),
       .has_masters = itemsize(config) < 4 && config.train.master_weights,
       .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk,
