@@ -1,5 +1,6 @@
 """ZeRO, recompute, buckets and precision change no bit: losses, norms and final weights as printed and saved."""
 import json
+import pathlib
 import unittest
 
 from program import ProgramTest, piece_bytes
@@ -147,12 +148,35 @@ class ZeroOptions(ZeroTest):
                 ("--train.recompute=full",))], *family)
 
     def test_precision(self):
-        for option in (("--train.precision=bf16",), ("--train.precision=fp16",),
+        for option in (("--train.precision=bf16",), ("--train.precision=fp16",), ("--train.fp32_products=bf16",),
                        ("--train.precision=bf16", "--train.reduce_dtype=fp32"),
                        ("--train.precision=bf16", "--train.master_weights=false",
                         "--train.stochastic_rounding=true")):
             self.setUp()
             self.compare(3, [(f"--parallel.zero={zero}",) for zero in (1, 2, 3)], *option)
+
+    def test_products_of_rounded_factors(self):
+        train = ("train", "tiny.toml", "--ranks=2", "--train.steps=5", "--checkpoint.interval=0")
+        self.succeed(*train, "--output.folder=exact")
+        self.succeed(*train, "--output.folder=rounded", "--train.fp32_products=bf16")
+        has_unit = "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
+        for (_, exact, _), (_, rounded, _) in zip(self.curve("exact"), self.curve("rounded"), strict=True):
+            self.assertEqual(float(exact) != float(rounded), has_unit)
+            # Logits of about 1 are sums of numbers that are each rounded by up to 2^-8.
+            self.assertLess(abs(float(exact) - float(rounded)), 2**-8)
+        self.fail_with(2, ["train.fp32_products", "bf16", "leave it out"], "train", "tiny.toml",
+                       "--train.fp32_products=bf16", "--train.precision=bf16")
+
+    def test_bf16_without_a_matrix_unit(self):
+        """Told to leave AMX alone, oneDNN stands for an older processor: bf16 trains, and says what it costs."""
+        warning = "no AMX here"
+        train = ("train", "tiny.toml", "--ranks=2", "--train.steps=3", "--train.precision=bf16", "--parallel.zero=3")
+        without = self.succeed(*train, "--output.folder=without", environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+        self.assertIn(warning, without)
+        own = self.succeed(*train, "--output.folder=own")
+        has_unit = "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
+        self.assertEqual(warning in own, not has_unit)
+        self.assertNotIn(warning, self.succeed(*train[:-2], "--output.folder=fp32"))
 
     def test_offload(self):
         disk = ("--offload.optimizer=disk", "--offload.buffer_bytes=65536")

@@ -12,6 +12,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
+#include "trireme/base/machine/bf16_blocks.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/profile_table.h"
 #include "trireme/cli/terminal_text.h"
@@ -195,6 +196,11 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   print_line(format("model   %s, %s parameters, %s", config.task->model().traits().name.c_str(),
                     human_count(static_cast<double>(summary.num_parameters)).c_str(),
                     name_of(train::kPrecisions, config.train.precision).c_str()));
+  if (summary.device.is_cpu() && config.dtype() == at::kBFloat16 && !has_bf16_blocks()) {
+    print_line(
+        "model   no AMX here: steps in bf16 may take ten times as long as with "
+        "train.precision = \"fp32\"");
+  }
   print_line(format("data    %s, %s %s (%.2f epochs in %lld steps)",
                     config.task->traits().data_name.c_str(),
                     human_count(static_cast<double>(summary.num_samples)).c_str(),

@@ -74,6 +74,10 @@ TEST(CheckDevice, RefusesWhatNeedsTheHost) {
   config.train.shares_interval = 10;
   EXPECT_THAT(error_of(config), HasSubstr("train.shares_interval is 10"));
   config.train.shares_interval = 0;
+  config.train.fp32_products = Fp32Products::kBf16;
+  EXPECT_THAT(error_of(config), HasSubstr("train.fp32_products is for CPUs"));
+  config.train.fp32_products = Fp32Products::kFp32;
+  config.train.shares_interval = 0;
   config.parallel.transport = "mpi";
   EXPECT_THAT(error_of(config), HasSubstr("parallel.transport"));
   config.parallel.transport = "auto";

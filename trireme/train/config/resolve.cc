@@ -26,6 +26,9 @@ void check_precision(const TrainConfig& train) {
       !train.stochastic_rounding || (train.precision == c10::kBFloat16 && !train.master_weights),
       "train.stochastic_rounding is for bf16 weights without masters: set train.precision "
       "= \"bf16\" and train.master_weights = false, or leave it out");
+  TRIREME_CHECK(train.fp32_products == Fp32Products::kFp32 || train.precision == c10::kFloat,
+                "train.fp32_products is for train.precision = \"fp32\", which is \"",
+                name_of(kPrecisions, train.precision), "\"; leave it out");
 }
 
 // The tree over microbatches is the same for every number of ranks if all its subtrees are full.

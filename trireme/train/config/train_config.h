@@ -25,6 +25,11 @@ enum class ReduceDtype { kGradient, kFp32 };
 inline constexpr Choice<ReduceDtype> kReduceDtypes[] = {{"gradient", ReduceDtype::kGradient},
                                                         {"fp32", ReduceDtype::kFp32}};
 
+// What a CPU multiplies in fp32 matrix products.
+enum class Fp32Products { kFp32, kBf16 };
+inline constexpr Choice<Fp32Products> kFp32Products[] = {{"fp32", Fp32Products::kFp32},
+                                                         {"bf16", Fp32Products::kBf16}};
+
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 inline constexpr Choice<DeviceChoice> kDeviceChoices[] = {
     {"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}};
@@ -63,6 +68,10 @@ struct TrainConfig {
   TRIREME_KEY(
       bool, tf32, false, kMayChange,
       "GPU: allow TF32 in fp32 matrix products and convolutions: faster, with a 10-bit mantissa")
+  TRIREME_KEY(Fp32Products, fp32_products, Fp32Products::kFp32, kMayChange,
+              "CPU: factors of fp32 matrix products; bf16 = rounded to bf16 and summed in fp32 on "
+              "processors that multiply bf16: faster, with an 8-bit mantissa",
+              kFp32Products)
   TRIREME_KEY(double, peak_teraflops, 0, kMayChange,
               "peak TFLOP/s per device, used for MFU; 0 = look up by GPU name, unknown for CPUs",
               Range{0, 1e6})

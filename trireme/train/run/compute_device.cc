@@ -76,6 +76,10 @@ void check_device(const RunConfig& config) {
 }
 
 void check_fits_gpus(const RunConfig& config) {
+  TRIREME_CHECK(
+      config.train.fp32_products == Fp32Products::kFp32,
+      "train.fp32_products is for CPUs, and the ranks compute on GPUs; leave it out, and set "
+      "train.tf32 = true for faster products");
   TRIREME_CHECK(config.parallel.transport != "mpi",
                 "the ranks compute on GPUs, and parallel.transport \"mpi\" has no store at which "
                 "the ranks' GPUs could meet; set it to \"auto\", or train.device to \"cpu\"");
@@ -99,7 +103,12 @@ void check_same_device(at::Device device, comm::Communicator& world) {
 }
 
 void use_device(const RunConfig& config) {
-  if (config.device.is_cpu()) return;
+  if (config.device.is_cpu()) {
+    // Of the process, for all its ranks: their configs agree.
+    const bool rounds = config.train.fp32_products == Fp32Products::kBf16;
+    at::globalContext().setFloat32MatmulPrecision(rounds ? "medium" : "highest");
+    return;
+  }
   c10::impl::VirtualGuardImpl(config.device.type()).setDevice(config.device);
   at::globalContext().setAllowTF32CuBLAS(config.train.tf32);
   at::globalContext().setAllowTF32CuDNN(config.train.tf32);
