@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-# As run.py --layers and --width, which reach the peers as variables.
+# As run.py --layers, --width and --precision, which reach the peers as variables.
 LAYERS, WIDTH = (int(os.environ.get(name, default)) for name, default in (("LLAMA_LAYERS", 6), ("LLAMA_WIDTH", 256)))
 HEAD_WIDTH = 64
+IS_BF16 = os.environ.get("LLAMA_PRECISION") == "bf16"
 FFN, HEADS, VOCAB, T = WIDTH * 5 // 2, WIDTH // HEAD_WIDTH, 8192, 256
 
 
@@ -60,7 +61,7 @@ class Block(nn.Module):
 
 
 def cross_entropy(logits, targets):
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
 class Llama(nn.Module):
@@ -75,9 +76,15 @@ class Llama(nn.Module):
         cos, sin = rotary(T, HEAD_WIDTH)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
+        # A peer that casts the weights itself switches this off.
+        self.autocasts = IS_BF16
 
     def forward(self, x, targets=None):
         """`x`: tokens, or what the stage before returned. The loss when there are targets."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocasts):
+            return self.stage(x, targets)
+
+    def stage(self, x, targets):
         x = x if self.embedding is None else self.embedding(x)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)

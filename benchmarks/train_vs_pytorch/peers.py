@@ -7,11 +7,13 @@ of ON_SAME_SEQUENCES are given those of all ranks. `microbatch`: sequences per f
 ACCUMULATING; the others run all of theirs at once.
 """
 
+import torch
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 
 from context_peer import ring
+from llama import IS_BF16
 from moe_peer import MOE_PEERS
 from optimize import CLIP, adamw, microbatches, whole_step
 from pipeline_peer import pipelining
@@ -31,25 +33,36 @@ def ddp_compiled(model, ranks, batch, microbatch):
     return ddp(model, ranks, batch, microbatch)
 
 
+def fsdp2_options(model):
+    """In bf16, parameters are gathered and blocks' inputs cast in bf16, and gradients summed in fp32."""
+    model.autocasts = False
+    if not IS_BF16:
+        return {}
+    return {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
+
+
 def fsdp2_zero2(model, ranks, batch, microbatch):
     """Parameters stay whole from forward to the end of backward; gradients and states are sharded, in each
     microbatch."""
+    options = fsdp2_options(model)
     for module in (*model.blocks, model):
-        fully_shard(module, reshard_after_forward=False)
+        fully_shard(module, reshard_after_forward=False, **options)
     return whole_step(model, model, microbatch)
 
 
 def fsdp2_zero3(model, ranks, batch, microbatch):
     """Blocks are sharded again after forward. What the root owns (embedding, output) is not, which is
     PyTorch's default for a root: backward needs the output first of all."""
+    options = fsdp2_options(model)
     for block in model.blocks:
-        fully_shard(block, reshard_after_forward=True)
-    fully_shard(model)
+        fully_shard(block, reshard_after_forward=True, **options)
+    fully_shard(model, **options)
     return whole_step(model, model, microbatch)
 
 
 def deepspeed(stage):
     def build(model, ranks, batch, microbatch):
+        model.autocasts = False
         import deepspeed  # Lives in an environment of its own; tools/setup_bench.sh makes it.
 
         config = {
@@ -57,6 +70,7 @@ def deepspeed(stage):
             "gradient_accumulation_steps": batch // microbatch,
             "gradient_clipping": CLIP,
             "steps_per_print": 1 << 30,
+            **({"bf16": {"enabled": True}} if IS_BF16 else {}),
             # Buckets of 16 MB instead of 2 GB, for a model of 35 MB: as fast, and less memory.
             "zero_optimization": {"stage": stage, "reduce_bucket_size": 4_000_000,
                                   "allgather_bucket_size": 4_000_000,

@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import sys
 
 from runners import METRICS
 
@@ -90,9 +91,9 @@ def note(args, results, deepspeed_version):
     return f"""# trireme beside PyTorch and DeepSpeed, {datetime.date.today().isoformat()}
 
 Machine: {machine()}; torch {importlib.metadata.version("torch")}, DeepSpeed {deepspeed_version}.
-Llama: {args.layers} layers, width {args.width}, {args.width // 64} heads, ffn {args.width * 5 // 2}, vocabulary 8192, T 256, fp32; AdamW, gradient norm at most 1;
+Llama: {args.layers} layers, width {args.width}, {args.width // 64} heads, ffn {args.width * 5 // 2}, vocabulary 8192, T 256, {args.precision}; AdamW, gradient norm at most 1;
 {f"{args.microbatch} sequences per microbatch;" if args.microbatch else "one microbatch per step;"}
-{args.cores} cores shared by the ranks. Peers use torch's fused AdamW and Gloo; all are eager but ddp-compiled, whose
+{"PyTorch runs under autocast, FSDP2 and DeepSpeed in their own mixed precision; " if args.precision == "bf16" else ""}{args.cores} cores shared by the ranks. Peers use torch's fused AdamW and Gloo; all are eager but ddp-compiled, whose
 compile cache {cache}. Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup}
 left out), alternating in one run. Ratio: trireme / peer, with the target where there is one; in rows of several
 variants, that of trireme's fastest layout, and the target stands beside the fastest peer. The global batch is
@@ -111,5 +112,5 @@ not communicate.
 
 {layout_table(results)}
 
-Repeat: `tools/bench.sh --rows {",".join(args.rows)}`.
+Repeat: `tools/bench.sh {" ".join(sys.argv[1:])}`.
 """

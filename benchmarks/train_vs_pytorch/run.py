@@ -38,7 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # All start from the same weights and read the same sequences in every step. A larger relative difference
 # of their last losses means that one does other work. Rounding makes 4e-7 in 30 steps at this rate; at
 # ten times the rate it grows to 2e-4 in 16 steps.
-SAME_WORK = 5e-6
+# In bf16 every activation is rounded by up to 2^-8 of itself, in each program elsewhere.
+SAME_WORK = {"fp32": 5e-6, "bf16": 2**-8}
 
 
 def measure(args, start, ranks, batch, rows):
@@ -63,13 +64,13 @@ def measure(args, start, ranks, batch, rows):
     return results, failed
 
 
-def check_losses(results, failed, rows):
+def check_losses(results, failed, rows, tolerance):
     """The smallest and the largest last loss; adds to `failed` what does not end with that of the first peer."""
     names = [name for side in ("peers", "layouts") for row in rows for name in getattr(row, side)]
     losses = {name: results[name][-1]["last_loss"] for name in names if name not in failed}
     goal = next(iter(losses.values()), 0)
     for name, loss in losses.items():
-        if not abs(loss - goal) <= SAME_WORK * goal:
+        if not abs(loss - goal) <= tolerance * goal:
             failed[name] = f"its last loss is {loss:.6f}, that of {next(iter(losses))} {goal:.6f}"
     equal = [loss for name, loss in losses.items() if name not in failed]
     return {"least": min(equal), "most": max(equal)} if equal else {}
@@ -99,7 +100,7 @@ def compare(args, folder, ranks, batch, rows):
     """Medians over the rounds, by peer and by trireme's layout."""
     start = make_start(args, folder, batch * ranks, rows[0].model)
     results, failed = measure(args, start, ranks, batch, rows)
-    losses = check_losses(results, failed, rows)
+    losses = check_losses(results, failed, rows, SAME_WORK[args.precision])
     medians = {name: {metric: statistics.median(result[metric] for result in results[name])
                       for metric in METRICS} for name in results if name not in failed}
     names = dict.fromkeys([name for row in rows for name in row.layouts] + ["independent"])
@@ -133,6 +134,8 @@ def parse_arguments():
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 1], help="sequences per rank")
     parser.add_argument("--microbatch", type=int, default=0, help="sequences per forward, in rows ddp, zero2 and"
                         " zero3 (default: all of a rank's)")
+    parser.add_argument("--precision", choices=SAME_WORK, default="fp32", help="bf16: peers run under autocast;"
+                        " FSDP2 and DeepSpeed by their own mixed precision")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=256, help="a multiple of 64, the width of a head")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
@@ -179,6 +182,7 @@ def main():
     print(json.dumps(results, indent=1) if args.json else report.tables(results))
     if not args.no_note:
         part = "" if args.rows == list(table.NAMES) else "-" + "-".join(args.rows)
+        part += "-bf16" if args.precision == "bf16" else ""
         path = ROOT / f"benchmarks/results/{datetime.date.today().isoformat()}-train-vs-pytorch{part}.md"
         path.parent.mkdir(exist_ok=True)
         path.write_text(report.note(args, results, deepspeed_version(args)))

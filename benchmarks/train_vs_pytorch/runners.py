@@ -48,7 +48,7 @@ def peer_python(args, peer):
 def peer_environment(args, peer, ranks, threads, folder):
     """torchrun's variables, and what the peer reads besides."""
     return {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-            "LLAMA_LAYERS": str(args.layers), "LLAMA_WIDTH": str(args.width),
+            "LLAMA_LAYERS": str(args.layers), "LLAMA_WIDTH": str(args.width), "LLAMA_PRECISION": args.precision,
             "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "START_TIME": str(time.time()),
             "OMP_NUM_THREADS": str(threads),
             # Compiled anew in every run unless the caller keeps what was compiled.
@@ -117,7 +117,7 @@ def microbatch_of(args, batch):
     return batch if args.microbatch == 0 else args.microbatch
 
 
-def config_text(args, steps, data, ranks, batch, output):
+def config_text(args, steps, data, ranks, batch, output, precision=None):
     # Peers decay every parameter, so norms are decayed here too.
     return f"""
 [model]
@@ -136,6 +136,7 @@ steps = {steps}
 global_batch = {batch * ranks}
 micro_batch = {microbatch_of(args, batch)}
 gradient_clip = 1.0
+precision = {json.dumps(precision or args.precision)}
 [optimizer]
 learning_rate = 1e-4
 warmup_steps = 0
@@ -168,7 +169,7 @@ def make_start(args, folder, sequences, model=()):
     text.write_bytes(os.urandom(sequences * 256))  # and the end of the document
     checked([args.trireme, "data", "prepare", "--input", text, "--tokenizer", "bytes", "--validation-fraction", "0",
              "--output", data])
-    (folder / "start.toml").write_text(config_text(args, 1, data, 1, 1, str(folder / "run")))
+    (folder / "start.toml").write_text(config_text(args, 1, data, 1, 1, str(folder / "run"), "fp32"))
     checked([args.trireme, "train", folder / "start.toml", "--optimizer.learning_rate=0", "--checkpoint.interval=1",
              "--train.micro_batch=1", *model])
     return Start(data, folder / "run/checkpoints/step-000001/rank-000-of-001.safetensors", tuple(model),

@@ -163,7 +163,8 @@ def run(rank, args):
         x = normalised(mirrored(images[own], args, draws))
         for group in optimizer.param_groups:
             group["lr"] = rate(step, args)
-        loss = F.cross_entropy(forward(ddp, x), labels[own])
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+            loss = F.cross_entropy(forward(ddp, x), labels[own])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -187,6 +188,7 @@ def main():
     parser.add_argument("--flip", action="store_true")
     parser.add_argument("--weights", type=Path, help="a checkpoint of Trireme to start from")
     parser.add_argument("--double", action="store_true", help="compute in fp64")
+    parser.add_argument("--bf16", action="store_true", help="train under autocast to bf16")
     parser.add_argument("--whole", action="store_true", help="all images in each step")
     for name, default in [("ranks", 2), ("steps", 50), ("global-batch", 64), ("seed", 1), ("port", 29671),
                           ("patch-size", 4), ("layers", 6), ("width", 192), ("heads", 3), ("ffn-width", 768),

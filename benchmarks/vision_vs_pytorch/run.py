@@ -89,13 +89,14 @@ def speed(args):
             steps, skip = args.steps, args.steps // 3  # compilation and warm-up are in the first steps
             for round_number in range(args.rounds):
                 keys = [f"--train.steps={steps}", f"--train.global_batch={batch}", f"--train.micro_batch={batch // 2}",
-                        "--optimizer.warmup_steps=2", "--threads", 1]
+                        "--optimizer.warmup_steps=2", f"--train.precision={args.precision}", "--threads", 1]
                 own = folder / f"trireme{round_number}"
                 own.mkdir()
                 steps_of_trireme = run_trireme(args.trireme, data, model, keys, own)
                 rates["Trireme"].append(per_second([s["step_seconds"] for s in steps_of_trireme], batch, skip))
                 for kind, extra in [("PyTorch", []), ("PyTorch compiled", ["--compile"])]:
                     options = ["--steps", steps, "--global-batch", batch, "--warmup-steps", 2, *extra]
+                    options += ["--bf16"] if args.precision == "bf16" else []
                     found = run_pytorch(data, model, options, args.port)
                     rates[kind].append(per_second(found["seconds"], batch, skip))
                 print(f"{name} round {round_number + 1}: " + ", ".join(f"{k} {v[-1]:.1f}" for k, v in rates.items()),
@@ -187,6 +188,7 @@ def main():
     parser.add_argument("--steps", type=int, default=None, help="of each run")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program, by turns")
     parser.add_argument("--only", choices=["ViT", "ResNet-18"], help="leave the other model out")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of speed; PyTorch's bf16 is autocast")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of accuracy")
     parser.add_argument("--data", choices=sorted(ACCURACY_OF), default="icons", help="of accuracy")
     parser.add_argument("--svg", type=Path, help="where accuracy draws its curves")
@@ -197,7 +199,8 @@ def main():
     table = "\n".join({"speed": speed, "accuracy": accuracy, "same": same}[args.what](args))
     print(table)
     if not args.no_note:
-        write_note(f"{time.strftime('%Y-%m-%d')}-vision-{args.what}.md", f"# Vision: {args.what}\n\n{table}\n")
+        part = "-bf16" if args.precision == "bf16" else ""
+        write_note(f"{time.strftime('%Y-%m-%d')}-vision-{args.what}{part}.md", f"# Vision: {args.what}{part}\n\n{table}\n")
 
 
 if __name__ == "__main__":
