@@ -1,6 +1,7 @@
 #include "trireme/base/machine/bf16_blocks.h"
 
 #include <cstring>
+#include <utility>
 
 #include <ATen/native/CPUBlas.h>
 
@@ -10,24 +11,24 @@
 namespace trireme {
 namespace {
 
-constexpr int kTile = 16;  // of the transposes: a vector of AVX-512
+constexpr int64_t kTile = 16;  // of the transposes: a vector of AVX-512
 using Vector = uint32_t __attribute__((vector_size(4 * kTile)));
+using Lanes = std::make_index_sequence<kTile>;
 
 // One stage of a transpose: exchanges what lies `distance` rows and lanes apart.
-template <int distance>
+template <size_t distance, size_t... lane>
+TRIREME_INLINE void exchange_pair(Vector& first, Vector& second, std::index_sequence<lane...>) {
+  const Vector a = first, b = second;
+  first =
+      __builtin_shufflevector(a, b, ((lane & distance) != 0 ? kTile + lane - distance : lane)...);
+  second =
+      __builtin_shufflevector(a, b, ((lane & distance) != 0 ? kTile + lane : lane + distance)...);
+}
+template <size_t distance>
 TRIREME_INLINE void exchange(Vector* rows) {
-  Vector low, high;
-  for (uint32_t lane = 0; lane < kTile; ++lane) {
-    const bool is_second = (lane & distance) != 0;
-    low[lane] = is_second ? kTile + lane - distance : lane;
-    high[lane] = is_second ? kTile + lane : lane + distance;
-  }
 #pragma GCC unroll 16
-  for (int row = 0; row < kTile; ++row) {
-    if ((row & distance) != 0) continue;
-    const Vector a = rows[row], b = rows[row + distance];
-    rows[row] = __builtin_shuffle(a, b, low);
-    rows[row + distance] = __builtin_shuffle(a, b, high);
+  for (size_t row = 0; row < kTile; ++row) {
+    if ((row & distance) == 0) exchange_pair<distance>(rows[row], rows[row + distance], Lanes{});
   }
 }
 

@@ -322,15 +322,11 @@ at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                            const AttentionReach& reach) {
   const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
   check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
-  return RingFunction::apply(
-      q_BTD, k_BTG, v_BTG,
-      c10::make_intrusive<Call>(
-          heads, kv_heads, split,
-          AttentionMask(split, q_BTD.size(0), reach,
-                        // One call of libtorch's kernel, as its own function for attention makes.
-                        reach.documents_BT.defined() ? causal_tokens(q_BTD, heads)
-                                                     : std::max<int64_t>(1, q_BTD.size(1))),
-          nullptr, RingOptions{}));
+  return RingFunction::apply(q_BTD, k_BTG, v_BTG,
+                             c10::make_intrusive<Call>(heads, kv_heads, split,
+                                                       AttentionMask(split, q_BTD.size(0), reach,
+                                                                     causal_tokens(q_BTD, heads)),
+                                                       nullptr, RingOptions{}));
 }
 
 }  // namespace trireme::parallel
