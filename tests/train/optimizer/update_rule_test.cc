@@ -5,6 +5,7 @@
 
 #include "tests/harness/tensors.h"
 #include "tests/train/optimizer/runs.h"
+#include "trireme/train/optimizer/adamw_pass.h"
 #include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {
@@ -65,7 +66,18 @@ TEST_P(EveryRule, AGradientOfLowerPrecisionIsConverted) {
     for (UpdateItem& item : converted) item.gradient = item.gradient.to(at::kFloat);
     rule_->update(low, 0.1, 3);
     rule_->update(converted, 0.1, 3);
-    expect_same(low, converted);
+    // adamw_pass() has the formula of libtorch's kernel, and rounds ten operations otherwise.
+    const bool has_pass = has_adamw_pass(low[0]) && (GetParam() == "adamw" || GetParam() == "muon");
+    if (!has_pass) {
+      expect_same(low, converted);
+      continue;
+    }
+    for (size_t i = 0; i < low.size(); ++i) {
+      constexpr double kBound = 10 * 0x1p-24;
+      harness::assert_close(low[i].weights, converted[i].weights, kBound, 0, "weights");
+      for (size_t k = 0; k < low[i].state.size(); ++k)
+        harness::assert_close(low[i].state[k], converted[i].state[k], kBound, 0, "state");
+    }
   }
 }
 
