@@ -9,16 +9,17 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;
 
-TRIREME_MULTIVERSION void narrow_run(const float* from, int64_t count, float factor, uint16_t* to) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) to[i] = narrow<uint16_t>(from[i] * factor);
-}
 TRIREME_MULTIVERSION void widen_run(const uint16_t* from, int64_t count, float factor, float* to) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) to[i] = widen(from[i]) * factor;
 }
 
 }  // namespace
+
+TRIREME_MULTIVERSION void narrow_run(const float* from, int64_t count, float factor, uint16_t* to) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) to[i] = narrow<uint16_t>(from[i] * factor);
+}
 
 void narrow_numbers(const float* from, int64_t count, float factor, uint16_t* to) {
   at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {

@@ -3,7 +3,6 @@
 // input's gradient are faster in libtorch: 1,000 to 1,390.
 #include "trireme/base/machine/bf16_product.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "trireme/base/error.h"

@@ -12,6 +12,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
+#include "trireme/base/machine/bf16_numbers.h"
 #include "trireme/base/machine/simd.h"
 #include "trireme/parallel/context/bf16_heads.h"
 
@@ -99,7 +100,7 @@ class Forward {
         multiply_(kRows, on_.H, N, {p_.data, p_.stride}, values_.at(key / 2), out_, key > 0);
       }
       for (int64_t row = 0; row < rows; ++row) {
-        scale_into(out_.at(row).data, 1 / sum[row], on_.H, out.at(first + row).data);
+        narrow_run(out_.at(row).data, on_.H, 1 / sum[row], out.at(first + row).data);
         lse[(first + row) * lse_stride] = top[row] + std::log(sum[row]);
       }
     }
@@ -134,7 +135,7 @@ PartialAttention bf16_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BK
   RECORD_FUNCTION("trireme::attention", {});
   const Problem on{with_dense_rows(q_BNtH), with_dense_rows(k_BKsH), with_dense_rows(v_BKsH),
                    is_causal};
-  const at::Tensor out = empty_by_token(on.q);
+  const at::Tensor out = empty_by_token(on.q.sizes(), on.q.options());
   const at::Tensor lse_BNt =
       at::empty({on.q.size(0), on.t, on.q.size(1)}, on.q.options().dtype(at::kFloat))
           .transpose(1, 2);

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
+#include "trireme/base/machine/bf16_numbers.h"
 #include "trireme/base/machine/simd.h"
 #include "trireme/parallel/context/bf16_attention.h"
 #include "trireme/parallel/context/bf16_heads.h"
@@ -120,8 +121,8 @@ class Backward {
 
   void finish(Rows<uint16_t> grad_k, Rows<uint16_t> grad_v) const {
     for (int64_t row = 0; row < on_.s; ++row) {
-      scale_into(grad_k_.at(row).data, 1, on_.H, grad_k.at(row).data);
-      scale_into(grad_v_.at(row).data, 1, on_.H, grad_v.at(row).data);
+      narrow_run(grad_k_.at(row).data, on_.H, 1, grad_k.at(row).data);
+      narrow_run(grad_v_.at(row).data, on_.H, 1, grad_v.at(row).data);
     }
   }
 
@@ -205,7 +206,10 @@ AttentionGradients bf16_attention_backward(const at::Tensor& grad_out_BNtH,
   const at::Tensor grad_out = with_dense_rows(grad_out_BNtH);
   const at::Tensor out = with_dense_rows(whole.out_BNtH);
   const auto* lse = whole.lse_BNt.const_data_ptr<float>();
-  const AttentionGradients grads{empty_by_token(on.q), empty_by_token(on.k), empty_by_token(on.v)};
+  const auto empty_like = [](const at::Tensor& x) {
+    return empty_by_token(x.sizes(), x.options());
+  };
+  const AttentionGradients grads{empty_like(on.q), empty_like(on.k), empty_like(on.v)};
   const int64_t kv_heads = on.k.size(1);
   at::parallel_for(0, on.k.size(0) * kv_heads, 1, [&](int64_t begin, int64_t end) {
     Backward backward(on);

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/simd.h"
 
 namespace trireme::parallel::internal {
 
@@ -17,11 +16,6 @@ Bits rows_of(const at::Tensor& x_BNtH, int64_t sequence, int64_t head) {
 Rows<uint16_t> rows_to(const at::Tensor& x_BNtH, int64_t sequence, int64_t head) {
   const Bits rows = rows_of(x_BNtH, sequence, head);
   return {const_cast<uint16_t*>(rows.data), rows.stride};
-}
-
-at::Tensor empty_by_token(const at::Tensor& like_BNtH) {
-  const at::IntArrayRef shape = like_BNtH.sizes();
-  return at::empty({shape[0], shape[2], shape[1], shape[3]}, like_BNtH.options()).transpose(1, 2);
 }
 
 at::Tensor with_dense_rows(const at::Tensor& x_BNtH) {
@@ -62,10 +56,6 @@ void pack_columns(Bits x, int64_t n, int64_t H, const Panels<uint32_t>& to) {
 void pack_whole_rows(Bits x, int64_t n, int64_t H, Pairs to) {
   pack_rows(x, n, H, to);
   std::fill(to.at((n + 1) / 2).data, to.at(round_up(n) / 2).data, 0U);
-}
-
-TRIREME_MULTIVERSION void scale_into(const float* from, float factor, int64_t n, uint16_t* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = narrow<uint16_t>(from[i] * factor);
 }
 
 }  // namespace trireme::parallel::internal

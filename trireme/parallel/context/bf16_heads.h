@@ -23,9 +23,6 @@ inline int64_t round_up(int64_t n) { return (n + kRows - 1) / kRows * kRows; }
 Bits rows_of(const at::Tensor& x_BNtH, int64_t sequence, int64_t head);
 Rows<uint16_t> rows_to(const at::Tensor& x_BNtH, int64_t sequence, int64_t head);
 
-// [B, N, t, H], laid out [B, t, N, H].
-at::Tensor empty_by_token(const at::Tensor& like_BNtH);
-
 // The tensor itself if a head's row is dense.
 at::Tensor with_dense_rows(const at::Tensor& x_BNtH);
 
@@ -78,9 +75,6 @@ void for_each_panel(int64_t n, const Use& use) {
 void pack_columns(Bits x, int64_t n, int64_t H, const Panels<uint32_t>& to);
 // The pairs of x [n, H], followed by rows of zeros likewise.
 void pack_whole_rows(Bits x, int64_t n, int64_t H, Pairs to);
-
-// to = factor * from, rounded to the nearest.
-void scale_into(const float* from, float factor, int64_t n, uint16_t* to);
 
 // Shapes and operands of one call.
 struct Problem {

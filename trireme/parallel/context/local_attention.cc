@@ -67,15 +67,15 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
   return scores;
 }
 
-// [B, N, t, H] laid out [B, t, N, H], like the activations.
-at::Tensor empty(const std::vector<int64_t>& shape, const at::TensorOptions& options) {
-  return at::empty({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
-}
 at::Tensor laid_out_by_token(const at::Tensor& x_BNtH) {
   return x_BNtH.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
 }  // namespace
+
+at::Tensor empty_by_token(at::IntArrayRef shape, const at::TensorOptions& options) {
+  return at::empty({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
+}
 
 at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens) {
   return x.narrow(0, sequences.offset, sequences.size).narrow(2, tokens.offset, tokens.size);
@@ -173,7 +173,7 @@ OnlineSoftmax::OnlineSoftmax(const at::Tensor& q_BNtH)
 
 void OnlineSoftmax::allocate() {
   if (out_BNtH_.defined()) return;
-  out_BNtH_ = empty(shape_, options_);
+  out_BNtH_ = empty_by_token(shape_, options_);
   lse_BNt_ = at::empty({shape_[0], shape_[2], shape_[1]}, options_).transpose(1, 2);
 }
 
@@ -243,7 +243,7 @@ void BlockSum::add(const mesh::Range& sequences, const mesh::Range& tokens,
     move(sequences, tokens);
     return;
   }
-  if (!sum_BNtH_.defined()) sum_BNtH_ = empty(shape_, options_);
+  if (!sum_BNtH_.defined()) sum_BNtH_ = empty_by_token(shape_, options_);
   widen();
   const at::Tensor block = block_of(sum_BNtH_, sequences, tokens);
   if (move(sequences, tokens)) {
@@ -258,7 +258,7 @@ void BlockSum::widen() { sum_BNtH_ = laid_out_by_token(sum_BNtH_.to(options_.dty
 at::Tensor BlockSum::sum_BNtH() { return sum_BNtH(c10::typeMetaToScalarType(options_.dtype())); }
 
 at::Tensor BlockSum::sum_BNtH(at::ScalarType dtype) {
-  if (!sum_BNtH_.defined()) sum_BNtH_ = empty(shape_, options_);
+  if (!sum_BNtH_.defined()) sum_BNtH_ = empty_by_token(shape_, options_);
   move({0, shape_[0]}, {shape_[2], 0});
   return laid_out_by_token(sum_BNtH_.to(dtype));
 }

@@ -30,6 +30,9 @@ at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads);
 // Source: merge: Milakov & Gimelshein 2018, arXiv:1805.02867, section 3; backward from the
 //         log-sum-exp: Dao 2023 (FlashAttention-2), arXiv:2307.08691, section 3.1
 
+// Uninitialised memory for [B, N, t, H], laid out [B, t, N, H] like the activations.
+at::Tensor empty_by_token(at::IntArrayRef shape, const at::TensorOptions& options);
+
 // Shapes: x [B, N, t, ...] -> a view of some tokens of some sequences
 at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens);
 

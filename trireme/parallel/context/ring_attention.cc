@@ -297,10 +297,16 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
   }
 };
 
-// Our kernel leaves out what is masked.
-int64_t causal_tokens(const at::Tensor& q_BtD, int64_t heads) {
-  return has_bf16_attention(split_heads(q_BtD, heads)) ? std::max<int64_t>(1, q_BtD.size(1))
-                                                       : AttentionMask::kCausalTokens;
+c10::intrusive_ptr<Call> make_call(const at::Tensor& q_BtD, int64_t heads, int64_t kv_heads,
+                                   const SequenceSplit& split, comm::Communicator* group,
+                                   const AttentionReach& reach, const RingOptions& options) {
+  // Our own kernel leaves out what is masked.
+  const int64_t causal_tokens = has_bf16_attention(split_heads(q_BtD, heads))
+                                    ? std::max<int64_t>(1, q_BtD.size(1))
+                                    : AttentionMask::kCausalTokens;
+  return c10::make_intrusive<Call>(heads, kv_heads, split,
+                                   AttentionMask(split, q_BtD.size(0), reach, causal_tokens), group,
+                                   options);
 }
 
 }  // namespace
@@ -311,10 +317,7 @@ at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, cons
                           RingOptions options) {
   check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
   return RingFunction::apply(q_BtD, k_BtG, v_BtG,
-                             c10::make_intrusive<Call>(heads, kv_heads, split,
-                                                       AttentionMask(split, q_BtD.size(0), reach,
-                                                                     causal_tokens(q_BtD, heads)),
-                                                       &group, options));
+                             make_call(q_BtD, heads, kv_heads, split, &group, reach, options));
 }
 
 at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
@@ -323,10 +326,7 @@ at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
   const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
   check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
   return RingFunction::apply(q_BTD, k_BTG, v_BTG,
-                             c10::make_intrusive<Call>(heads, kv_heads, split,
-                                                       AttentionMask(split, q_BTD.size(0), reach,
-                                                                     causal_tokens(q_BTD, heads)),
-                                                       nullptr, RingOptions{}));
+                             make_call(q_BTD, heads, kv_heads, split, nullptr, reach, {}));
 }
 
 }  // namespace trireme::parallel

@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/bf16_numbers.h"
 #include "trireme/base/machine/simd.h"
 #include "trireme/parallel/tensor/wide_product.h"
 
@@ -102,29 +103,27 @@ TRIREME_INLINE void exponentials_body(scalar* logits, int64_t vocab, double* top
   *top = static_cast<double>(largest);
   *sum = static_cast<double>(lane_sum<scalar>(vocab, [&](int64_t v) { return logits[v]; }));
 }
-template <typename scalar, typename stored>
-TRIREME_INLINE void scale_body(const scalar* row, int64_t vocab, scalar factor, stored* to) {
+template <typename scalar>
+TRIREME_INLINE void scale_body(const scalar* row, int64_t vocab, scalar factor, scalar* to) {
 #pragma GCC ivdep
-  for (int64_t v = 0; v < vocab; ++v) to[v] = narrow<stored>(row[v] * factor);
+  for (int64_t v = 0; v < vocab; ++v) to[v] = row[v] * factor;
 }
 
-#define TRIREME_EXPONENTIALS_KERNEL(scalar)                                          \
-  TRIREME_MULTIVERSION void exponentials(scalar* logits, int64_t vocab, double* top, \
-                                         double* sum) {                              \
-    exponentials_body(logits, vocab, top, sum);                                      \
-  }
-#define TRIREME_SCALE_KERNEL(scalar, stored)                                           \
+#define TRIREME_SOFTMAX_KERNELS(scalar)                                                \
+  TRIREME_MULTIVERSION void exponentials(scalar* logits, int64_t vocab, double* top,   \
+                                         double* sum) {                                \
+    exponentials_body(logits, vocab, top, sum);                                        \
+  }                                                                                    \
   TRIREME_MULTIVERSION void scale_row(const scalar* row, int64_t vocab, scalar factor, \
-                                      stored* to) {                                    \
+                                      scalar* to) {                                    \
     scale_body(row, vocab, factor, to);                                                \
   }
-TRIREME_EXPONENTIALS_KERNEL(float)
-TRIREME_EXPONENTIALS_KERNEL(double)
-TRIREME_SCALE_KERNEL(float, float)
-TRIREME_SCALE_KERNEL(double, double)
-TRIREME_SCALE_KERNEL(float, uint16_t)
-#undef TRIREME_EXPONENTIALS_KERNEL
-#undef TRIREME_SCALE_KERNEL
+TRIREME_SOFTMAX_KERNELS(float)
+TRIREME_SOFTMAX_KERNELS(double)
+#undef TRIREME_SOFTMAX_KERNELS
+void scale_row(const float* row, int64_t vocab, float factor, uint16_t* to) {
+  narrow_run(row, vocab, factor, to);
+}
 
 // Operations on a chunk of rows on the CPU: logits become exponentials, then the gradient. All take
 // logits_Cv [C, v] and targets [C], less first_row; stats are [C, 3] fp64.
