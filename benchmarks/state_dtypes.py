@@ -1,8 +1,12 @@
-"""What smaller optimizer states cost in loss: one model, trained with each optimizer.state_dtype and several seeds.
+"""What smaller numbers cost in loss: one model, trained with each optimizer.state_dtype, or with --vary precision in
+each precision, and several seeds.
 
 Prints, for each optimizer and dtype: the bytes of states of all parameters, the validation loss as a mean over the
 seeds, how far it is from fp32's with the same seed (mean and largest magnitude), and the median time of a step. The
 spread of fp32's losses over the seeds is the yardstick. Writes a dated note to benchmarks/results/.
+
+    benchmarks/state_dtypes.py
+    benchmarks/state_dtypes.py --vary precision --optimizers adamw --steps 600
 """
 
 import argparse
@@ -15,7 +19,18 @@ from pathlib import Path
 
 from trireme_runs import ROOT, add_arguments, train, write_note
 
-DTYPES = ("fp32", "bf16", "int8")
+# The first of each is what the others are compared with.
+VARIANTS = {
+    "states": {dtype: [f"--optimizer.state_dtype={dtype}"] for dtype in ("fp32", "bf16", "int8")},
+    "precision": {
+        "fp32": [],
+        "fp32, products in bf16": ["--train.fp32_products=bf16"],
+        "bf16": ["--train.precision=bf16"],
+        "bf16, sums in fp32": ["--train.precision=bf16", "--train.reduce_dtype=fp32"],
+        "fp16": ["--train.precision=fp16"],
+    },
+}
+TITLES = {"states": ("state-dtypes", "Smaller optimizer states"), "precision": ("precisions", "Losses by precision")}
 OPTIMIZERS = {
     "adamw": [],
     "adamw, beta2 0.999": ["--optimizer.beta2=0.999"],
@@ -48,7 +63,7 @@ def measure(args, options):
 
 
 def table(results, seeds):
-    lines = ["| optimizer | states | MB of states | validation loss | from fp32, same seed: mean | largest | step |",
+    lines = ["| optimizer | numbers | MB of states | validation loss | from fp32, same seed: mean | largest | step |",
              "|---|---|---|---|---|---|---|"]
     for optimizer, dtypes in results.items():
         plain = dtypes["fp32"]
@@ -65,9 +80,10 @@ def table(results, seeds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--config", default=ROOT / "examples/demo.toml", type=Path)
+    parser.add_argument("--vary", choices=VARIANTS, default="states")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, nargs="+", default=[42, 43, 44])
@@ -78,20 +94,22 @@ def main():
     results = {}
     for name in args.optimizers:
         results[name] = {}
-        for dtype in DTYPES:
-            results[name][dtype] = [measure(args, [f"--train.seed={seed}", f"--optimizer.state_dtype={dtype}",
-                                                   *OPTIMIZERS[name]]) for seed in args.seeds]
+        for dtype, options in VARIANTS[args.vary].items():
+            results[name][dtype] = [measure(args, [f"--train.seed={seed}", *options, *OPTIMIZERS[name]])
+                                    for seed in args.seeds]
             print(f"bench: {name}, {dtype} done", file=sys.stderr)
     print(json.dumps(results, indent=1) if args.json else table(results, len(args.seeds)))
     if not args.no_note:
         today = datetime.date.today().isoformat()
-        write_note(f"{today}-state-dtypes.md", f"""# Smaller optimizer states, {today}
+        name, title = TITLES[args.vary]
+        vary = "" if args.vary == "states" else f" --vary {args.vary}"
+        write_note(f"{today}-{name}.md", f"""# {title}, {today}
 
 {args.config.name} on {args.ranks} ranks, {args.steps} steps, seeds {', '.join(map(str, args.seeds))}.
 
 {table(results, len(args.seeds))}
 
-Repeat: `benchmarks/state_dtypes.py`.
+Repeat: `benchmarks/state_dtypes.py{vary} --optimizers {' '.join(f'"{name}"' for name in args.optimizers)} --steps {args.steps}`.
 """)
 
 

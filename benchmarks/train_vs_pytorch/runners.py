@@ -212,7 +212,9 @@ class Job:
         seconds = statistics.median(step["step_seconds"] for step in steps[self.args.warmup:])
         return {"tokens_per_second": self.tokens_per_step / seconds,
                 "peak_rss_bytes": max(step["peak_rss_bytes"] for step in steps),
-                "seconds_to_first_step": self.first, "last_loss": steps[self.compared_step]["loss"]}
+                "seconds_to_first_step": self.first, "last_loss": steps[self.compared_step]["loss"],
+                "communication_fraction": statistics.median(step["communication_fraction"] or 0
+                                                            for step in steps[self.args.warmup:])}
 
 
 def run_trireme(args, start, ranks, batch, threads, options=(), copies=1):
@@ -224,4 +226,4 @@ def run_trireme(args, start, ranks, batch, threads, options=(), copies=1):
             time.sleep(0.002 if any(job.first is None for job in jobs) else 0.05)
         results = [job.result() for job in jobs]
     return {metric: combine(result[metric] for result in results)
-            for metric, combine in zip((*METRICS, "last_loss"), (sum, max, max, max))}
+            for metric, combine in zip((*METRICS, "last_loss", "communication_fraction"), (sum, max, max, max, max))}

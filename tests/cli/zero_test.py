@@ -149,6 +149,7 @@ class ZeroOptions(ZeroTest):
 
     def test_precision(self):
         for option in (("--train.precision=bf16",), ("--train.precision=fp16",), ("--train.fp32_products=bf16",),
+                       ("--train.fp32_products=bf16x3",),
                        ("--train.precision=bf16", "--train.reduce_dtype=fp32"),
                        ("--train.precision=bf16", "--train.master_weights=false",
                         "--train.stochastic_rounding=true")):
@@ -158,12 +159,17 @@ class ZeroOptions(ZeroTest):
     def test_products_of_rounded_factors(self):
         train = ("train", "tiny.toml", "--ranks=2", "--train.steps=5", "--checkpoint.interval=0")
         self.succeed(*train, "--output.folder=exact")
-        self.succeed(*train, "--output.folder=rounded", "--train.fp32_products=bf16")
         has_unit = "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
-        for (_, exact, _), (_, rounded, _) in zip(self.curve("exact"), self.curve("rounded"), strict=True):
-            self.assertEqual(float(exact) != float(rounded), has_unit)
-            # Logits of about 1 are sums of numbers that are each rounded by up to 2^-8.
-            self.assertLess(abs(float(exact) - float(rounded)), 2**-8)
+        # Logits of about 1 are sums of numbers that are each rounded by up to so much.
+        for products, bound in (("bf16", 2**-8), ("bf16x3", 2**-16)):
+            self.succeed(*train, f"--output.folder={products}", f"--train.fp32_products={products}")
+            for (_, exact, _), (_, rounded, _) in zip(self.curve("exact"), self.curve(products), strict=True):
+                self.assertEqual(float(exact) != float(rounded), has_unit)
+                self.assertLess(abs(float(exact) - float(rounded)), bound)
+        without = self.succeed(*train, "--output.folder=without", "--train.fp32_products=bf16x3",
+                               environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+        self.assertIn("train.fp32_products changes nothing", without)
+        self.assertEqual(self.curve("without"), self.curve("exact"))
         self.fail_with(2, ["train.fp32_products", "bf16", "leave it out"], "train", "tiny.toml",
                        "--train.fp32_products=bf16", "--train.precision=bf16")
 

@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/machine/bf16_blocks.h"
+#include "trireme/base/machine/bf16_product.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/profile_table.h"
 #include "trireme/cli/terminal_text.h"
@@ -200,6 +201,9 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
     print_line(
         "model   no AMX here: steps in bf16 may take ten times as long as with "
         "train.precision = \"fp32\"");
+  }
+  if (config.train.fp32_products != train::Fp32Products::kFp32 && !has_bf16_product()) {
+    print_line("model   no AMX here: train.fp32_products changes nothing");
   }
   print_line(format("data    %s, %s %s (%.2f epochs in %lld steps)",
                     config.task->traits().data_name.c_str(),

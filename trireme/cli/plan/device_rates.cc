@@ -18,10 +18,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
-#include "trireme/base/machine/bf16_numbers.h"
-#include "trireme/base/machine/bf16_product.h"
 #include "trireme/base/machine/machine.h"
-#include "trireme/base/machine/simd.h"
+#include "trireme/base/machine/matrix_product.h"
 #include "trireme/base/numbers.h"
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/feed_forward.h"
@@ -175,16 +173,7 @@ struct Products {
   static void multiply_as_layer(at::Tensor& out, const at::Tensor& x, const at::Tensor& w) {
     at::mm_out(out, x, w.t());
     at::mm_out(out, x, w);
-    if (!has_bf16_product()) {
-      at::mm_out(out, x.t(), w);
-      return;
-    }
-    const int64_t n = x.size(0);
-    const at::Tensor wide = at::empty({n, n});
-    auto* const sums = wide.mutable_data_ptr<float>();
-    bf16_product(n, n, n, {{stored_in<at::BFloat16>(x), n}, /*is_transposed=*/true},
-                 {{stored_in<at::BFloat16>(w), n}}, {sums, n}, /*adds=*/false);
-    narrow_numbers(sums, n * n, 1, stored_out<at::BFloat16>(out));
+    weight_product_out(out, x, w);
   }
 };
 

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/matrix_product.h"
 #include "trireme/base/numbers.h"
 #include "trireme/parallel/expert/expert_replicas.h"
 
@@ -120,7 +121,7 @@ at::Tensor pad(const at::Tensor& tensor, int64_t rows, int64_t columns) {
 }
 
 // out = x w, or added to out, as a product of the sizes and alignment that product_sizes() wants.
-void multiply(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool adds) {
+void multiply_padded(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool adds) {
   const auto fits = [](const at::Tensor& tensor, int64_t rows, int64_t columns) {
     const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
     return tensor.size(0) == rows && tensor.size(1) == columns && address % kProductAlignment == 0;
@@ -129,18 +130,16 @@ void multiply(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool add
   const auto& [rows, inner, columns] = sizes;
   if (!x.is_cpu() ||
       (fits(x, rows, inner) && fits(w, inner, columns) && fits(out, rows, columns))) {
-    if (adds) {
-      out.addmm_(x, w);
-    } else {
-      at::mm_out(out, x, w);
-    }
+    multiply(out, x, w, adds ? 1 : 0);
     return;
   }
   // Only what does not fit is copied.
   const at::Tensor own_x = fits(x, rows, inner) ? x : pad(x, rows, inner);
   const at::Tensor own_w = fits(w, inner, columns) ? w : pad(w, inner, columns);
   // What is added to has to be padded with it.
-  at::Tensor product = adds ? pad(out, rows, columns).addmm_(own_x, own_w) : at::mm(own_x, own_w);
+  const at::Tensor product =
+      adds ? pad(out, rows, columns) : at::empty({rows, columns}, out.options());
+  multiply(product, own_x, own_w, adds ? 1 : 0);
   out.copy_(product.narrow(0, 0, out.size(0)).narrow(1, 0, out.size(1)));
 }
 
@@ -170,8 +169,9 @@ at::Tensor weight_gradient(const at::Tensor& weight_EFD, const at::Tensor& grad_
     sum_in_order(e < num_copies ? of_copies.select(0, e) : result.select(0, e - num_copies),
                  std::ssize(parts), scratch, [&](int64_t i, at::Tensor buffer) {
                    const auto [first, num] = parts[static_cast<size_t>(i)];
-                   return at::mm_out(buffer, grad_RF.narrow(0, first, num).t(),
-                                     x_RD.narrow(0, first, num));
+                   weight_product_out(buffer, grad_RF.narrow(0, first, num),
+                                      x_RD.narrow(0, first, num));
+                   return buffer;
                  });
   }
   if (num_copies > 0) call.options.replicas->sum_gradients(of_copies, result);
@@ -194,8 +194,8 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
       }
       outputs.push_back(at::empty({x_RD.size(0), weight_EFD.size(1)}, x_RD.options()));
       for_each_expert(call->counts, [&](int64_t e, int64_t first, int64_t num) {
-        multiply(outputs.back().narrow(0, first, num), x_RD.narrow(0, first, num),
-                 call->weight(weight_EFD, i, e).t(), /*adds=*/false);
+        multiply_padded(outputs.back().narrow(0, first, num), x_RD.narrow(0, first, num),
+                        call->weight(weight_EFD, i, e).t(), /*adds=*/false);
       });
     }
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -244,8 +244,8 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
         continue;
       }
       for_each_expert(call.counts, [&](int64_t e, int64_t first, int64_t num) {
-        multiply(grad_x.narrow(0, first, num), grads[i].narrow(0, first, num),
-                 call.weight(saved[i + 1], i, e), adds);
+        multiply_padded(grad_x.narrow(0, first, num), grads[i].narrow(0, first, num),
+                        call.weight(saved[i + 1], i, e), adds);
       });
       adds = true;
     }

@@ -14,8 +14,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/bf16_numbers.h"
+#include "trireme/base/machine/matrix_product.h"
 #include "trireme/base/machine/simd.h"
-#include "trireme/parallel/tensor/wide_product.h"
 
 namespace trireme::parallel {
 namespace {
@@ -229,13 +229,14 @@ struct CrossEntropyCall : torch::CustomClassHolder {
 
 // out = beta * out + a b. Where `a` and `b` are narrower than `out`, a GPU multiplies them as they
 // are and adds up in fp32.
-void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, int beta = 0) {
+void multiply_on_device(at::Tensor out, const ProductFactor& a, const ProductFactor& b,
+                        int beta = 0) {
   const at::ScalarType wide = out.scalar_type();
-  if (a.is_cuda() && a.scalar_type() != wide) {
+  if (a.matrix().is_cuda() && a.matrix().scalar_type() != wide) {
     if (beta == 0) {
-      at::mm_out(out, a, b, wide);
+      at::mm_out(out, a.matrix(), b.matrix(), wide);
     } else {
-      out.add_(at::mm(a, b, wide));
+      out.add_(at::mm(a.matrix(), b.matrix(), wide));
     }
   } else {
     multiply_wide(out, a, b, beta);
@@ -250,7 +251,8 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     const int64_t S = call->targets_S.numel();
     // Rows travel as they are: other ranks may multiply in another type.
     const at::Tensor x_SD = gather_rows(x, S, axis).wait().to(call->factors);
-    const at::Tensor w_vD = weight_vD.to(call->factors);
+    const ProductFactor w = weight_vD.to(call->factors);
+    const at::Tensor& w_vD = w.matrix();
     const auto wide = x_SD.options().dtype(call->wide);
     // A chunk is never empty, not even without tokens.
     const int64_t chunk = std::max<int64_t>(1, std::min(chunk_tokens(*call, w_vD.size(0)), S));
@@ -263,14 +265,16 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     const at::Tensor sum = at::zeros({}, wide.dtype(at::kDouble));
     for (int64_t start = 0; start < S; start += chunk) {
       const int64_t C = std::min(chunk, S - start);
-      const at::Tensor x_CD = x_SD.narrow(0, start, C);
+      const ProductFactor x_CD = x_SD.narrow(0, start, C);
       // The same memory for every chunk.
       const at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
-      multiply(logits_Cv, x_CD, w_vD.t());
-      const RowsLoss loss = loss_and_gradient(*call, logits_Cv, start, x_CD.scalar_type());
+      multiply_on_device(logits_Cv, x_CD, w.t());
+      const RowsLoss loss = loss_and_gradient(*call, logits_Cv, start, call->factors);
       sum.add_(loss.sum);
-      if (call->wants_x) multiply(grad_x_SD.narrow(0, start, C), loss.gradient_Cv, w_vD);
-      if (call->wants_w) multiply(grad_w_vD, loss.gradient_Cv.t(), x_CD, start == 0 ? 0 : 1);
+      if (!call->wants_gradient()) continue;
+      const ProductFactor gradient_Cv = loss.gradient_Cv;
+      if (call->wants_x) multiply_on_device(grad_x_SD.narrow(0, start, C), gradient_Cv, w);
+      if (call->wants_w) multiply_on_device(grad_w_vD, gradient_Cv.t(), x_CD, start == 0 ? 0 : 1);
     }
     // After all chunks: one sum over ranks and not one for each.
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());

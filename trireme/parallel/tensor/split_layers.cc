@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/tensor/wide_product.h"
+#include "trireme/base/machine/matrix_product.h"
 
 namespace trireme::parallel {
 namespace {
@@ -23,13 +23,14 @@ struct ColumnCall : torch::CustomClassHolder {
 };
 
 // Rows of y = x W^T + b.
-void multiply(at::Tensor y_Sf, mesh::Range rows, const at::Tensor& x, const at::Tensor& w,
-              const at::Tensor& bias) {
-  at::Tensor y = y_Sf.narrow(0, rows.offset, rows.size);
-  if (bias.defined()) {
-    at::addmm_out(y, bias, x, w.t());
+void multiply_rows(const at::Tensor& y_Sf, mesh::Range rows, const ProductFactor& x,
+                   const LinearWeight& layer) {
+  const at::Tensor y = y_Sf.narrow(0, rows.offset, rows.size);
+  const at::Tensor w = layer.weight.t();
+  if (layer.bias.defined()) {
+    multiply_and_add(y, layer.bias, x, w);
   } else {
-    at::mm_out(y, x, w.t());
+    multiply(y, x, w);
   }
 }
 
@@ -56,8 +57,8 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
     }
     MovingRows gathered = gather_rows(tensors[0], call->num_rows, axis, axis.overlaps());
     multiply_gathered(axis, tensors[0], gathered, [&](mesh::Range rows, const at::Tensor& x) {
-      for (size_t i = 0; i < layers.size(); ++i)
-        multiply(rows_of[i], rows, x, layers[i].weight, layers[i].bias);
+      const ProductFactor factor = x;
+      for (size_t i = 0; i < layers.size(); ++i) multiply_rows(rows_of[i], rows, factor, layers[i]);
     });
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
     ctx->save_for_backward(std::move(saved));
@@ -100,16 +101,12 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
   // Over this rank's outputs: [S, D].
   static at::Tensor input_gradient(const ColumnCall& call, const variable_list& saved,
                                    const variable_list& grads) {
-    at::Tensor grad_SD =
+    const at::Tensor grad_SD =
         empty_on(call.axis, {call.num_rows, saved[0].size(-1)}, saved[0].options());
     bool is_first = true;
     for (size_t layer = 0; layer < grads.size(); ++layer) {
       if (!grads[layer].defined()) continue;
-      if (is_first) {
-        at::mm_out(grad_SD, grads[layer], saved[layer + 1]);
-      } else {
-        grad_SD.addmm_(grads[layer], saved[layer + 1]);
-      }
+      multiply(grad_SD, grads[layer], saved[layer + 1], is_first ? 0 : 1);
       is_first = false;
     }
     return is_first ? grad_SD.zero_() : grad_SD;
@@ -163,24 +160,26 @@ class PartialProduct {
   // rows: those of one rank.
   void operator()(mesh::Range rows) const {
     if (rows.size == 0) return;
-    at::Tensor y = y_SD_.narrow(0, rows.offset, rows.size);
+    const at::Tensor y = y_SD_.narrow(0, rows.offset, rows.size);
     const at::Tensor x = x_Sf_.narrow(0, rows.offset, rows.size);
     // Only one rank adds residual and bias, or the sum would have them p times.
     if (rows != own_ || (!residual_.defined() && !bias_.defined())) {
-      at::mm_out(y, x, w_fD_);
+      multiply(y, x, w_fD_);
     } else if (!residual_.defined()) {
-      at::addmm_out(y, bias_, x, w_fD_);
+      multiply_and_add(y, bias_, x, w_fD_);
     } else {
       const at::Tensor residual =
           // With sequence parallelism the residual has the rank's own rows only.
           view_rows(residual_).narrow(0, rows.offset - first_residual_row_, rows.size);
-      at::addmm_out(y, residual, x, w_fD_);
+      multiply_and_add(y, residual, x, w_fD_);
       if (bias_.defined()) y.add_(bias_);
     }
   }
 
  private:
-  at::Tensor x_Sf_, w_fD_, bias_, residual_;
+  at::Tensor x_Sf_;
+  ProductFactor w_fD_;
+  at::Tensor bias_, residual_;
   mesh::Range own_;
   int64_t first_residual_row_;
   at::Tensor y_SD_;
@@ -214,8 +213,7 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
     if (ctx->needs_input_grad(0)) {
       const at::Tensor grad_x_Sf = at::empty(x_Sf.sizes(), x_Sf.options());
       multiply_gathered(axis, grads[0], gathered, [&](mesh::Range rows, const at::Tensor& grad) {
-        at::Tensor part = grad_x_Sf.narrow(0, rows.offset, rows.size);
-        at::mm_out(part, grad, saved[1]);
+        multiply(grad_x_Sf.narrow(0, rows.offset, rows.size), grad, saved[1]);
       });
       result[1] = grad_x_Sf.view(x.sizes());
     }

@@ -105,8 +105,10 @@ void check_same_device(at::Device device, comm::Communicator& world) {
 void use_device(const RunConfig& config) {
   if (config.device.is_cpu()) {
     // Of the process, for all its ranks: their configs agree.
-    const bool rounds = config.train.fp32_products == Fp32Products::kBf16;
-    at::globalContext().setFloat32MatmulPrecision(rounds ? "medium" : "highest");
+    const Fp32Products products = config.train.fp32_products;
+    at::globalContext().setFloat32MatmulPrecision(products == Fp32Products::kBf16     ? "medium"
+                                                  : products == Fp32Products::kBf16x3 ? "high"
+                                                                                      : "highest");
     return;
   }
   c10::impl::VirtualGuardImpl(config.device.type()).setDevice(config.device);

@@ -1,4 +1,4 @@
-#include "trireme/parallel/tensor/wide_product.h"
+#include "trireme/base/machine/matrix_product.h"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 
 #include "tests/harness/tensors.h"
 
-namespace trireme::parallel {
+namespace trireme {
 namespace {
 
 using harness::assert_close;
@@ -20,7 +20,7 @@ at::Tensor narrow_values(int64_t rows, int64_t columns, at::ScalarType dtype) {
 // is within sqrt(K) times 4 of the largest sum of these random numbers.
 double bound(int64_t K) { return 4 * std::pow(static_cast<double>(K), 1.5) * 0x1p-24; }
 
-TEST(WideProduct, RowsOrColumnsOfEitherOperandMayBeDense) {
+TEST(MatrixProduct, RowsOrColumnsOfEitherOperandMayBeDense) {
   at::manual_seed(1);
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
     for (const auto& [M, N, K] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
@@ -40,7 +40,59 @@ TEST(WideProduct, RowsOrColumnsOfEitherOperandMayBeDense) {
   }
 }
 
-TEST(WideProduct, AWeightsGradientIsRoundedOnce) {
+class MatrixProductInParts : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::globalContext().setFloat32MatmulPrecision("high");
+    if (!splits_factors()) GTEST_SKIP() << "no matrix unit for bf16 here";
+  }
+  void TearDown() override { at::globalContext().setFloat32MatmulPrecision("highest"); }
+};
+
+// Three terms of 2^-16 are left out of each product of two numbers. The sums round 3 K times.
+TEST_F(MatrixProductInParts, IsWithinSixteenBitsOfTheSumOfMagnitudes) {
+  at::manual_seed(4);
+  for (const auto& [M, N, K] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {1, 1, 1}, {3, 5, 7}, {64, 33, 130}, {0, 4, 3}, {4, 3, 0}}) {
+    const at::Tensor a = at::randn({M, K}), b = at::randn({K, N}), c = at::randn({M, N});
+    const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
+    const at::Tensor exact = at::mm(wide(a), wide(b));
+    const double unit = 3 * 0x1p-16 + 3 * static_cast<double>(K + 2) * 0x1p-24;
+    // Factors of 8 bits would miss it.
+    const at::Tensor bound = (at::mm(wide(a).abs(), wide(b).abs()) + wide(c).abs()) * unit;
+    for (const at::Tensor& left : {a, a.t().contiguous().t()}) {
+      for (const at::Tensor& right : {b, b.t().contiguous().t()}) {
+        const at::Tensor out = at::full({M, N}, NAN);
+        multiply(out, left, right);
+        EXPECT_TRUE((wide(out) - exact).abs().le(bound).all().item<bool>());
+        multiply_and_add(out, c, left, ProductFactor(right.t()).t());
+        EXPECT_TRUE((wide(out) - exact - wide(c)).abs().le(bound).all().item<bool>());
+      }
+    }
+  }
+}
+
+TEST_F(MatrixProductInParts, ARowHasTheSameBitsAmongOthers) {
+  at::manual_seed(5);
+  const at::Tensor a = at::randn({200, 96}), b = at::randn({96, 80});
+  const at::Tensor all = at::empty({200, 80});
+  multiply(all, a, b);
+  for (const int64_t rows : {32, 33, 100}) {
+    const at::Tensor some = at::empty({rows, 80});
+    multiply(some, a.narrow(0, 200 - rows, rows), b);
+    harness::assert_same_bits(some, all.narrow(0, 200 - rows, rows), "rows");
+  }
+}
+
+TEST_F(MatrixProductInParts, NumbersThatAreNotFiniteAreNotHidden) {
+  for (const float value : {INFINITY, NAN}) {
+    const at::Tensor out = at::empty({2, 2});
+    multiply(out, at::ones({2, 1}), at::full({1, 2}, value));
+    EXPECT_FALSE(out.isfinite().any().item<bool>()) << out;
+  }
+}
+
+TEST(MatrixProduct, AWeightsGradientIsRoundedOnce) {
   at::manual_seed(2);
   for (const auto& [S, F, D] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
            {1, 1, 1}, {7, 5, 3}, {300, 96, 64}, {0, 4, 3}}) {
@@ -56,7 +108,7 @@ TEST(WideProduct, AWeightsGradientIsRoundedOnce) {
 }
 
 // As the gradients of sums are.
-TEST(WideProduct, ABroadcastGradientIsReadAsItIs) {
+TEST(MatrixProduct, ABroadcastGradientIsReadAsItIs) {
   at::manual_seed(3);
   const at::Tensor x = narrow_values(30, 8, at::kBFloat16);
   for (const at::Tensor& grad : {narrow_values(1, 12, at::kBFloat16).expand({30, 12}),
@@ -67,11 +119,11 @@ TEST(WideProduct, ABroadcastGradientIsReadAsItIs) {
   }
 }
 
-TEST(WideProduct, NarrowedIsLibtorchsRounding) {
+TEST(MatrixProduct, NarrowedIsLibtorchsRounding) {
   const at::Tensor x = at::randn({33, 17});
   harness::assert_same_bits(narrowed(x, 1), x.to(at::kBFloat16), "narrowed");
   harness::assert_same_bits(narrowed(x, 0.25), (x * 0.25).to(at::kBFloat16), "scaled");
 }
 
 }  // namespace
-}  // namespace trireme::parallel
+}  // namespace trireme

@@ -1,0 +1,58 @@
+// Matrix products of tensors as layers use them, on any device: in the factors' own type, of bf16
+// summed in fp32, and of fp32 as three products of bf16.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme {
+
+// Whether fp32 factors on the CPU are split into two bf16 parts each: where has_bf16_product() and
+// torch's precision of fp32 products is "high".
+bool splits_factors();
+
+// A matrix to multiply by. It is split once, when splits_factors(), so give the same factor to
+// several products. With high + low for each factor, a b = low_a high_b + high_a low_b + high_a
+// high_b, up to 3 * 2^-16 of the sum of magnitudes.
+// Shapes: [M, K]; rows or columns dense, others are copied
+// Source: Henry, Tang, Heinecke 2019, arXiv:1904.06376
+class ProductFactor {
+ public:
+  ProductFactor(
+      const at::Tensor& matrix);  // NOLINT(google-explicit-constructor): any tensor is one
+  const at::Tensor& matrix() const { return matrix_; }
+  // In bf16; undefined where factors are not split.
+  const at::Tensor& high() const { return high_; }
+  const at::Tensor& low() const { return low_; }
+  ProductFactor t() const;
+
+ private:
+  ProductFactor() = default;
+  at::Tensor matrix_, high_, low_;
+};
+
+// out = beta * out + a b, all of one type.
+// Shapes: a [M, K], b [K, N]; out [M, N] with dense rows
+void multiply(const at::Tensor& out, const ProductFactor& a, const ProductFactor& b, int beta = 0);
+
+// out = addend + a b. The addend is [N] or [M, N], and may be `out`.
+void multiply_and_add(const at::Tensor& out, const at::Tensor& addend, const ProductFactor& a,
+                      const ProductFactor& b);
+
+// Whether a b is faster in a's own type than widened: bf16 on a processor that multiplies it.
+bool multiplies_narrow(const at::Tensor& a);
+
+// out = beta * out + a b, added up in out's type. Without multiplies_narrow(a) both are widened.
+// Shapes: a [M, K], b [K, N] of one type; out [M, N] with dense rows
+void multiply_wide(const at::Tensor& out, const ProductFactor& a, const ProductFactor& b,
+                   int beta = 0);
+
+// factor * x in bf16. x is fp32, contiguous and on the CPU.
+at::Tensor narrowed(const at::Tensor& x, double factor);
+
+// The gradient of y = x W^T for W, in the type of `grad`, rounded once.
+// Shapes: grad [S, F], x [S, D] -> [F, D]
+at::Tensor weight_product(const at::Tensor& grad, const at::Tensor& x);
+// The same into `out` [F, D], contiguous and of that type.
+void weight_product_out(const at::Tensor& out, const at::Tensor& grad, const at::Tensor& x);
+
+}  // namespace trireme
