@@ -81,7 +81,11 @@ at::Tensor times_computed(const AttentionMask& mask, const SequenceSplit& split,
     count.narrow(0, block.sequences.offset, block.sequences.size)
         .narrow(1, block.queries.offset, block.queries.size)
         .narrow(2, block.keys.offset, block.keys.size)
-        .add_(block.is_causal ? ones.tril() : ones);
+        .add_(block.is_causal ? ones.tril()
+              : block.edge    ? ones.triu(*block.edge)
+                              : ones);
+    // No query of an edge is without a key.
+    if (block.edge) EXPECT_LT(block.queries.size - 1 + *block.edge, block.keys.size);
   }
   return count;
 }
@@ -93,6 +97,7 @@ void expect_each_score_once(const AttentionCase& c) {
   const AttentionMask mask(split, c.B, reach);
   at::Tensor expected = at::ones({c.B, c.T, c.T}, at::kLong);
   if (c.causal) expected.tril_();
+  if (c.window > 0) expected.triu_(1 - c.window);
   if (const at::Tensor& d = reach.documents_BT; d.defined())
     expected *= d.unsqueeze(2).eq(d.unsqueeze(1)).to(at::kLong);
   for (int q = 0; q < c.ranks; ++q) {
@@ -116,6 +121,45 @@ TEST(AttentionMask, BlocksCoverWhatIsReadOnce) {
       }
     }
   }
+}
+
+TEST(AttentionMask, BlocksOfAWindowCoverWhatIsReadOnce) {
+  for (const SequenceOrder order : kOrders) {
+    for (const bool has_documents : {false, true}) {
+      for (const int64_t window : {1, 2, 5, 16, 299, 300, 1000}) {
+        for (const int64_t T : {1, 2, 7, 33, 300, 700}) {
+          for (const int ranks : {1, 2, 3, 5}) {
+            expect_each_score_once({ranks, 2, T, 1, 1, 1, order, has_documents, 1, true, window});
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionMask, AWindowIsMostlyWholeBlocks) {
+  const SequenceSplit split(4096, 1);
+  int64_t at_edge = 0, all = 0;
+  for (const AttentionBlock& block : AttentionMask(split, 1, {.window = 1024}).blocks(0, 0)) {
+    all += block.queries.size * block.keys.size;
+    if (block.edge) at_edge += block.queries.size * block.keys.size;
+  }
+  EXPECT_LE(all, 1.3 * 4096 * 1024);
+  EXPECT_LE(at_edge, all / 4);
+}
+
+TEST(AttentionMask, AWindowAsLongAsTheSequenceIsNone) {
+  const SequenceSplit split(300, 2);
+  for (int q = 0; q < 2; ++q) {
+    for (int k = 0; k < 2; ++k) {
+      EXPECT_EQ(AttentionMask(split, 1, {.window = 300}).blocks(q, k),
+                AttentionMask(split, 1).blocks(q, k));
+    }
+  }
+}
+
+TEST(AttentionMask, RefusesAWindowWithoutCausality) {
+  EXPECT_THROW(AttentionMask(SequenceSplit(8, 1), 1, {.causal = false, .window = 4}), ConfigError);
 }
 
 TEST(AttentionMask, ZigZagIsTheSameWorkOnEveryRank) {

@@ -54,8 +54,8 @@ double rounding_unit(at::ScalarType dtype) {
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << "ranks " << c.ranks << " B " << c.B << " T " << c.T << " N " << c.N << " K " << c.K
              << " H " << c.H << (c.order == SequenceOrder::kZigZag ? " zig-zag" : " contiguous")
-             << (c.has_documents ? " documents" : "") << (c.causal ? "" : " not causal") << " seed "
-             << c.seed;
+             << (c.has_documents ? " documents" : "") << (c.causal ? "" : " not causal")
+             << " window " << c.window << " seed " << c.seed;
 }
 
 std::string text_of(const AttentionCase& c) { return concat(c); }
@@ -70,7 +70,7 @@ AttentionData make_data(const AttentionCase& c, at::ScalarType dtype) {
           normal(c.K * c.H),
           normal(c.K * c.H),
           normal(c.N * c.H),
-          {c.causal, c.has_documents ? random_documents(c, random) : at::Tensor()}};
+          {c.causal, c.has_documents ? random_documents(c, random) : at::Tensor(), c.window}};
 }
 
 Expected oracle(const AttentionCase& c, const AttentionData& data) {
@@ -82,6 +82,7 @@ Expected oracle(const AttentionCase& c, const AttentionData& data) {
   const at::Tensor w = heads_of(data.out_BTD.to(at::kDouble), c.N, 1);
   at::Tensor is_read = at::ones({c.T, c.T}, at::kBool);
   if (c.causal) is_read.tril_();
+  if (c.window > 0) is_read.triu_(1 - c.window);
   is_read = is_read.expand({c.B, 1, c.T, c.T});
   if (const at::Tensor& d = data.reach.documents_BT; d.defined()) {
     is_read = is_read.logical_and(d.unsqueeze(2).eq(d.unsqueeze(1)).unsqueeze(1));

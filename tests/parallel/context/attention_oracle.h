@@ -25,6 +25,7 @@ struct AttentionCase {
   bool has_documents = false;
   uint64_t seed = 1;
   bool causal = true;
+  int64_t window = 0;
 };
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 std::string text_of(const AttentionCase& c);

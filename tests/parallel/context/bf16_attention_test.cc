@@ -68,9 +68,9 @@ TEST_F(Bf16Attention, EqualsTheComposedFormOnTheSameNumbers) {
       const std::vector<at::Tensor> kernel = all_of(in, is_causal);
       const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
       const PartialAttention composed =
-          composed_attention(wide(in.q), wide(in.k), wide(in.v), is_causal);
+          composed_attention(wide(in.q), wide(in.k), wide(in.v), {is_causal});
       const AttentionGradients grads = composed_attention_backward(
-          wide(in.grad_out), wide(in.q), wide(in.k), wide(in.v), composed, is_causal);
+          wide(in.grad_out), wide(in.q), wide(in.k), wide(in.v), composed, {is_causal});
       const std::string what = std::to_string(t) + " x " + std::to_string(s) + ", " +
                                std::to_string(heads) + " heads of " + std::to_string(H);
       constexpr double kTwice = 2 * 0x1p-8, kFourTimes = 4 * 0x1p-8;

@@ -38,6 +38,7 @@ AttentionCase random_case(uint64_t seed) {
   c.order = random() % 4 == 0 ? SequenceOrder::kContiguous : SequenceOrder::kZigZag;
   c.has_documents = random() % 2 == 0;
   c.causal = random() % 3 != 0;
+  if (c.causal && random() % 3 == 0) c.window = up_to(c.T + 4);
   return c;
 }
 

@@ -40,15 +40,15 @@ TEST(LocalAttention, KernelAndComposedAgree) {
     for (const auto& [t, s, is_causal] : std::vector<std::tuple<int64_t, int64_t, bool>>{
              {1, 1, true}, {9, 9, true}, {130, 130, true}, {1, 5, false}, {33, 70, false}}) {
       const auto [q, k, v, grad_out] = operands(t, s, dtype);
-      const PartialAttention kernel = attention(q, k, v, is_causal);
-      const PartialAttention composed = composed_attention(q, k, v, is_causal);
+      const PartialAttention kernel = attention(q, k, v, {is_causal});
+      const PartialAttention composed = composed_attention(q, k, v, {is_causal});
       EXPECT_EQ(composed.out_BNtH.scalar_type(), dtype);
       EXPECT_EQ(kernel.lse_BNt.scalar_type(), accumulation_dtype(dtype));
       assert_close(kernel.out_BNtH, composed.out_BNtH, relative, 0, "out");
       assert_close(kernel.lse_BNt, composed.lse_BNt, relative, 0, "lse");
-      const AttentionGradients a = attention_backward(grad_out, q, k, v, kernel, is_causal);
+      const AttentionGradients a = attention_backward(grad_out, q, k, v, kernel, {is_causal});
       const AttentionGradients b =
-          composed_attention_backward(grad_out, q, k, v, kernel, is_causal);
+          composed_attention_backward(grad_out, q, k, v, kernel, {is_causal});
       EXPECT_EQ(b.q_BNtH.scalar_type(), accumulation_dtype(dtype));
       // One token's gradient of q is zero but for rounding.
       assert_close(a.q_BNtH, b.q_BNtH, relative, relative, "gradient of q");
@@ -61,11 +61,11 @@ TEST(LocalAttention, KernelAndComposedAgree) {
 TEST(LocalAttention, ComposedBackwardIsAutogradsOfComposedForward) {
   auto [q, k, v, grad_out] = operands(7, 7, at::kDouble);
   for (at::Tensor* x : {&q, &k, &v}) x->requires_grad_();
-  const PartialAttention whole = composed_attention(q, k, v, true);
+  const PartialAttention whole = composed_attention(q, k, v, {true});
   (whole.out_BNtH * grad_out).sum().backward();
   const PartialAttention values{whole.out_BNtH.detach(), whole.lse_BNt.detach()};
   const AttentionGradients mine =
-      composed_attention_backward(grad_out, q.detach(), k.detach(), v.detach(), values, true);
+      composed_attention_backward(grad_out, q.detach(), k.detach(), v.detach(), values, {true});
   assert_close(mine.q_BNtH, q.grad(), 1e-13, 0, "q");
   assert_close(mine.k_BKsH, k.grad(), 1e-13, 0, "k");
   assert_close(mine.v_BKsH, v.grad(), 1e-13, 0, "v");
@@ -73,7 +73,7 @@ TEST(LocalAttention, ComposedBackwardIsAutogradsOfComposedForward) {
 
 TEST(OnlineSoftmax, PartsMergeToTheWholeInAnyPartition) {
   const auto [q, k, v, unused] = operands(10, 30, at::kDouble);
-  const PartialAttention whole = attention(q, k, v, false);
+  const PartialAttention whole = attention(q, k, v, {});
   OnlineSoftmax softmax(q);
   for (const mesh::Range keys : {mesh::Range{0, 1}, {1, 17}, {18, 12}}) {
     for (const mesh::Range queries : {mesh::Range{0, 4}, {4, 6}}) {
@@ -82,7 +82,7 @@ TEST(OnlineSoftmax, PartsMergeToTheWholeInAnyPartition) {
           return x.narrow(0, sequences.offset, 1).narrow(2, tokens.offset, tokens.size);
         };
         softmax.add({sequences, queries, keys},
-                    attention(of(q, queries), of(k, keys), of(v, keys), false));
+                    attention(of(q, queries), of(k, keys), of(v, keys), {}));
       }
     }
   }
@@ -97,15 +97,15 @@ TEST(OnlineSoftmax, HugeScoresMerge) {
   OnlineSoftmax softmax(q);
   for (const mesh::Range keys : {mesh::Range{0, 3}, {3, 3}}) {
     softmax.add({{0, 2}, {0, 3}, keys},
-                attention(q, huge.narrow(2, keys.offset, 3), v.narrow(2, keys.offset, 3), false));
+                attention(q, huge.narrow(2, keys.offset, 3), v.narrow(2, keys.offset, 3), {}));
   }
-  assert_close(softmax.out_BNtH(), attention(q, huge, v, false).out_BNtH, 1e-11, 0, "out");
+  assert_close(softmax.out_BNtH(), attention(q, huge, v, {}).out_BNtH, 1e-11, 0, "out");
 }
 
 TEST(OnlineSoftmax, AQueryThatReadNothingIsZero) {
   const auto [q, k, v, unused] = operands(4, 2, at::kBFloat16);
   OnlineSoftmax softmax(q);
-  softmax.add({{0, 2}, {2, 2}, {0, 2}}, attention(q.narrow(2, 2, 2), k, v, false));
+  softmax.add({{0, 2}, {2, 2}, {0, 2}}, attention(q.narrow(2, 2, 2), k, v, {}));
   EXPECT_EQ(softmax.out_BNtH().scalar_type(), at::kFloat);
   EXPECT_EQ(softmax.out_BNtH().narrow(2, 0, 2).abs().max().item<double>(), 0);
   EXPECT_EQ(softmax.lse_BNt().narrow(2, 0, 2).max().item<double>(),
@@ -118,7 +118,7 @@ TEST(OnlineSoftmax, QueriesBetweenThoseThatReadAreZeroUntilTheyRead) {
   const auto [q, k, v, unused] = operands(8, 4, at::kDouble);
   const auto part = [&](const mesh::Range& sequences, const mesh::Range& queries) {
     return attention(block_of(q, sequences, queries), k.narrow(0, sequences.offset, sequences.size),
-                     v.narrow(0, sequences.offset, sequences.size), false);
+                     v.narrow(0, sequences.offset, sequences.size), {});
   };
   const PartialAttention whole = part({0, 2}, {0, 8});
   OnlineSoftmax softmax(q);

@@ -94,6 +94,22 @@ TEST(RingAttention, LongSequencesInManyRanks) {
     expect_oracle({2, 1, 700, 2, 1, 16, order, true}, at::kDouble);
 }
 
+TEST(RingAttention, AWindowHidesWhatLiesFurtherBack) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    for (const bool has_documents : {false, true}) {
+      for (const int64_t window : {1, 3, 20, 64, 65}) {
+        for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+          expect_oracle(
+              {ranks, 2, 65, 4, 2, 16, SequenceOrder::kZigZag, has_documents, 7, true, window},
+              dtype);
+        }
+      }
+    }
+  }
+  // More than a block of a kernel.
+  expect_oracle({2, 1, 700, 2, 1, 16, SequenceOrder::kZigZag, false, 1, true, 300}, at::kDouble);
+}
+
 TEST(RingAttention, LowPrecisionMergesInFp32) {
   for (const bool has_documents : {false, true}) {
     for (int ranks = 1; ranks <= 4; ++ranks)

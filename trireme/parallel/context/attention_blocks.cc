@@ -17,7 +17,8 @@ bool continues(const mesh::Range& range, const mesh::Range& next) {
 
 // Appends `block`; joins it with the last one if the two form one rectangle.
 void append(std::vector<AttentionBlock>& blocks, const AttentionBlock& block) {
-  if (!blocks.empty() && !block.is_causal && !blocks.back().is_causal &&
+  const auto is_whole = [](const AttentionBlock& one) { return !one.is_causal && !one.edge; };
+  if (!blocks.empty() && is_whole(block) && is_whole(blocks.back()) &&
       blocks.back().sequences == block.sequences) {
     AttentionBlock& last = blocks.back();
     if (last.queries == block.queries && continues(last.keys, block.keys)) {
@@ -57,7 +58,13 @@ struct AttentionMask::Segment {
 
 AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach,
                              int64_t causal_tokens)
-    : split_(split), is_causal_(reach.causal), causal_tokens_(causal_tokens) {
+    : split_(split),
+      is_causal_(reach.causal),
+      // A window that reaches over the whole sequence hides nothing.
+      window_(reach.window < split.length() ? reach.window : 0),
+      causal_tokens_(causal_tokens) {
+  TRIREME_CHECK(reach.window == 0 || reach.causal, "attention has a window of ", reach.window,
+                " tokens and is not causal; windows reach back from a token: leave it out");
   const at::Tensor& documents_BT = reach.documents_BT;
   const int64_t T = split.length();
   if (!documents_BT.defined()) {
@@ -114,13 +121,62 @@ void AttentionMask::join(std::vector<Segment>& segments) {
   segments = std::move(result);
 }
 
+// distance: of the first query from the first key. Query r reads key c if 0 <= distance + r - c <
+// window_.
+void AttentionMask::append_window(std::vector<AttentionBlock>& blocks, const mesh::Range& sequences,
+                                  mesh::Range queries, mesh::Range keys, int64_t distance) const {
+  const auto drop = [](mesh::Range& range, int64_t first, int64_t last) {
+    range = {range.offset + first, range.size - first - last};
+  };
+  // Queries before all keys, and queries that are too late for the last key.
+  const int64_t early = std::max<int64_t>(0, -distance);
+  const int64_t late = std::max<int64_t>(0, queries.size - (keys.size - distance + window_ - 1));
+  if (early + late >= queries.size) return;
+  drop(queries, early, late);
+  distance += early;
+  // Keys that are too old for the first query, and keys after the last one.
+  const int64_t old = std::max<int64_t>(0, distance - window_ + 1);
+  const int64_t future = std::max<int64_t>(0, keys.size - (distance + queries.size));
+  if (old + future >= keys.size) return;
+  drop(keys, old, future);
+  distance -= old;
+  const auto rest = [&](mesh::Range q, mesh::Range k) {
+    append_window(blocks, sequences, q, k,
+                  distance + (q.offset - queries.offset) - (k.offset - keys.offset));
+  };
+  const auto cut_queries = [&](int64_t at) {
+    rest({queries.offset, at}, keys);
+    rest({queries.offset + at, queries.size - at}, keys);
+  };
+  const auto cut_keys = [&](int64_t at) {
+    rest(queries, {keys.offset, at});
+    rest(queries, {keys.offset + at, keys.size - at});
+  };
+  const bool is_causal = distance < keys.size - 1;  // the last key is after the first query
+  const bool is_at_edge = distance + queries.size - 1 >= window_;
+  const int64_t most =
+      std::min(causal_tokens_, std::max<int64_t>(1, std::min(kCausalTokens, window_)));
+  if (!is_causal && !is_at_edge) return append(blocks, {sequences, queries, keys});
+  if (std::max(queries.size, keys.size) > most || (is_causal && is_at_edge)) {
+    return queries.size >= keys.size ? cut_queries(queries.size / 2) : cut_keys(keys.size / 2);
+  }
+  if (is_at_edge) {
+    blocks.push_back({sequences, queries, keys, /*is_causal=*/false, distance - window_ + 1});
+    return;
+  }
+  // Until queries and keys are the same tokens.
+  if (distance > 0) return cut_keys(distance);
+  if (queries.size > keys.size) return cut_queries(keys.size);
+  blocks.push_back({sequences, queries, keys, /*is_causal=*/true});
+}
+
 std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) const {
   std::vector<AttentionBlock> result;
   for (const Group& group : groups_) {
     if (group.sequences.size == 0) continue;
     std::vector<Segment> queries = segments(split_, query_rank, group);
     std::vector<Segment> all_keys = segments(split_, key_rank, group);
-    if (query_rank == key_rank || !is_causal_) {
+    if (window_ == 0 && (query_rank == key_rank || !is_causal_)) {
       // Among a rank's own tokens only their order counts, not their distance. Without causality
       // not even their order does.
       // Fewer and larger blocks: each call of a kernel costs something.
@@ -133,6 +189,11 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
       for (const Segment& key : keys[query.document]) {
         // Keys come in order of their positions, so none after this one can be read either.
         if (is_causal_ && key.position > query.position) break;
+        if (window_ > 0) {
+          append_window(result, group.sequences, query.local, key.local,
+                        query.position - key.position);
+          continue;
+        }
         // Queries and keys have the same cuts, so they are equal or disjoint.
         if (is_causal_ && key.position == query.position) {
           append_causal(result, group.sequences, query.local, causal_tokens_);

@@ -1,9 +1,10 @@
 // Chooses the parts of the score matrix that a rank computes for one piece of keys: causal by token
-// position or not, and within documents. No block contains a masked score, so no work is thrown
-// away and no mask is ever made.
+// position or not, within documents, and within a window. Only the blocks at the window's far edge
+// contain masked scores.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -14,13 +15,15 @@
 namespace trireme::parallel {
 
 // A rectangle of scores in which every query reads every key. With is_causal, queries and keys are
-// the same tokens, and a query reads the keys up to itself. Queries and keys are numbered among the
-// tokens on their own rank. None of the three ranges is empty.
+// the same tokens, and a query reads the keys up to itself. With an edge, query r of the block reads
+// its keys from r + edge on, at least one. Queries and keys are numbered among the tokens on their
+// own rank. None of the three ranges is empty.
 struct AttentionBlock {
   mesh::Range sequences;  // of the B sequences
   mesh::Range queries;    // of the t tokens of the query's rank
   mesh::Range keys;       // of the s tokens of the keys' rank
   bool is_causal = false;
+  std::optional<int64_t> edge{};  // not with is_causal
 
   bool operator==(const AttentionBlock&) const = default;
 };
@@ -29,9 +32,11 @@ class AttentionMask {
  public:
   // Causal blocks of more than `causal_tokens` are halved, for kernels that also compute the masked
   // half of a block.
+  // With a window, blocks are no longer than it, so that each is at one of its edges at most.
   // With documents, the cost grows with the number of runs of equal numbers, so it is low for long
   // documents, as in packed sequences.
-  // Throws: ConfigError when the documents are not [batch, split.length()] of int64
+  // Throws: ConfigError when the documents are not [batch, split.length()] of int64, or there is a
+  //         window without causality
   AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach = {},
                 int64_t causal_tokens = kCausalTokens);
   // Leaves little waste in libtorch's kernels.
@@ -56,8 +61,13 @@ class AttentionMask {
   // Joins adjacent segments of one document.
   static void join(std::vector<Segment>& segments);
 
+  // Both are runs of tokens, queries.offset - keys.offset + distance positions apart.
+  void append_window(std::vector<AttentionBlock>& blocks, const mesh::Range& sequences,
+                     mesh::Range queries, mesh::Range keys, int64_t distance) const;
+
   SequenceSplit split_;
   bool is_causal_;
+  int64_t window_;  // 0: there is none
   int64_t causal_tokens_;
   std::vector<Group> groups_;
 };

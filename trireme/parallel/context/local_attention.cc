@@ -55,15 +55,21 @@ at::Tensor view_groups(const at::Tensor& x, int64_t kv_heads) {
   return x.unflatten(1, {kv_heads, x.size(1) / kv_heads});
 }
 
-// q k^T / sqrt(H), causally masked: [B, K, N/K, t, s].
-at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
+// Windows' edges are few, so libtorch's operators serve for them.
+bool has_kernel(const at::Tensor& q, const BlockReach& reach) {
+  return !reach.edge && (has_bf16_attention(q) || has_flash_kernel(q));
+}
+
+// q k^T / sqrt(H), masked: [B, K, N/K, t, s].
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const BlockReach& reach) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).mul_(scale);
-  if (is_causal) {
-    const at::Tensor is_future =
-        at::ones({q.size(-2), k.size(-2)}, q.options().dtype(at::kBool)).triu_(1);
-    scores.masked_fill_(is_future, -std::numeric_limits<double>::infinity());
-  }
+  const auto mask = [&](const at::Tensor& is_masked) {
+    scores.masked_fill_(is_masked, -std::numeric_limits<double>::infinity());
+  };
+  const at::Tensor all = at::ones({q.size(-2), k.size(-2)}, q.options().dtype(at::kBool));
+  if (reach.is_causal) mask(at::triu(all, 1));
+  if (reach.edge) mask(at::tril(all, *reach.edge - 1));
   return scores;
 }
 
@@ -87,36 +93,36 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype) {
 }
 
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                           const at::Tensor& v_BKsH, bool is_causal) {
-  if (has_bf16_attention(q_BNtH)) return bf16_attention(q_BNtH, k_BKsH, v_BKsH, is_causal);
-  if (!has_flash_kernel(q_BNtH)) return composed_attention(q_BNtH, k_BKsH, v_BKsH, is_causal);
+                           const at::Tensor& v_BKsH, const BlockReach& reach) {
+  if (!has_kernel(q_BNtH, reach)) return composed_attention(q_BNtH, k_BKsH, v_BKsH, reach);
+  if (has_bf16_attention(q_BNtH)) return bf16_attention(q_BNtH, k_BKsH, v_BKsH, reach.is_causal);
   const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      q_BNtH, k_BKsH, v_BKsH, /*dropout_p=*/0.0, is_causal);
+      q_BNtH, k_BKsH, v_BKsH, /*dropout_p=*/0.0, reach.is_causal);
   return {out, lse};
 }
 
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
-                                      const PartialAttention& whole, bool is_causal) {
-  if (has_bf16_attention(q_BNtH)) {
-    return bf16_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, is_causal);
+                                      const PartialAttention& whole, const BlockReach& reach) {
+  if (!has_kernel(q_BNtH, reach)) {
+    return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach);
   }
-  if (!has_flash_kernel(q_BNtH)) {
-    return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, is_causal);
+  if (has_bf16_attention(q_BNtH)) {
+    return bf16_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach.is_causal);
   }
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole.out_BNtH, whole.lse_BNt, /*dropout_p=*/0.0,
-      is_causal);
+      reach.is_causal);
   return {q, k, v};
 }
 
 PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                                    const at::Tensor& v_BKsH, bool is_causal) {
+                                    const at::Tensor& v_BKsH, const BlockReach& reach) {
   const at::ScalarType dtype = accumulation_dtype(q_BNtH.scalar_type());
   const at::Tensor q = view_groups(q_BNtH.to(dtype), k_BKsH.size(1));
   const at::Tensor k = k_BKsH.to(dtype).unsqueeze(2);
   const at::Tensor v = v_BKsH.to(dtype).unsqueeze(2);
-  const at::Tensor s = scores(q, k, is_causal);
+  const at::Tensor s = scores(q, k, reach);
   const at::Tensor lse = s.logsumexp(-1);
   // exp(s - lse) is the softmax, with no second pass for its sum.
   const at::Tensor out = at::matmul((s - lse.unsqueeze(-1)).exp_(), v);
@@ -127,7 +133,8 @@ PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& 
 AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
                                                const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                                                const at::Tensor& v_BKsH,
-                                               const PartialAttention& whole, bool is_causal) {
+                                               const PartialAttention& whole,
+                                               const BlockReach& reach) {
   const at::ScalarType dtype = accumulation_dtype(q_BNtH.scalar_type());
   const int64_t K = k_BKsH.size(1);
   const at::Tensor grad_out = view_groups(grad_out_BNtH.to(dtype), K);
@@ -139,7 +146,7 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
 
   // Recomputed from lse and not kept: keeping it is what this attention avoids.
-  const at::Tensor p = scores(q, k, is_causal).sub_(lse.unsqueeze(-1)).exp_();
+  const at::Tensor p = scores(q, k, reach).sub_(lse.unsqueeze(-1)).exp_();
   const at::Tensor rows = (grad_out * out).sum(-1, /*keepdim=*/true);
   const at::Tensor grad_s =
       at::matmul(grad_out, v.transpose(-1, -2)).sub_(rows).mul_(p).mul_(scale);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -49,26 +50,34 @@ struct AttentionGradients {
   at::Tensor v_BKsH;
 };
 
+// The keys that each query of a block reads: see AttentionBlock.
+struct BlockReach {
+  bool is_causal = false;
+  std::optional<int64_t> edge{};
+};
+
 // Query head n reads kv head n / (N/K). No dimension may be 0. Uses bf16_attention() where it can
-// compute it, libtorch's flash kernel on CPUs otherwise, and composed_attention() elsewhere.
+// compute it, libtorch's flash kernel on CPUs otherwise, and composed_attention() elsewhere and at
+// the edges of windows.
 // Shapes: q [B, N, t, H], k and v [B, K, s, H]; causal: t = s -> [B, N, t, H] in q's dtype and [B,
 //         N, t] in accumulation_dtype()
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                           const at::Tensor& v_BKsH, bool is_causal);
+                           const at::Tensor& v_BKsH, const BlockReach& reach);
 // These keys' part of the gradients. `whole` has the output and log-sum-exp over all keys.
 // Shapes: grad_out and out as q -> each as the tensor whose gradient it is
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
-                                      const PartialAttention& whole, bool is_causal);
+                                      const PartialAttention& whole, const BlockReach& reach);
 
 // The same made from ATen's operators, for any device and dtype. Computes in accumulation_dtype()
 // and makes all scores at once. The gradients have that dtype.
 PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                                    const at::Tensor& v_BKsH, bool is_causal);
+                                    const at::Tensor& v_BKsH, const BlockReach& reach);
 AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
                                                const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                                                const at::Tensor& v_BKsH,
-                                               const PartialAttention& whole, bool is_causal);
+                                               const PartialAttention& whole,
+                                               const BlockReach& reach);
 
 // Tracks which tokens of a result hold values: in each sequence, those before a frontier. The
 // result therefore need not be filled before it is written.

@@ -26,6 +26,8 @@ struct AttentionReach {
   // Restricts these to tokens with the same number. [B, T] int64, for the whole sequences, the same
   // on every rank. Undefined: the sequence is one document.
   at::Tensor documents_BT{};
+  // Restricts these to the last so many, itself included; 0: all. Only causal.
+  int64_t window = 0;
 };
 
 // Decides which tokens of a sequence each rank of the context axis holds. Pure arithmetic; never
