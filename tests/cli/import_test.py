@@ -41,6 +41,38 @@ FAMILIES = {
     "gpt2": ("GPT2", {}),
 }
 FAMILIES["deepseek pairs"] = ("DeepseekV3", {**FAMILIES["deepseek"][1], "rope_interleave": True, "q_lora_rank": None})
+FAMILIES["phi3"] = ("Phi3", {"pad_token_id": None, "original_max_position_embeddings": LENGTH // 2, "rope_parameters": {
+    "rope_type": "longrope", "rope_theta": 500.0, "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.25],
+    "long_factor": [1.5, 3.0]}})
+
+
+def scaled(rope_type, **members):
+    return {"rope_parameters": {"rope_type": rope_type, "rope_theta": 500.0, **members}}
+
+
+ORIGINAL = {"original_max_position_embeddings": LENGTH // 2}
+# Each scaling of rotary positions, for sequences of twice the length of the pretraining.
+SCALINGS = {
+    "linear": ("Llama", scaled("linear", factor=2.0)),
+    "llama3": ("Llama", scaled("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0, **ORIGINAL)),
+    "dynamic": ("Llama", {**scaled("dynamic", factor=2.0), "max_position_embeddings": LENGTH // 2}),
+    "longrope": ("Qwen2", scaled("longrope", factor=2.0, short_factor=[1.0, 1.25, 1.5, 2.0],
+                                 long_factor=[1.5, 2.0, 3.0, 4.0], **ORIGINAL)),
+    "yarn": ("Qwen3", scaled("yarn", factor=2.0, beta_fast=4.0, **ORIGINAL)),
+    "yarn of deepseek": ("DeepseekV3", {**FAMILIES["deepseek"][1], **scaled(
+        "yarn", factor=4.0, mscale=1.0, mscale_all_dim=0.5, beta_fast=4, beta_slow=1, **ORIGINAL)}),
+}
+# A window on all layers, on some, and with experts.
+WINDOWS = {
+    "window": ("Mistral", {"sliding_window": 5}),
+    "windows of some layers": ("Qwen3", {"use_sliding_window": True, "sliding_window": 5,
+                                         "layer_types": ["sliding_attention", "full_attention"]}),
+    "window of experts": ("Mixtral", {**FAMILIES["mixtral"][1], "sliding_window": 5}),
+}
+# What the file of a model says that has none.
+PLAIN = {**dict.fromkeys(SCALINGS, {"rope_scaling": None}),
+         **dict.fromkeys(WINDOWS, {"sliding_window": None}),
+         "windows of some layers": {"use_sliding_window": False, "layer_types": None}}
 REORDERED = ("deepseek pairs",)  # they are exported with rows in another order
 GPT2 = {"vocab_size": 257, "n_embd": 32, "n_inner": 80, "n_layer": 2, "n_head": 4, "n_positions": LENGTH,
         "layer_norm_epsilon": 1e-4, "bos_token_id": None, "eos_token_id": None}
@@ -75,7 +107,7 @@ def mean_loss(model, sequences):
 
 class ImportTest(ProgramTest):
     def save(self, family, folder="hf", **options):
-        name, own = FAMILIES[family]
+        name, own = {**FAMILIES, **SCALINGS, **WINDOWS}[family]
         model = make_model(name, own)
         model.save_pretrained(self.folder / folder, **options)
         return model
@@ -135,6 +167,29 @@ class Imports(ImportTest):
                     tuned = f"{family} {layout}"
                     self.tune(tuned, ranks, *options, init=run)
                     self.assertLess(abs(self.validation_loss(tuned) - expected) / expected, TOLERANCE)
+
+    def test_every_scaling_and_window_is_that_of_transformers(self):
+        for family, plain_keys in PLAIN.items():
+            folder, run = f"{family} hf", f"{family} run"
+            model = self.save(family, folder)
+            expected = mean_loss(model, self.sequences())
+            self.do_import(folder, run, f"--model.sequence_length={LENGTH}")
+            for layout, options in (("one", ()), ("context", ("--parallel.context=2",))):
+                with self.subTest(family=family, layout=layout):
+                    tuned = f"{family} {layout}"
+                    self.tune(tuned, 1 if layout == "one" else 2, *options, init=run)
+                    self.assertLess(abs(self.validation_loss(tuned) - expected) / expected, TOLERANCE)
+            with self.subTest(family=family):
+                # As written back, and without it: the loss would show that.
+                self.assert_exports_as(self.tensors(folder), run)
+                again = transformers.AutoModelForCausalLM.from_pretrained(
+                    self.folder / f"{run}-exported", attn_implementation="eager").eval()
+                self.assertEqual(mean_loss(again, self.sequences()), expected)
+                path = self.folder / f"{run}-exported" / "config.json"
+                path.write_text(json.dumps({**json.loads(path.read_text()), **plain_keys}))
+                plain = transformers.AutoModelForCausalLM.from_pretrained(
+                    self.folder / f"{run}-exported", attn_implementation="eager").eval()
+                self.assertGreater(abs(mean_loss(plain, self.sequences()) - expected) / expected, 4 * TOLERANCE)
 
     def test_the_loss_would_show_a_wrong_key(self):
         for family, key, value in (("llama", "rms_norm_eps", 1e-2), ("qwen3", "rope_parameters", {"rope_theta": 1000.0}),

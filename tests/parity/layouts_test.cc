@@ -98,6 +98,25 @@ TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
   }
 }
 
+// Windows on some layers, and scaled positions of a part of each head.
+TEST_F(LayoutsTest, EveryAxisWithWindowsAndScaledPositionsIsTheOneRank) {
+  for (const AxisChoice& choice : axis_choices()) {
+    for (const char* form : {"window", "yarn"}) {
+      auto overrides = choice.overrides;
+      if (std::string(form) == "window") {
+        overrides.emplace_back("model.window", "4");
+        overrides.emplace_back("model.window_layers", "wf");
+      } else {
+        overrides.emplace_back("model.rope_scaling", form);
+        overrides.emplace_back("model.rope_factor", "4");
+        overrides.emplace_back("model.rope_original_length", "6");
+        overrides.emplace_back("model.rotary_share", "0.5");
+      }
+      check(overrides, choice.ranks);
+    }
+  }
+}
+
 // Without experts: a rounding may send a token to another one.
 TEST_F(LayoutsTest, EveryAxisAloneInBf16IsTheOneRankWithinItsRoundings) {
   for (const AxisChoice& choice : axis_choices()) {

@@ -120,6 +120,11 @@ inline Overrides draw_problem(Draw& draw) {
       set("model.qk_rope_width", draw.one_of({"2", "4"}));
       set("model.v_head_width", draw.one_of({"3", "8"}));
     }
+    if (attention != "latent" && draw.number(0, 3) == 0) {
+      // Of a token that reads itself alone, the gradients of q and k are nothing but rounding.
+      set("model.window", draw.one_of({"2", "3", "8"}));
+      set("model.window_layers", draw.one_of({"w", "wf"}));
+    }
     if (draw.number(0, 2) == 0) draw_experts(draw, overrides);
   }
   set("model.dropout", draw.one_of({"0", "0.1"}));

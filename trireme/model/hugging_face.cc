@@ -1,3 +1,4 @@
+// Length: writing and reading config.json go through one table of keys, with the same helpers.
 #include "trireme/model/hugging_face.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/model/family/family.h"
+#include "trireme/model/family/hugging_face_rope.h"
 
 namespace trireme::model {
 namespace {
@@ -55,7 +57,11 @@ std::vector<at::Tensor> split_parts(const HuggingFaceTensor& tensor, const at::T
   at::Tensor joined = tensor.is_transposed ? values.t().contiguous() : values;
   if (adjacent_pairs && tensor.rotary_rows > 0) joined = with_halves_apart(tensor, joined);
   if (tensor.parts.size() == 1) return {joined};
-  return joined.chunk(std::ssize(tensor.parts), 0);
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    rows.push_back(tensor.rows_of(i, joined.size(0)));
+  }
+  return joined.split_with_sizes(rows, 0);
 }
 
 std::string hugging_face_architecture(const ModelConfig& config) {
@@ -67,9 +73,15 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
   const HuggingFaceKind& kind = *form_of(config).kind;
   ordered_json object = {{"architectures", {kind.architecture}}, {"model_type", kind.type}};
   for (const HuggingFaceKey& key : kind.keys()) {
-    if (!key.is_written) continue;
-    object[key.name] =
-        std::visit([](const auto& value) { return ordered_json(value); }, key.value(config));
+    if (!key.is_written || (key.applies && !key.applies(config))) continue;
+    if (key.is_left_out && key.is_left_out(config)) continue;
+    ordered_json value =
+        std::visit([](const auto& one) { return ordered_json(one); }, key.value(config));
+    if (!key.name.starts_with(kRopePrefix)) {
+      object[key.name] = std::move(value);
+    } else if (!value.is_null()) {
+      object[kRopeObject][key.name.substr(std::string_view(kRopePrefix).size())] = std::move(value);
+    }
   }
   object["initializer_range"] = 0.02;
   // The older of two keys. Every version of transformers reads it.
@@ -85,7 +97,7 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
 // The table of keys that writes config.json also reads it, so both always agree. Reading goes
 // through it twice: first the keys that set something of the model, then those whose value must be
 // the one that the model computes, as this may depend on all others. A key in no table is refused,
-// because it may change what is computed and nobody would notice. Rotary angles are unpacked
+// because it may change what is computed and nobody would notice. Rotary positions are unpacked
 // before, as newer files have them in an object. What a file says twice, and what only training
 // does differently here, becomes a note.
 
@@ -194,6 +206,17 @@ bool is_plain_rope(const json& rope) {
   });
 }
 
+void unpack_scaling(const json& rope, json& root) {
+  root.erase(kRopeObject);
+  for (const auto& [name, value] : rope.items()) {
+    const bool is_older_name = name == "type";
+    if (name == "rope_theta" || (is_older_name && rope.contains("rope_type"))) continue;
+    const std::string member = is_older_name ? "rope_type" : name;
+    // Older files have the share beside the object.
+    root[name == "partial_rotary_factor" ? name : kRopePrefix + member] = value;
+  }
+}
+
 // The rotary angles are one object in newer files. As in transformers, rope_scaling is taken before
 // rope_parameters, whole, and an angle in the object before the one beside it.
 void unpack_rope(json& root, std::vector<std::string>& notes) {
@@ -218,7 +241,7 @@ void unpack_rope(json& root, std::vector<std::string>& notes) {
                              quoted(*beside), " beside it"));
     root["rope_theta"] = theta;
   }
-  if (!is_plain_rope(rope)) root["rope_scaling"] = rope;
+  if (!is_plain_rope(rope)) unpack_scaling(rope, root);
   if (const auto empty = root.find("rope_parameters"); empty != root.end() && empty->is_null()) {
     root.erase(empty);
   }
@@ -245,17 +268,21 @@ class Reader {
   HuggingFaceModel read() {
     kind_.begin(model_);
     for (const HuggingFaceKey& key : keys_) {
-      if (key.take) take(key);
+      if (key.take && has_effect(key)) take(key);
     }
+    if (kind_.finish != nullptr) kind_.finish(root_, model_.config);
     for (const HuggingFaceKey& key : keys_) {
       if (!key.value) continue;
+      if (!has_effect(key)) {
+        note_without_effect(key);
+        continue;
+      }
       if (key.is_compared) {
         compare(key);
       } else if (!key.take) {
         note_difference(key);
       }
     }
-    if (kind_.check != nullptr) kind_.check(root_, model_.config);
     refuse_unknown();
     model_.kind = &kind_;
     model_.dtype = dtype_of(root_);
@@ -270,6 +297,17 @@ class Reader {
     // In transformers, null is an ordinary value only where a class has no default.
     if (found && found->value().is_null() && key.missing && !key.null) return std::nullopt;
     return found;
+  }
+
+  bool has_effect(const HuggingFaceKey& key) const {
+    return !key.applies || key.applies(model_.config);
+  }
+
+  void note_without_effect(const HuggingFaceKey& key) {
+    const auto found = find(key);
+    if (!found || found->value().is_null()) return;
+    model_.notes.push_back(
+        concat(key.name, " is ", quoted(found->value()), ", which changes nothing in this model"));
   }
 
   static json value_of(const HuggingFaceKey::Value& function, const ModelConfig& config) {

@@ -38,6 +38,22 @@ TEST(AttentionConfig, SaysWhichKeysDoNotGoTogether) {
               HasSubstr("plain attention"));
 }
 
+TEST(AttentionConfig, AWindowIsOnTheLayersOfItsLetters) {
+  const AttentionConfig some{.window = 4, .window_layers = "wwf"};
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < 7; ++layer) windows.push_back(some.window_of(layer));
+  EXPECT_THAT(windows, testing::ElementsAre(4, 4, 0, 4, 4, 0, 4));
+  EXPECT_EQ(refusal({.attention = some}), "");
+  for (const char* letters : {"", "x", "wx", "W"}) {
+    EXPECT_THAT(refusal({.attention = {.window = 4, .window_layers = letters}}),
+                HasSubstr("model.window_layers is"));
+  }
+  EXPECT_THAT(refusal({.attention = {.window_layers = "wf"}}), HasSubstr("model.window 0"));
+  EXPECT_THAT(refusal({.attention = {.window = 4, .kv_lora_rank = 8}}),
+              HasSubstr("attention latent"));
+  EXPECT_THAT(refusal({.family = "gpt2", .attention = {.window = 4}}), HasSubstr("model.window 4"));
+}
+
 TEST(AttentionConfig, HeadsOfAGivenWidthNeedNotDivideTheModels) {
   const ModelConfig config{.width = 30, .heads = 4, .kv_heads = 2, .attention = {.head_width = 10}};
   EXPECT_EQ(refusal(config), "");

@@ -34,6 +34,27 @@ TEST(Rotary, EqualsRotateHalf) {
   }
 }
 
+TEST(Rotary, TheRestOfAHeadPassesUnturned) {
+  const RotaryTable table(9, 6, 10000, at::kDouble);
+  const auto parts = [](const at::Tensor& x) {
+    return x.unflatten(2, {3, 10}).split_with_sizes({6, 4}, 3);
+  };
+  const auto expected = [&](const Tensors& in) {
+    const Tensors x = parts(in[0]);
+    const at::Tensor turned = rotate_half(x[0].flatten(2), 3, table).unflatten(2, {3, 6});
+    return at::cat({turned, x[1]}, 3).flatten(2);
+  };
+  for (const bool is_intermediate : {true, false}) {
+    assert_same_function(
+        [&](const Tensors& in) {
+          const at::Tensor x =
+              is_intermediate ? in[0] * 1 : in[0].transpose(0, 1).contiguous().transpose(0, 1);
+          return apply_rotary(x, table.cos_TH, table.sin_TH, 10);
+        },
+        expected, {values({2, 7, 30}, 0.37)}, 1e-14);
+  }
+}
+
 TEST(Rotary, ADeviceTurnsAsTheHost) {
   RotaryTable table(9, 6, 10000, at::kDouble);
   const auto turn = [&](at::Device device) {

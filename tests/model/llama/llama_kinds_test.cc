@@ -119,14 +119,14 @@ TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
   EXPECT_THAT(refusal(dense(), "attention_bias", true), HasSubstr("expected false"));
   EXPECT_THAT(refusal(dense(), "mlp_bias", true), HasSubstr("expected false"));
   EXPECT_THAT(refusal(dense(), "rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}),
-              AllOf(HasSubstr("rope_scaling is"), HasSubstr("llama3"), HasSubstr("expected null")));
-  EXPECT_THAT(refusal(dense(), "rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 5e5}}),
-              AllOf(HasSubstr("rope_scaling is"), HasSubstr("yarn")));
+              HasSubstr("no rope_scaling.low_freq_factor"));
+  EXPECT_THAT(refusal(dense(), "rope_parameters", {{"rope_type", "spiral"}, {"rope_theta", 5e5}}),
+              AllOf(HasSubstr("spiral"), HasSubstr("llama3")));
+  EXPECT_THAT(refusal(dense(), "partial_rotary_factor", 0.5), HasSubstr("expected 1.0"));
   EXPECT_THAT(refusal(dense(), "final_logit_softcapping", 30), HasSubstr("does not know"));
   EXPECT_THAT(refusal(dense({.qk_norm = true}), "layer_types", {"sliding_attention"}),
               HasSubstr("full_attention"));
-  EXPECT_THAT(refusal(kConfigs[5], "sliding_window", 16), HasSubstr("at least"));
-  EXPECT_EQ(refusal(kConfigs[5], "sliding_window", 17), "");
+  EXPECT_THAT(refusal(kConfigs[5], "sliding_window", 0), HasSubstr("sliding_window is 0"));
   EXPECT_THAT(refusal(kConfigs[6], "mlp_only_layers", {2}), HasSubstr("expected [0]"));
   EXPECT_THAT(refusal(deepseek(), "scoring_func", "softmax"), HasSubstr("sigmoid"));
 }
@@ -137,13 +137,12 @@ HuggingFaceModel read_with(const ModelConfig& config, const json& keys) {
   return parse_hugging_face_config(object.dump(), "config.json");
 }
 
-// Attention here has none, so it must be on no layer, or not shorter than the 17 tokens.
-TEST(LlamaKinds, TakeAWindowThatHidesNothing) {
+TEST(LlamaKinds, TakeTheWindowOfTheLayersThatHaveOne) {
   const json types = {"full_attention", "full_attention", "sliding_attention"};
   const json none = {"full_attention", "full_attention", "full_attention"};
-  const auto refuses = [](const ModelConfig& config, const json& keys) {
-    const std::string message = harness::message_of<ConfigError>([&] { read_with(config, keys); });
-    return message != "";
+  const auto window = [](const ModelConfig& config, const json& keys) {
+    const AttentionConfig attention = read_with(config, keys).config.attention;
+    return std::pair(attention.window, attention.window_layers);
   };
   const json on = {{"use_sliding_window", true}, {"sliding_window", 4}};
   const auto plus = [&](const json& keys) {
@@ -151,23 +150,47 @@ TEST(LlamaKinds, TakeAWindowThatHidesNothing) {
     all.update(keys);
     return all;
   };
+  const std::pair<int64_t, std::string> off(0, "w"), last(4, "ffw"), all(4, "w");
   for (const ModelConfig& qwen : {dense({.attention_bias = true}), dense({.qk_norm = true})}) {
-    EXPECT_FALSE(refuses(qwen, on));  // from layer 28 on
-    EXPECT_FALSE(refuses(qwen, plus({{"max_window_layers", 3}})));
-    EXPECT_TRUE(refuses(qwen, plus({{"max_window_layers", 2}})));
-    EXPECT_FALSE(refuses(qwen, plus({{"max_window_layers", 2}, {"sliding_window", 17}})));
-    EXPECT_FALSE(refuses(qwen, plus({{"max_window_layers", 2}, {"sliding_window", nullptr}})));
-    EXPECT_FALSE(refuses(qwen, {{"sliding_window", 4}, {"max_window_layers", 0}}));
+    EXPECT_EQ(window(qwen, on), off);  // from layer 28 on
+    EXPECT_EQ(window(qwen, plus({{"max_window_layers", 3}})), off);
+    EXPECT_EQ(window(qwen, plus({{"max_window_layers", 2}})), last);
+    EXPECT_EQ(window(qwen, plus({{"max_window_layers", 0}})), all);
+    // As long as a sequence.
+    EXPECT_EQ(window(qwen, plus({{"max_window_layers", 2}, {"sliding_window", 17}})), off);
+    EXPECT_EQ(window(qwen, plus({{"max_window_layers", 2}, {"sliding_window", nullptr}})), off);
+    EXPECT_EQ(window(qwen, {{"sliding_window", 4}, {"max_window_layers", 0}}), off);
     // The list comes before the number.
-    EXPECT_TRUE(refuses(qwen, plus({{"layer_types", types}, {"max_window_layers", 3}})));
-    EXPECT_FALSE(refuses(qwen, plus({{"layer_types", none}, {"max_window_layers", 0}})));
-    EXPECT_FALSE(refuses(qwen, plus({{"layer_types", types}, {"sliding_window", 17}})));
-    EXPECT_TRUE(refuses(qwen, {{"layer_types", types}}));
+    EXPECT_EQ(window(qwen, plus({{"layer_types", types}, {"max_window_layers", 3}})), last);
+    EXPECT_EQ(window(qwen, plus({{"layer_types", none}, {"max_window_layers", 0}})), off);
+    const auto message = harness::message_of<ConfigError>([&] {
+      read_with(qwen, {{"layer_types", types}});
+    });
+    EXPECT_THAT(message, HasSubstr("full_attention"));
+    const json few = {{"layer_types", {"full_attention"}}};
+    EXPECT_THAT(harness::message_of<ConfigError>([&] { read_with(qwen, few); }),
+                HasSubstr("one for each of 3 layers"));
+    // And as written.
+    const ModelConfig read = read_with(qwen, plus({{"max_window_layers", 2}})).config;
+    EXPECT_EQ(text_of(read_with(read, json::object()).config), text_of(read));
   }
   // With experts it is on every layer.
-  EXPECT_TRUE(refuses(kConfigs[6], plus({{"max_window_layers", 3}})));
-  EXPECT_FALSE(refuses(kConfigs[6], plus({{"sliding_window", 17}})));
-  EXPECT_FALSE(refuses(kConfigs[6], {{"sliding_window", 4}}));
+  EXPECT_EQ(window(kConfigs[6], plus({{"max_window_layers", 3}})), all);
+  EXPECT_EQ(window(kConfigs[6], {{"sliding_window", 4}}), off);
+  EXPECT_EQ(window(kConfigs[5], {{"sliding_window", 4}}), all);
+  EXPECT_EQ(window(kConfigs[5], {{"sliding_window", 17}}), off);
+}
+
+TEST(LlamaKinds, AWindowDecidesTheClass) {
+  const auto architecture = [](const AttentionConfig& attention) {
+    return hugging_face_architecture(dense(attention));
+  };
+  EXPECT_EQ(architecture({.window = 4}), "MistralForCausalLM");
+  EXPECT_EQ(architecture({.attention_bias = true, .window = 4, .window_layers = "wf"}),
+            "Qwen2ForCausalLM");
+  EXPECT_THAT(
+      harness::message_of<ConfigError>([&] { architecture({.window = 4, .window_layers = "wf"}); }),
+      HasSubstr("model.window_layers"));
 }
 
 TEST(LlamaKinds, TakeAsManyKeysAndValuesAsTransformersWithoutTheKey) {

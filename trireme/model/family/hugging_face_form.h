@@ -22,7 +22,8 @@ class JsonView;
 namespace trireme::model {
 
 using HuggingFaceValue =
-    std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<int64_t>>;
+    std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<int64_t>,
+                 std::vector<double>, std::vector<std::string>>;
 
 struct HuggingFaceKind;
 
@@ -52,6 +53,11 @@ struct HuggingFaceKey {
   bool is_written = true;
   bool is_compared = true;   // false: another value changes no logits
   std::string other_name{};  // its second name in transformers, whose value wins over the first's
+  // Whether the key has an effect in the model as the earlier keys make it. Where it has none, it
+  // is not written, and readers say that it is there. Null: always.
+  std::function<bool(const ModelConfig&)> applies{};
+  // Whether writers leave it out, because it says nothing of this model. Null: never.
+  std::function<bool(const ModelConfig&)> is_left_out{};
   // Whether an export of an imported model says what the imported file said. Null: never.
   std::function<bool(const ModelConfig&)> is_kept{};
 };
@@ -67,15 +73,16 @@ struct HuggingFaceKind {
   void (*begin)(HuggingFaceModel&);
   // Prefix of the tensor names, which files of a model without its head omit.
   std::string_view base_prefix = "model.";
-  // Checks what depends on several keys of the file. Null: nothing does.
+  // Takes, or checks, what depends on several keys of the file, after all others. Null: nothing
+  // does.
   // Throws: ConfigError
-  void (*check)(const JsonView& root, const ModelConfig& config) = nullptr;
+  void (*finish)(const JsonView& root, ModelConfig& config) = nullptr;
 };
 
 struct HuggingFaceTensor {
   std::string name;
   std::vector<int64_t> shape;
-  // Our parameters, all of one shape, joined along their output dimension in this order.
+  // Our parameters, joined along their output dimension in this order.
   std::vector<std::string> parts;
   // true: Hugging Face stores [in, out]. Ours are [out, in].
   bool is_transposed = false;
@@ -86,6 +93,13 @@ struct HuggingFaceTensor {
   // ours are halves apart: of every `head_rows` rows the last `rotary_rows`. 0: there are none.
   int64_t head_rows = 0;
   int64_t rotary_rows = 0;
+  // Outputs of each part; empty: all parts have one shape.
+  std::vector<int64_t> part_rows{};
+
+  // The outputs of part i, one of `all` that the parts have together.
+  int64_t rows_of(size_t i, int64_t all) const {
+    return part_rows.empty() ? all / std::ssize(parts) : part_rows.at(i);
+  }
 };
 
 // A tensor that is one parameter, under the parameter's own name.

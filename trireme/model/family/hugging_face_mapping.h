@@ -16,6 +16,8 @@ template <typename Section, typename Config>
 auto& section_of(Config& config) {
   if constexpr (std::is_same_v<Section, AttentionConfig>) {
     return config.attention;
+  } else if constexpr (std::is_same_v<Section, RopeConfig>) {
+    return config.rope;
   } else if constexpr (std::is_same_v<Section, ExpertConfig>) {
     return config.sparse;
   } else {

@@ -34,6 +34,14 @@ int64_t elements_with(ModelConfig config, int64_t layers, bool sparse) {
 
 void check_attention(const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
+  const std::string& layers = attention.window_layers;
+  TRIREME_CHECK(!layers.empty() && layers.find_first_not_of("wf") == layers.npos,
+                "model.window_layers is \"", layers,
+                "\"; expected letters w and f, such as \"wf\"");
+  TRIREME_CHECK(attention.window > 0 || layers == "w", "model.window_layers is \"", layers,
+                "\" and model.window 0; set the window, or leave the layers out");
+  TRIREME_CHECK(attention.window == 0 || !attention.is_latent(), "model.window is ",
+                attention.window, " and attention latent, which has none; set it to 0");
   if (!attention.is_latent()) {
     TRIREME_CHECK(attention.q_lora_rank == 0, "model.q_lora_rank is ", attention.q_lora_rank,
                   " and model.kv_lora_rank 0, so that attention has no latents; set "

@@ -10,6 +10,7 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
 #include "trireme/model/family/expert_config.h"
+#include "trireme/model/family/rope_config.h"
 
 namespace trireme::model {
 
@@ -24,6 +25,12 @@ struct AttentionConfig {
               "add biases to the query, key and value projections, as in Qwen2")
   TRIREME_KEY(int64_t, head_width, 0, kMustStay,
               "H: width of each attention head; 0 = width / heads", Range{0, kMaxWidth})
+  TRIREME_KEY(int64_t, window, 0, kMustStay,
+              "sliding window: tokens that a token attends to at most, itself included; 0 = all",
+              Range{0, kMaxSequence})
+  TRIREME_KEY(std::string, window_layers, "w", kMustStay,
+              "which layers have the window: a letter for each layer, w = window, f = full "
+              "attention, repeated over the layers, such as \"wf\" for every other one")
   TRIREME_KEY(int64_t, kv_lora_rank, 0, kMustStay,
               "latent attention (DeepSeek): width of the latent vector from which all heads "
               "compute keys and values; 0 = ordinary attention",
@@ -44,6 +51,11 @@ struct AttentionConfig {
   TRIREME_KEYS_END()
 
   bool is_latent() const { return kv_lora_rank > 0; }
+  // The window of a layer, counted from the model's first; 0: none.
+  int64_t window_of(int64_t layer) const {
+    const auto letters = static_cast<int64_t>(window_layers.size());
+    return window_layers[static_cast<size_t>(layer % letters)] == 'w' ? window : 0;
+  }
   int64_t qk_width() const { return qk_nope_width + qk_rope_width; }
   // The kernels have one width for queries, keys and values; the narrower ones are padded.
   int64_t core_width() const { return std::max(qk_width(), v_head_width); }
@@ -90,10 +102,17 @@ struct ModelConfig {
   TRIREME_KEYS_END()
   // Further keys of the section.
   AttentionConfig attention{};
+  RopeConfig rope{};
   ExpertConfig sparse{};
 
   int64_t head_width() const {  // H
     return attention.head_width > 0 ? attention.head_width : width / heads;
+  }
+  // R: the part of a head that rotary positions turn.
+  int64_t rotary_width() const {
+    if (attention.is_latent()) return attention.qk_rope_width;
+    // As transformers rounds.
+    return static_cast<int64_t>(static_cast<double>(head_width()) * rope.rotary_share);
   }
   // The width in which a head's queries meet its keys.
   int64_t core_width() const {

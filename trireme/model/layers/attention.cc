@@ -27,7 +27,8 @@ at::Tensor split_heads(const at::Tensor& x_BTG, int64_t kv_heads, int64_t copies
 at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
                           int64_t heads, int64_t kv_heads, const parallel::AttentionReach& reach) {
   // The kernels of the CPU read kv heads where they lie, and know where a document begins.
-  if (reach.documents_BT.defined() || q_BTD.is_cpu())
+  const bool hides_nothing = reach.window == 0 || reach.window >= q_BTD.size(1);
+  if (reach.documents_BT.defined() || q_BTD.is_cpu() || !hides_nothing)
     return parallel::whole_attention(q_BTD, k_BTG, v_BTG, heads, kv_heads, reach);
   const int64_t copies = heads / kv_heads;
   const at::Tensor q_BNTH = split_heads(q_BTD, heads, 1);
@@ -98,12 +99,14 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   at::Tensor q_BTD = q_norm ? q_norm->forward(qkv[0]) : qkv[0];
   at::Tensor k_BTG = k_norm ? k_norm->forward(qkv[1]) : qkv[1];
   if (batch.cos_TH.defined()) {
-    q_BTD = apply_rotary(q_BTD, batch.cos_TH, batch.sin_TH);
-    k_BTG = apply_rotary(k_BTG, batch.cos_TH, batch.sin_TH);
+    q_BTD = apply_rotary(q_BTD, batch.cos_TH, batch.sin_TH, head_width_);
+    k_BTG = apply_rotary(k_BTG, batch.cos_TH, batch.sin_TH, head_width_);
   }
   const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
+  parallel::AttentionReach reach = batch.reach();
+  reach.window = window_;
   const auto core = [heads = heads_, kv_heads, context = batch.context,
-                     reach = batch.reach()](const std::vector<at::Tensor>& in) {
+                     reach](const std::vector<at::Tensor>& in) {
     if (!context) return attention_core(in[0], in[1], in[2], heads, kv_heads, reach);
     return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context, reach);
   };

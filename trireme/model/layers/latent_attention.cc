@@ -33,6 +33,7 @@ at::Tensor rotated(const at::Tensor& x_BTnR, const TokenBatch& batch) {
 LatentAttention::LatentAttention(const ModelConfig& config, const ModelAxes& axes,
                                  at::ScalarType dtype)
     : config_(config.attention),
+      score_factor_(rope_score_factor(config.rope)),
       axis_(axes.tensor),
       heads_(TensorCuts(config, axis_.size()).heads_of(axis_.rank()).size) {
   const int64_t D = config.width, latent = config_.kv_lora_rank;
@@ -86,8 +87,8 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const at::Tensor& resid
   const Heads own = project(x, batch);
   const int64_t H = config_.core_width(), Q = config_.qk_width(), V = config_.v_head_width;
   // The core divides by sqrt(H).
-  const at::Tensor q_BTnQ =
-      H == Q ? own.q_BTnQ : own.q_BTnQ * std::sqrt(static_cast<double>(H) / static_cast<double>(Q));
+  const double scale = score_factor_ * std::sqrt(static_cast<double>(H) / static_cast<double>(Q));
+  const at::Tensor q_BTnQ = scale == 1 ? own.q_BTnQ : own.q_BTnQ * scale;
   const auto core = [heads = heads_, context = batch.context,
                      reach = batch.reach()](const std::vector<at::Tensor>& in) {
     if (!context) return attention_core(in[0], in[1], in[2], heads, heads, reach);

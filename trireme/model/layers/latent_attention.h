@@ -40,6 +40,7 @@ class LatentAttention : public AttentionBranch {
   Heads project(const at::Tensor& x, const TokenBatch& batch) const;
 
   AttentionConfig config_;
+  double score_factor_;  // of yarn
   parallel::TensorAxis axis_;
   int64_t heads_;  // n
 };

@@ -15,13 +15,11 @@ namespace trireme::model {
 namespace {
 
 std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const ModelAxes& axes,
-                                                at::ScalarType dtype) {
+                                                at::ScalarType dtype, int64_t layer) {
   if (config.attention.is_latent()) return std::make_shared<LatentAttention>(config, axes, dtype);
-  return std::make_shared<Attention>(config, axes, dtype);
-}
-
-int64_t rotary_width(const ModelConfig& config) {
-  return config.attention.is_latent() ? config.attention.qk_rope_width : config.head_width();
+  const auto attention = std::make_shared<Attention>(config, axes, dtype);
+  attention->set_window(config.attention.window_of(layer));
+  return attention;
 }
 
 // A SwiGLU of width F.
@@ -107,8 +105,7 @@ class LlamaFamily : public Family {
     TRIREME_CHECK(!config.separate_head, "model.separate_head is true and model.family \"",
                   config.family,
                   "\", whose head is separate unless model.tied_embedding is true; leave it out");
-    TRIREME_CHECK(config.rope_base > 1, "model.rope_base = ", config.rope_base,
-                  "; expected more than 1, such as 10000");
+    check_rope(config);
   }
 
   bool has_tied_head(const ModelConfig& config) const override { return config.tied_embedding; }
@@ -195,7 +192,7 @@ LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::Sca
     : TransformerBlock(config, layer) {
   input_layernorm_ =
       register_module("input_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
-  self_attn_ = register_attention("self_attn", make_attention(config, axes, dtype));
+  self_attn_ = register_attention("self_attn", make_attention(config, axes, dtype, layer));
   post_attention_layernorm_ =
       register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
   if (config.sparse.is_sparse(layer)) {
@@ -219,7 +216,7 @@ at::Tensor LlamaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
     : Network(part),
-      rotary_(config.sequence_length, rotary_width(config), config.rope_base, dtype),
+      rotary_(config.sequence_length, config.rotary_width(), config.rope_base, dtype, config.rope),
       dropout_(config.dropout, "embedding") {
   const auto model = register_module("model", std::make_shared<torch::nn::Module>());
   if (part.embeds) {

@@ -16,8 +16,10 @@ const HuggingFaceKind& kind_of(const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
   if (attention.is_latent()) return kDeepSeekKind;
   if (config.sparse.experts > 0) return attention.qk_norm ? kQwen3MoeKind : kMixtralKind;
+  if (config.rope.rotary_share != 1) return kPhi3Kind;
   if (attention.attention_bias) return kQwen2Kind;
-  return attention.qk_norm ? kQwen3Kind : kLlamaKind;
+  if (attention.qk_norm) return kQwen3Kind;
+  return attention.window > 0 ? kMistralKind : kLlamaKind;
 }
 
 void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) {
@@ -28,6 +30,30 @@ void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) 
   TRIREME_CHECK(!config.attention.attention_bias || !config.attention.qk_norm,
                 "transformers has no class with both model.attention_bias and model.qk_norm; the "
                 "checkpoint goes on here, and has no form there");
+}
+
+void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  TRIREME_CHECK(rope.rotary_share == 1 || &kind == &kPhi3Kind, "transformers' ", kind.name,
+                " turns whole heads, and model.rotary_share is ", rope.rotary_share,
+                "; the checkpoint goes on here, and has no form there");
+  if (&kind != &kPhi3Kind) return;
+  const bool is_known =
+      rope.rope_scaling == RopeScaling::kNone || rope.rope_scaling == RopeScaling::kLongRope;
+  TRIREME_CHECK(is_known && !config.attention.qk_norm && config.attention.head_width == 0,
+                "transformers turns parts of heads (model.rotary_share) in its Phi-3, which has "
+                "no model.rope_scaling but longrope, no model.qk_norm and no model.head_width; the "
+                "checkpoint goes on here, and has no form there");
+}
+
+void check_window_of(const HuggingFaceKind& kind, const ModelConfig& config) {
+  const AttentionConfig& attention = config.attention;
+  const bool has_kinds = &kind == &kQwen2Kind || &kind == &kQwen3Kind;
+  TRIREME_CHECK(attention.window == 0 || attention.window_layers == "w" || has_kinds,
+                "transformers' ", kind.name,
+                " has its window on all layers, and "
+                "model.window_layers is \"",
+                attention.window_layers, "\"; the checkpoint goes on here, and has no form there");
 }
 
 void check_experts_of(const HuggingFaceKind& kind, const ModelConfig& config) {
@@ -92,6 +118,35 @@ void mark_rotary_rows(HuggingFaceTensor& tensor, const ModelConfig& config) {
   tensor.rotary_rows = latent.qk_rope_width;
 }
 
+// Phi-3 has queries, keys and values in one matrix, and both halves of SwiGLU in another. True: the
+// parameter is part of one.
+bool add_to_joined(HuggingFaceForm& form, const ParameterPlan& parameter) {
+  constexpr std::pair<std::string_view, std::string_view> kJoined[] = {
+      {"q_proj.weight", "qkv_proj.weight"},
+      {"k_proj.weight", "qkv_proj.weight"},
+      {"v_proj.weight", "qkv_proj.weight"},
+      {"gate_proj.weight", "gate_up_proj.weight"},
+      {"up_proj.weight", "gate_up_proj.weight"}};
+  const std::string& name = parameter.name;
+  for (const auto& [part, joined] : kJoined) {
+    if (!name.ends_with(concat(".", part))) continue;
+    HuggingFaceTensor tensor = own_tensor(parameter);
+    tensor.name = concat(name.substr(0, name.size() - part.size()), joined);
+    tensor.part_rows = {tensor.shape[0]};
+    const bool is_new = form.tensors.empty() || form.tensors.back().name != tensor.name;
+    if (is_new) {
+      form.tensors.push_back(std::move(tensor));
+    } else {
+      HuggingFaceTensor& whole = form.tensors.back();
+      whole.shape[0] += tensor.shape[0];
+      whole.parts.push_back(name);
+      whole.part_rows.push_back(tensor.shape[0]);
+    }
+    return true;
+  }
+  return false;
+}
+
 void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const ModelPlan& plan) {
   for (const ParameterPlan& parameter : plan.parameters()) {
     const std::string& name = parameter.name;
@@ -99,6 +154,7 @@ void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const Model
       add_experts(form, kind, parameter);
       continue;
     }
+    if (&kind == &kPhi3Kind && add_to_joined(form, parameter)) continue;
     form.tensors.push_back(own_tensor(parameter));
     mark_rotary_rows(form.tensors.back(), plan.config());
     const bool is_router = name.ends_with(".mlp.gate.weight");
@@ -163,6 +219,8 @@ HuggingFaceForm llama_form(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();
   const HuggingFaceKind& kind = kind_of(config);
   check_attention_of(kind, config);
+  check_rope_of(kind, config);
+  check_window_of(kind, config);
   if (config.sparse.experts > 0 || &kind == &kDeepSeekKind) check_experts_of(kind, config);
   HuggingFaceForm form{.kind = &kind};
   add_tensors(form, kind, plan);

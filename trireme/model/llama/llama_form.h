@@ -10,10 +10,12 @@
 
 namespace trireme::model {
 
-// Kinds that compute the same as a model of this family. Mistral is read as a Llama.
+// Kinds that compute the same as a model of this family. A Mistral without a window is a Llama.
 extern const HuggingFaceKind kLlamaKind;
+extern const HuggingFaceKind kMistralKind;
 extern const HuggingFaceKind kQwen2Kind;
 extern const HuggingFaceKind kQwen3Kind;
+extern const HuggingFaceKind kPhi3Kind;
 extern const HuggingFaceKind kMixtralKind;
 extern const HuggingFaceKind kQwen3MoeKind;
 extern const HuggingFaceKind kDeepSeekKind;
@@ -22,8 +24,9 @@ extern const HuggingFaceKind kDeepSeekKind;
 std::span<const HuggingFaceKind* const> llama_kinds();
 std::span<const HuggingFaceKind* const> mixtral_kinds();
 
-// The class of transformers that computes the same: Llama, with attention_bias Qwen2, with qk_norm
-// Qwen3; with experts Mixtral, with qk_norm Qwen3-MoE, with latent attention DeepSeek-V3.
+// The class of transformers that computes the same: Llama, with a window Mistral, with
+// attention_bias Qwen2, with qk_norm Qwen3, with rotary_share Phi-3; with experts Mixtral, with
+// qk_norm Qwen3-MoE, with latent attention DeepSeek-V3.
 // Throws: ConfigError when there is none, with the key in its way
 HuggingFaceForm llama_form(const ModelPlan& plan);
 

@@ -11,6 +11,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/hugging_face_mapping.h"
+#include "trireme/model/family/hugging_face_rope.h"
+#include "trireme/model/family/hugging_face_window.h"
 #include "trireme/model/llama/expert_keys.h"
 
 namespace trireme::model {
@@ -45,19 +47,27 @@ HuggingFaceKey head_width_key(int64_t missing_width = 0) {
 }
 
 // Keys that all classes have. The parameters are the values assumed when two of them are missing.
-Keys common_keys(double missing_epsilon = 1e-6, double missing_base = 1e4) {
-  return {
+Keys plain_keys(double missing_epsilon = 1e-6, double missing_base = 1e4) {
+  Keys keys = {
       mapped("vocab_size", &ModelConfig::vocab_size), mapped("hidden_size", &ModelConfig::width),
       mapped("num_hidden_layers", &ModelConfig::layers),
       mapped("num_attention_heads", &ModelConfig::heads), fixed("hidden_act", std::string("silu")),
-      mapped("max_position_embeddings", &ModelConfig::sequence_length),
-      mapped("rms_norm_eps", &ModelConfig::norm_epsilon, always(missing_epsilon)),
+      length_key(), mapped("rms_norm_eps", &ModelConfig::norm_epsilon, always(missing_epsilon)),
       mapped("rope_theta", &ModelConfig::rope_base, always(missing_base)),
-      fixed("rope_scaling", nullptr), written("attention_dropout", 0.0), fixed("mlp_bias", false),
+      written("attention_dropout", 0.0), fixed("mlp_bias", false),
       mapped("tie_word_embeddings", &ModelConfig::tied_embedding, always(false)),
       // Written by programs that read the same files, and only ever false in them.
       expected("rope_interleaved", false), expected("use_mrope", false),
       ignored("is_llama_config")};
+  return keys;
+}
+
+// With rotary positions, of whole heads.
+Keys common_keys(double missing_epsilon = 1e-6, double missing_base = 1e4) {
+  Keys keys = plain_keys(missing_epsilon, missing_base);
+  append(keys, rope_keys());
+  keys.push_back(expected("partial_rotary_factor", 1.0));
+  return keys;
 }
 
 // missing_kv_heads: what the class assumes without the key; 0: as many as heads, as for null.
@@ -99,6 +109,18 @@ Keys qwen3_keys() {
   return keys;
 }
 
+Keys phi3_keys() {
+  Keys keys = plain_keys(/*missing_epsilon=*/1e-5);
+  HuggingFaceKey kv_heads = mapped("num_key_value_heads", &ModelConfig::kv_heads);
+  kv_heads.null = [](const ModelConfig& config) -> HuggingFaceValue { return config.heads; };
+  kv_heads.missing = kv_heads.null;
+  append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width), std::move(kv_heads)});
+  append(keys, phi3_rope_keys());
+  append(keys, {expected("attention_bias", false), written("resid_pdrop", 0.0),
+                written("embd_pdrop", 0.0), window_key(nullptr)});
+  return keys;
+}
+
 // other_name: see HuggingFaceKey::other_name
 HuggingFaceKey experts_key(std::string name, std::string other_name) {
   HuggingFaceKey key = mapped(std::move(name), &ExpertConfig::experts);
@@ -116,11 +138,7 @@ Keys mixtral_keys() {
                 mapped("num_experts_per_tok", &ExpertConfig::experts_per_token),
                 written("router_jitter_noise", 0.0)});
   append(keys, balance_keys());
-  HuggingFaceKey window = window_key(nullptr);
-  window.value = always(nullptr);
-  window.is_written = true;
-  window.is_compared = false;
-  keys.push_back(std::move(window));
+  keys.push_back(window_key(nullptr));
   return keys;
 }
 
@@ -213,12 +231,6 @@ void begin_deepseek(HuggingFaceModel& model) {
       "trained with 1e-4 and 1e-3");
 }
 
-const HuggingFaceKind kMistralKind{.name = "Mistral",
-                                   .type = "mistral",
-                                   .architecture = "MistralForCausalLM",
-                                   .keys = mistral_keys,
-                                   .begin = begin_llama};
-
 }  // namespace
 
 const HuggingFaceKind kLlamaKind{.name = "Llama",
@@ -226,18 +238,29 @@ const HuggingFaceKind kLlamaKind{.name = "Llama",
                                  .architecture = "LlamaForCausalLM",
                                  .keys = llama_keys,
                                  .begin = begin_llama};
+const HuggingFaceKind kMistralKind{.name = "Mistral",
+                                   .type = "mistral",
+                                   .architecture = "MistralForCausalLM",
+                                   .keys = mistral_keys,
+                                   .begin = begin_llama};
 const HuggingFaceKind kQwen2Kind{.name = "Qwen2",
                                  .type = "qwen2",
                                  .architecture = "Qwen2ForCausalLM",
                                  .keys = qwen2_keys,
                                  .begin = begin_qwen2,
-                                 .check = check_qwen_window};
+                                 .finish = take_qwen_window};
 const HuggingFaceKind kQwen3Kind{.name = "Qwen3",
                                  .type = "qwen3",
                                  .architecture = "Qwen3ForCausalLM",
                                  .keys = qwen3_keys,
                                  .begin = begin_qwen3,
-                                 .check = check_qwen_window};
+                                 .finish = take_qwen_window};
+const HuggingFaceKind kPhi3Kind{.name = "Phi-3",
+                                .type = "phi3",
+                                .architecture = "Phi3ForCausalLM",
+                                .keys = phi3_keys,
+                                .begin = begin_llama,
+                                .finish = check_phi3_rope};
 const HuggingFaceKind kMixtralKind{.name = "Mixtral",
                                    .type = "mixtral",
                                    .architecture = "MixtralForCausalLM",
@@ -248,7 +271,7 @@ const HuggingFaceKind kQwen3MoeKind{.name = "Qwen3-MoE",
                                     .architecture = "Qwen3MoeForCausalLM",
                                     .keys = qwen3_moe_keys,
                                     .begin = begin_qwen3,
-                                    .check = check_qwen_moe_window};
+                                    .finish = take_qwen_moe_window};
 const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
                                     .type = "deepseek_v3",
                                     .architecture = "DeepseekV3ForCausalLM",
@@ -256,8 +279,9 @@ const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
                                     .begin = begin_deepseek};
 
 std::span<const HuggingFaceKind* const> llama_kinds() {
-  static constexpr const HuggingFaceKind* kKinds[] = {&kLlamaKind, &kMistralKind,  &kQwen2Kind,
-                                                      &kQwen3Kind, &kQwen3MoeKind, &kDeepSeekKind};
+  static constexpr const HuggingFaceKind* kKinds[] = {&kLlamaKind,   &kMistralKind, &kQwen2Kind,
+                                                      &kQwen3Kind,   &kPhi3Kind,    &kQwen3MoeKind,
+                                                      &kDeepSeekKind};
   return kKinds;
 }
 

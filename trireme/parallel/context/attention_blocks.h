@@ -15,9 +15,9 @@
 namespace trireme::parallel {
 
 // A rectangle of scores in which every query reads every key. With is_causal, queries and keys are
-// the same tokens, and a query reads the keys up to itself. With an edge, query r of the block reads
-// its keys from r + edge on, at least one. Queries and keys are numbered among the tokens on their
-// own rank. None of the three ranges is empty.
+// the same tokens, and a query reads the keys up to itself. With an edge, query r of the block
+// reads its keys from r + edge on, at least one. Queries and keys are numbered among the tokens on
+// their own rank. None of the three ranges is empty.
 struct AttentionBlock {
   mesh::Range sequences;  // of the B sequences
   mesh::Range queries;    // of the t tokens of the query's rank

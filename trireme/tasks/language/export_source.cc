@@ -20,15 +20,15 @@ std::string master_of(const std::string& parameter) {
   return concat(train::kOptimizerPrefix, train::kMasterState, ".", parameter);
 }
 
-// The shape of each of its parameters. Of how many slices one is, only `found` says, the
+// The shape of its parameter `part`. Of how many slices one is, only `found` says, the
 // parameter's own shape.
-std::vector<int64_t> parameter_shape(const HuggingFaceTensor& tensor,
+std::vector<int64_t> parameter_shape(const HuggingFaceTensor& tensor, size_t part,
                                      const std::vector<int64_t>& found) {
   std::vector<int64_t> shape = tensor.shape;
   if (tensor.is_transposed) std::swap(shape.at(0), shape.at(1));
   if (tensor.slice >= 0)
     shape.insert(shape.begin(), std::max(found.empty() ? 0 : found[0], tensor.slice + 1));
-  shape.at(0) /= std::ssize(tensor.parts);
+  shape.at(0) = tensor.rows_of(part, shape.at(0));
   return shape;
 }
 
@@ -59,14 +59,14 @@ bool ExportSource::has_better_master(const std::string& parameter) const {
 }
 
 void ExportSource::check(const HuggingFaceTensor& tensor) const {
-  for (const std::string& name : tensor.parts) {
-    const std::string stored = stored_name(name);
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    const std::string stored = stored_name(tensor.parts[i]);
     const auto found = manifest_.tensors.find(stored);
     if (found == manifest_.tensors.end())
       throw CheckpointError(concat(folder_.string(), ": there is no tensor \"", stored,
                                    "\" among its ", manifest_.tensors.size()));
     const std::vector<int64_t>& shape = found->second.shape;
-    const std::vector<int64_t> expected = parameter_shape(tensor, shape);
+    const std::vector<int64_t> expected = parameter_shape(tensor, i, shape);
     if (shape != expected)
       throw CheckpointError(concat(folder_.string(), ": \"", stored, "\" has the shape ",
                                    at::IntArrayRef(shape), " and the model's is ",
@@ -78,10 +78,10 @@ at::Tensor ExportSource::read(const HuggingFaceTensor& tensor, const mesh::Box& 
   open(tensor);
   const mesh::Box stored = stored_box(tensor, box);
   const int64_t begin = stored.offset.at(0), end = begin + stored.size.at(0);
-  const int64_t rows = manifest_.tensors.at(stored_name(tensor.parts[0])).shape[0];
   std::vector<at::Tensor> values;
   int64_t first = 0;  // of a parameter, in all of them
   for (const std::string& parameter : tensor.parts) {
+    const int64_t rows = manifest_.tensors.at(stored_name(parameter)).shape[0];
     mesh::Box own = stored;
     own.offset[0] = std::max(begin - first, int64_t{0});
     own.size[0] = std::min(end - first, rows) - own.offset[0];

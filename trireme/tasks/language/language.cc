@@ -223,6 +223,7 @@ class LanguageTask : public train::Task {
   void add_keys(train::Keys& keys) override {
     keys.add("model", config_.model);
     keys.add("model", config_.model.attention);
+    keys.add("model", config_.model.rope);
     keys.add("model", config_.model.sparse);
     keys.add("data", config_.data);
   }

@@ -45,6 +45,7 @@ std::vector<train::Field> fields_of(ModelConfig& config) {
   train::Keys keys;
   keys.add("model", config);
   keys.add("model", config.attention);
+  keys.add("model", config.rope);
   keys.add("model", config.sparse);
   return keys.take();
 }

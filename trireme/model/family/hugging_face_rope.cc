@@ -1,0 +1,181 @@
+#include "trireme/model/family/hugging_face_rope.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/model/family/hugging_face_mapping.h"
+
+namespace trireme::model {
+
+// Each scaling reads some of the object's members. The others have no effect in transformers, so a
+// reader says that and goes on.
+
+namespace {
+
+using Scalings = std::initializer_list<RopeScaling>;
+
+std::function<bool(const ModelConfig&)> one_of(Scalings scalings) {
+  return [list = std::vector<RopeScaling>(scalings)](const ModelConfig& config) {
+    return std::ranges::find(list, config.rope.rope_scaling) != list.end();
+  };
+}
+
+HuggingFaceKey of(Scalings scalings, HuggingFaceKey key) {
+  key.name = kRopePrefix + key.name;
+  key.applies = one_of(scalings);
+  return key;
+}
+
+constexpr const char* kPlain = "default";
+
+bool is_unscaled(const ModelConfig& config) {
+  return config.rope.rope_scaling == RopeScaling::kNone;
+}
+
+HuggingFaceKey type_key() {
+  return {.name = std::string(kRopePrefix) + "rope_type",
+          .value = [](const ModelConfig& config) -> HuggingFaceValue {
+            return std::string(name_of(kRopeScalings, config.rope.rope_scaling));
+          },
+          .take =
+              [](const JsonView& found, HuggingFaceModel& model) {
+                const std::string& name = found.text();
+                const auto* const scaling =
+                    name == kPlain ? &kRopeScalings[0] : find_choice(kRopeScalings, name);
+                const bool is_known = scaling != nullptr && name != kRopeScalings[0].name;
+                if (!is_known)
+                  found.fail("one of default, linear, dynamic, yarn, longrope, llama3");
+                RopeConfig& rope = model.config.rope;
+                rope.rope_scaling = scaling->value;
+                // Its length is that of the file, also where a run has another one.
+                if (rope.rope_scaling == RopeScaling::kDynamic) {
+                  rope.rope_original_length = model.config.sequence_length;
+                }
+              },
+          .missing = always(std::string(kPlain)),
+          .is_compared = false,
+          // A plain one has no object.
+          .is_left_out = is_unscaled};
+}
+
+// Yarn and longrope may leave it to the two lengths.
+HuggingFaceKey factor_key() {
+  HuggingFaceKey key = mapped("factor", &RopeConfig::rope_factor);
+  key.missing = [](const ModelConfig& config) -> HuggingFaceValue {
+    const RopeScaling scaling = config.rope.rope_scaling;
+    TRIREME_CHECK(scaling == RopeScaling::kYarn || scaling == RopeScaling::kLongRope, kRopeObject,
+                  " of type ", name_of(kRopeScalings, scaling),
+                  " has no factor; expected a number");
+    const auto original = static_cast<double>(config.rope.rope_original_length);
+    return std::max(1.0, static_cast<double>(config.sequence_length) / original);
+  };
+  return key;
+}
+
+// 0 is ours for a number that the file does not have.
+HuggingFaceKey number_or_none(std::string name, double RopeConfig::*member) {
+  HuggingFaceKey key = mapped(std::move(name), member, always(0.0));
+  key.value = [member](const ModelConfig& config) -> HuggingFaceValue {
+    if (config.rope.*member > 0) return config.rope.*member;
+    return nullptr;
+  };
+  key.is_compared = false;
+  return key;
+}
+
+HuggingFaceKey factors_key(std::string name, std::string RopeConfig::*member) {
+  return {.name = std::move(name),
+          .value = [member](const ModelConfig& config) -> HuggingFaceValue {
+            return rope_factors(config.rope.*member);
+          },
+          .take =
+              [member](const JsonView& found, HuggingFaceModel& model) {
+                std::string text;
+                for (const JsonView& one : found.elements()) {
+                  // As JSON writes numbers: shortest, and read back with the same bits.
+                  text += (text.empty() ? "" : ",") + nlohmann::json(one.number(1e-6, 1e6)).dump();
+                }
+                model.config.rope.*member = text;
+              }};
+}
+
+// The file of a plain model has null for the object.
+HuggingFaceKey no_object_key() {
+  HuggingFaceKey key = fixed(kRopeObject, nullptr);
+  key.is_left_out = [](const ModelConfig& config) { return !is_unscaled(config); };
+  return key;
+}
+
+}  // namespace
+
+HuggingFaceKey length_key() {
+  HuggingFaceKey key = mapped("max_position_embeddings", &ModelConfig::sequence_length);
+  key.value = [](const ModelConfig& config) -> HuggingFaceValue {
+    const RopeConfig& rope = config.rope;
+    const bool is_original =
+        rope.rope_scaling == RopeScaling::kDynamic && rope.rope_original_length > 0;
+    return is_original ? rope.rope_original_length : config.sequence_length;
+  };
+  return key;
+}
+
+namespace {
+
+// original: where the file has the length of the pretraining
+std::vector<HuggingFaceKey> keys_with(HuggingFaceKey original) {
+  using enum RopeScaling;
+  return {no_object_key(),
+          type_key(),
+          std::move(original),
+          of({kLinear, kDynamic, kYarn, kLongRope, kLlama3}, factor_key()),
+          of({kLlama3}, mapped("low_freq_factor", &RopeConfig::rope_low_factor)),
+          of({kLlama3}, mapped("high_freq_factor", &RopeConfig::rope_high_factor)),
+          of({kYarn}, mapped("beta_fast", &RopeConfig::rope_beta_fast, always(32.0))),
+          of({kYarn}, mapped("beta_slow", &RopeConfig::rope_beta_slow, always(1.0))),
+          of({kYarn}, mapped("truncate", &RopeConfig::rope_truncate, always(true))),
+          of({kYarn}, number_or_none("mscale", &RopeConfig::rope_mscale)),
+          of({kYarn}, number_or_none("mscale_all_dim", &RopeConfig::rope_mscale_all_dim)),
+          of({kYarn, kLongRope},
+             number_or_none("attention_factor", &RopeConfig::rope_attention_factor)),
+          of({kLongRope}, factors_key("short_factor", &RopeConfig::rope_short_factors)),
+          of({kLongRope}, factors_key("long_factor", &RopeConfig::rope_long_factors))};
+}
+
+HuggingFaceKey original_key(HuggingFaceKey::Value missing) {
+  return mapped("original_max_position_embeddings", &RopeConfig::rope_original_length,
+                std::move(missing));
+}
+
+}  // namespace
+
+std::vector<HuggingFaceKey> rope_keys() {
+  using enum RopeScaling;
+  return keys_with(of({kYarn, kLongRope, kLlama3},
+                      original_key([](const ModelConfig& config) -> HuggingFaceValue {
+                        return config.sequence_length;
+                      })));
+}
+
+std::vector<HuggingFaceKey> phi3_rope_keys() {
+  HuggingFaceKey original = original_key(always(int64_t{4096}));
+  // It counts before that in the object.
+  original.applies = one_of({RopeScaling::kLongRope});
+  std::vector<HuggingFaceKey> keys = keys_with(std::move(original));
+  keys.push_back(ignored(std::string(kRopePrefix) + "original_max_position_embeddings"));
+  keys.push_back(mapped("partial_rotary_factor", &RopeConfig::rotary_share, always(1.0)));
+  return keys;
+}
+
+void check_phi3_rope(const JsonView& root, ModelConfig& config) {
+  const RopeScaling scaling = config.rope.rope_scaling;
+  // transformers would compute another one under these names.
+  if (scaling == RopeScaling::kNone || scaling == RopeScaling::kLongRope) return;
+  root.at(std::string(kRopePrefix) + "rope_type").fail("one of default, longrope");
+}
+
+}  // namespace trireme::model

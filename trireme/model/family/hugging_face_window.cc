@@ -1,0 +1,140 @@
+#include "trireme/model/family/hugging_face_window.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/model/family/hugging_face_mapping.h"
+
+namespace trireme::model {
+namespace {
+
+constexpr int64_t kQwenWindow = 4096;
+constexpr int64_t kQwenFullLayers = 28;
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+bool has_window(const ModelConfig& config) { return config.attention.window > 0; }
+
+// `window` on the layers with a w among the model's letters.
+void set_window(ModelConfig& config, int64_t window, std::string layers) {
+  AttentionConfig& attention = config.attention;
+  const bool hides =
+      window > 0 && window < config.sequence_length && layers.find('w') != layers.npos;
+  attention.window = hides ? window : 0;
+  const bool is_everywhere = layers.find('f') == layers.npos;
+  attention.window_layers = !hides || is_everywhere ? "w" : std::move(layers);
+}
+
+// The letters of all layers, and not only of their repetition.
+std::string letters_of(const ModelConfig& config) {
+  std::string letters;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    letters += config.attention.window_of(layer) > 0 ? 'w' : 'f';
+  }
+  return letters;
+}
+
+HuggingFaceValue length_of(const ModelConfig& config) {
+  if (has_window(config)) return config.attention.window;
+  return nullptr;
+}
+
+HuggingFaceKey written_with_window(std::string name, HuggingFaceKey::Value value) {
+  return {.name = std::move(name),
+          .value = std::move(value),
+          .is_compared = false,
+          .is_left_out = [](const ModelConfig& config) { return !has_window(config); }};
+}
+
+// nullopt: missing or null.
+std::optional<JsonView> value_at(const JsonView& root, std::string_view key) {
+  auto found = root.find(key);
+  if (found && found->value().is_null()) return std::nullopt;
+  return found;
+}
+
+// The file's window where it is on; 0: it is not.
+int64_t qwen_window(const JsonView& root) {
+  const auto use = value_at(root, "use_sliding_window");
+  if (!use || !use->boolean()) return 0;
+  const auto window = root.find("sliding_window");
+  if (!window) return kQwenWindow;
+  return window->value().is_null() ? 0 : window->integer(1);
+}
+
+// The letters of all layers.
+std::string qwen_layers(const JsonView& root, const ModelConfig& config, bool is_on) {
+  std::string letters;
+  const auto types = value_at(root, "layer_types");
+  if (!types) {
+    const auto first = value_at(root, "max_window_layers");
+    const int64_t full = first ? first->integer(0) : kQwenFullLayers;
+    for (int64_t layer = 0; layer < config.layers; ++layer) letters += layer < full ? 'f' : 'w';
+    return letters;
+  }
+  for (const JsonView& type : types->elements()) {
+    const bool slides = type.text() == kSliding && is_on;
+    if (!slides && type.text() != kFull) {
+      type.fail(is_on ? concat('"', kFull, "\" or \"", kSliding, '"') : concat('"', kFull, '"'));
+    }
+    letters += slides ? 'w' : 'f';
+  }
+  if (std::ssize(letters) != config.layers)
+    types->fail(concat("one for each of ", config.layers, " layers"));
+  return letters;
+}
+
+}  // namespace
+
+HuggingFaceKey window_key(HuggingFaceValue missing) {
+  return {.name = "sliding_window",
+          .value = length_of,
+          .take =
+              [](const JsonView& found, HuggingFaceModel& model) {
+                set_window(model.config, found.value().is_null() ? 0 : found.integer(1), "w");
+              },
+          .missing = always(std::move(missing)),
+          .null = always(nullptr),
+          .is_compared = false};
+}
+
+HuggingFaceKey layer_types_key() {
+  return {.name = "layer_types",
+          .take =
+              [](const JsonView& found, HuggingFaceModel& /*model*/) {
+                if (found.value().is_null()) return;
+                for (const JsonView& type : found.elements()) {
+                  if (type.text() != kFull) type.fail(concat('"', kFull, '"'));
+                }
+              },
+          .missing = always(nullptr),
+          .is_written = false};
+}
+
+std::vector<HuggingFaceKey> qwen_window_keys() {
+  const auto kinds_of_layers = [](const ModelConfig& config) -> HuggingFaceValue {
+    std::vector<std::string> kinds;
+    for (const char letter : letters_of(config)) {
+      kinds.emplace_back(letter == 'w' ? kSliding : kFull);
+    }
+    return kinds;
+  };
+  return {written_with_window("use_sliding_window", always(true)),
+          written_with_window("sliding_window", length_of), ignored("max_window_layers"),
+          written_with_window("layer_types", kinds_of_layers)};
+}
+
+void take_qwen_window(const JsonView& root, ModelConfig& config) {
+  const int64_t window = qwen_window(root);
+  set_window(config, window, qwen_layers(root, config, window > 0));
+}
+
+void take_qwen_moe_window(const JsonView& root, ModelConfig& config) {
+  set_window(config, qwen_window(root), "w");
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,26 @@
+// The keys of config.json that give attention a window. A window that is as long as the sequence
+// hides nothing and is left out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/model/family/hugging_face_form.h"
+
+namespace trireme::model {
+
+// A window of every layer: Mistral, Mixtral, Phi-3.
+// missing: what the class assumes without the key
+HuggingFaceKey window_key(HuggingFaceValue missing);
+
+// A list of layers' kinds, of classes that have full attention only.
+HuggingFaceKey layer_types_key();
+
+// Qwen's windows, which are off by default: on the layers that layer_types says, or from
+// max_window_layers on; with experts, on all. Kinds that have the keys take them at the end.
+std::vector<HuggingFaceKey> qwen_window_keys();
+void take_qwen_window(const JsonView& root, ModelConfig& config);
+void take_qwen_moe_window(const JsonView& root, ModelConfig& config);
+
+}  // namespace trireme::model
