@@ -25,6 +25,7 @@ VARIANTS = {
     "precision": {
         "fp32": [],
         "fp32, products in bf16": ["--train.fp32_products=bf16"],
+        "fp32, products in bf16x3": ["--train.fp32_products=bf16x3"],
         "bf16": ["--train.precision=bf16"],
         "bf16, sums in fp32": ["--train.precision=bf16", "--train.reduce_dtype=fp32"],
         "fp16": ["--train.precision=fp16"],
@@ -66,16 +67,17 @@ def table(results, seeds):
     lines = ["| optimizer | numbers | MB of states | validation loss | from fp32, same seed: mean | largest | step |",
              "|---|---|---|---|---|---|---|"]
     for optimizer, dtypes in results.items():
-        plain = dtypes["fp32"]
+        first = next(iter(dtypes))
+        plain = dtypes[first]
         for dtype, runs in dtypes.items():
             losses = [run["validation_loss"] for run in runs]
             apart = [run["validation_loss"] - same["validation_loss"] for run, same in zip(runs, plain)]
             milliseconds = 1e3 * statistics.median(run["seconds"] for run in runs)
-            from_fp32 = "| |" if dtype == "fp32" else f"{statistics.mean(apart):+.4f} | {max(map(abs, apart)):.4f} |"
+            from_fp32 = "| |" if dtype == first else f"{statistics.mean(apart):+.4f} | {max(map(abs, apart)):.4f} |"
             lines.append(f"| {optimizer} | {dtype} | {runs[0]['state_bytes'] / 1e6:.2f} | "
                          f"{statistics.mean(losses):.4f} | {from_fp32} {milliseconds:.0f} ms |")
         spread = [run["validation_loss"] for run in plain]
-        lines.append(f"| | fp32, largest minus smallest of {seeds} seeds | | {max(spread) - min(spread):.4f} | | | |")
+        lines.append(f"| | {first}, largest minus smallest of {seeds} seeds | | {max(spread) - min(spread):.4f} | | | |")
     return "\n".join(lines)
 
 
@@ -89,12 +91,19 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[42, 43, 44])
     parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS), metavar="NAME",
                         help="among: " + "; ".join(OPTIMIZERS))
+    parser.add_argument("--numbers", nargs="+", metavar="NAME",
+                        help="only these, the first of which the others are compared with")
     args = parser.parse_args()
+    variants = VARIANTS[args.vary]
+    unknown = [name for name in args.numbers or () if name not in variants]
+    if unknown:
+        parser.error(f"--numbers {unknown[0]}; there are: {'; '.join(variants)}")
+    variants = {name: variants[name] for name in args.numbers or variants}
 
     results = {}
     for name in args.optimizers:
         results[name] = {}
-        for dtype, options in VARIANTS[args.vary].items():
+        for dtype, options in variants.items():
             results[name][dtype] = [measure(args, [f"--train.seed={seed}", *options, *OPTIMIZERS[name]])
                                     for seed in args.seeds]
             print(f"bench: {name}, {dtype} done", file=sys.stderr)
@@ -103,6 +112,8 @@ def main():
         today = datetime.date.today().isoformat()
         name, title = TITLES[args.vary]
         vary = "" if args.vary == "states" else f" --vary {args.vary}"
+        if args.numbers:
+            vary += " --numbers " + " ".join(f'"{name}"' for name in args.numbers)
         write_note(f"{today}-{name}.md", f"""# {title}, {today}
 
 {args.config.name} on {args.ranks} ranks, {args.steps} steps, seeds {', '.join(map(str, args.seeds))}.

@@ -62,6 +62,7 @@ class StageModel {
       back.compute = std::max(back.compute, transfer);
     }
     if (sparse) add_expert(ahead, back, block);
+    back.compute += bucket_seconds(block.parameters + block.expert_parameters);
     add_data(ahead, back, block.parameters, block.expert_parameters);
     stage.forward += ahead;
     stage.backward += back;
@@ -74,7 +75,9 @@ class StageModel {
     const double elements = tokens_of(work_) * number(work_.model.width);
     stage.forward.compute += elementwise_seconds(device_, 2 * elements, item_);
     stage.backward.compute += elementwise_seconds(device_, 3 * elements, item_);
-    stage.parameters += work_.counts().embedding_parameters / number(work_.axes.tensor);
+    const double parameters = work_.counts().embedding_parameters / number(work_.axes.tensor);
+    stage.backward.compute += bucket_seconds(parameters);
+    stage.parameters += parameters;
   }
 
   void add_head(StageSeconds& stage) const {
@@ -87,10 +90,20 @@ class StageModel {
       const double rows = tokens_of(work_) * number(work_.model.width) * item_;
       stage.backward.tensor += all_reduce_seconds(cluster_, tensor_group(work_), rows);
     }
-    stage.parameters += work_.counts().head_parameters / number(work_.axes.tensor);
+    const double parameters = work_.counts().head_parameters / number(work_.axes.tensor);
+    stage.backward.compute += bucket_seconds(parameters);
+    stage.parameters += parameters;
   }
 
  private:
+  // A host copies each gradient into its bucket, or adds it there to those of earlier microbatches.
+  // A device does so in the shadow of its products.
+  double bucket_seconds(double parameters) const {
+    if (device_.is_asynchronous) return 0;
+    const double passes = work_.num_microbatches() > 1 ? 3 : 2;
+    return elementwise_seconds(device_, passes * parameters, work_.sizes.gradient);
+  }
+
   // The host starts kernels ahead of a device that is asynchronous, and in turn with one that is
   // not.
   double with_launches(double seconds, double launches) const {

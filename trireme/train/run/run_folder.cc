@@ -144,7 +144,7 @@ int64_t number_epoch(const fs::path& folder, const std::string& job, int64_t job
   // One that a kill cut short must not swallow this line.
   const bool is_torn = !text.empty() && !text.ends_with('\n');
   const nlohmann::json line{{"job", job}, {"job_epoch", job_epoch}, {"epoch", number}};
-  file.write((is_torn ? "\n" : "") + line.dump() + "\n");
+  file.write(concat(is_torn ? "\n" : "", line.dump(), "\n"));
   file.sync();
   return number;
 }
