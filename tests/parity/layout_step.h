@@ -153,6 +153,17 @@ class LayoutsTest : public ::testing::Test {
   void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10,
              const std::vector<int64_t>& shares = {}) {
     SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides), describe_shares(shares)));
+    try {
+      compare_with_one_rank(overrides, num_ranks, relative, shares);
+    } catch (const std::exception& error) {
+      // Within the trace: a failure says of which layout it is.
+      FAIL() << error.what();
+    }
+  }
+
+ private:
+  static void compare_with_one_rank(const std::vector<Override>& overrides, int num_ranks,
+                                    double relative, const std::vector<int64_t>& shares) {
     RunConfig config = config_of(overrides);
     if (!shares.empty()) config.shares = {{0, shares}};
     const StepOutcome actual = run(config, num_ranks), expected = run(on_one_rank(config), 1);
@@ -175,7 +186,6 @@ class LayoutsTest : public ::testing::Test {
     }
   }
 
- private:
   harness::OneThread one_thread_;
 };
 

@@ -154,6 +154,16 @@ TEST_F(LayoutsTest, ExpertsOnSeveralRanksAreTheOneRanks) {
   }
 }
 
+// Under gpipe several forwards of no samples wait for their backwards.
+TEST_F(LayoutsTest, ARankWithoutSamplesRepeatsItsForwardsOverExperts) {
+  std::vector<Override> overrides = {{"parallel.data", "2"},
+                                     {"parallel.pipeline", "2"},
+                                     {"parallel.schedule", "gpipe"},
+                                     {"train.recompute", "full"}};
+  add_experts(overrides);
+  check(overrides, 4, 1e-10, {2, 0});
+}
+
 TEST_F(LayoutsTest, DropoutChangesTheLossAndNoEvaluation) {
   for (const char* family : {"llama", "gpt2"}) {
     const std::vector<Override> base = {{"model.family", family}, {"model.kv_heads", "6"}};

@@ -89,14 +89,19 @@ ChosenExperts Router::forward(const at::Tensor& x_SD, const TokenBatch& batch) {
   if (is_repeated) {
     const auto found = chosen_.find(place_of(batch));
     TRIREME_ASSERT(found != chosen_.end(), "a forward is repeated that was not there");
-    before = std::move(found->second);
-    chosen_.erase(found);
+    before = found->second;
+    // Microbatches without samples all have the same place, and the same choice.
+    if (x_SD.size(0) > 0) chosen_.erase(found);
   }
   Routing routing =
       parallel::route(logits_SE, e_score_correction_bias, config_.router(), before.experts_SK);
   const at::Tensor kept_SK = is_repeated ? before.kept_SK : with_room(routing, batch);
   const bool will_repeat = !is_repeated && !at::GradMode::is_enabled();
-  if (will_repeat) chosen_[place_of(batch)] = {routing.experts_SK, kept_SK};
+  if (will_repeat) {
+    const auto place = place_of(batch);
+    std::erase_if(chosen_, [&](const auto& entry) { return entry.first.first < place.first; });
+    chosen_[place] = {routing.experts_SK, kept_SK};
+  }
   // Every rank of the tensor axis computes the same terms, and their gradients are summed.
   if (axis_.rank() > 0) return {kept_SK, routing.weights_SK};
 
