@@ -160,6 +160,14 @@ class Exports(ProgramTest):
                     self.assertEqual(model.dtype, torch.float32)
                     self.assertLess(self.relative_difference(run, model), TOLERANCE["fp32"])
 
+    def test_a_scaling_of_an_own_config_is_written_with_its_lengths(self):
+        for scaling in ("llama3", "yarn", "dynamic"):
+            with self.subTest(scaling=scaling):
+                self.train(scaling, 1, *LLAMA, f"--model.rope_scaling={scaling}", "--model.rope_factor=4")
+                self.export(scaling, f"{scaling}-hf")
+                model = self.load(f"{scaling}-hf", CLASSES["llama"])
+                self.assertLess(self.relative_difference(scaling, model), TOLERANCE["fp32"])
+
     def test_the_loss_would_show_a_wrong_config(self):
         # Each is well above the tolerance; gelu and gelu_new differ by little, so gpt2 is in fp64.
         wrong = {"mixtral": ("fp32", [{"num_experts_per_tok": 2}]),

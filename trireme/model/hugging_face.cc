@@ -219,7 +219,11 @@ void unpack_scaling(const json& rope, json& root) {
 
 // The rotary angles are one object in newer files. As in transformers, rope_scaling is taken before
 // rope_parameters, whole, and an angle in the object before the one beside it.
-void unpack_rope(json& root, std::vector<std::string>& notes) {
+void unpack_rope(json& root, const std::string& source, std::vector<std::string>& notes) {
+  for (const auto& [name, value] : root.items()) {
+    TRIREME_CHECK(!name.starts_with(kRopePrefix), source, ": ", in_quotes(name),
+                  " is a key that this program does not know; put it into an object rope_scaling");
+  }
   json rope = json::object();
   std::string from;
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
@@ -384,7 +388,7 @@ HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::str
   TRIREME_CHECK(root.is_object(), source,
                 " is not a JSON object; expected transformers' config.json");
   std::vector<std::string> notes;
-  unpack_rope(root, notes);
+  unpack_rope(root, source, notes);
   return Reader(root, source, std::move(notes)).read();
 }
 

@@ -69,6 +69,28 @@ TEST(HostileTemplate, EndsWhenItTakesTooManySteps) {
   }
 }
 
+// Of what makes neither an element nor a text.
+TEST(HostileTemplate, EndsWhenItsOtherWorkIsTooMuch) {
+  const ChatTemplateLimits limits{.max_steps = 100'000};
+  const auto often = [](const std::string& work) {
+    return concat("{% for i in range(1000) %}{% set y = ", work, " %}{% endfor %}");
+  };
+  std::string keys;
+  for (int i = 0; i < 200; ++i) keys += concat("'k", i, "': 1, ");
+  for (const std::string& text : {"{% set d = {" + keys + "} %}" + often("namespace(d)"),
+                                  std::string("{{ [] | sort(attribute=',' * 200000) }}"),
+                                  "{% set t = ('a',) * 1000 %}" + often("'x'.startswith(t)"),
+                                  std::string("{{ ['x'] | map(attribute='0.' * 200000) | list }}"),
+                                  "{% set f = '{0}' * 1000 %}" + often("f.format('')"),
+                                  "{% set f = '%s' * 1000, ('',) * 1000 %}" + often("f[0] % f[1]"),
+                                  "{% set s = 'ab' * 300000 %}" + often("'a'.split(s)"),
+                                  "{% set s = 'ab' * 300000 %}" + often("'a'.removeprefix(s)"),
+                                  "{% set s = ' ' * 600000 %}" + often("s | int"),
+                                  "{% set s = ' ' * 600000 %}" + often("s | float")}) {
+    expect_error(text, "more than 100000 steps", limits);
+  }
+}
+
 TEST(HostileTemplate, EndsWhenATextIsTooLarge) {
   const ChatTemplateLimits limits{.max_text_bytes = 100'000};
   for (const char* text :

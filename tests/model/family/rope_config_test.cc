@@ -129,6 +129,26 @@ TEST(RopeConfig, SaysWhichKeysDoNotGoTogether) {
               }),
               HasSubstr("model.rope_high_factor is 4"));
   EXPECT_THAT(refusal([](auto& c) {
+                c.rope = {
+                    .rope_scaling = RopeScaling::kLinear, .rope_factor = 2, .rope_beta_fast = 3};
+              }),
+              HasSubstr("model.rope_beta_fast is 3"));
+  EXPECT_THAT(refusal([](auto& c) { c.rope.rope_attention_factor = 2; }),
+              HasSubstr("model.rope_attention_factor is 2"));
+  EXPECT_THAT(refusal([](auto& c) {
+                c.sequence_length = 1;
+                c.rope = {.rope_scaling = RopeScaling::kLongRope,
+                          .rope_factor = 2,
+                          .rope_short_factors = "1,1,1,1,1,1,1,1",
+                          .rope_long_factors = "1,1,1,1,1,1,1,1"};
+              }),
+              HasSubstr("at least 2"));
+  EXPECT_THAT(refusal([](auto& c) {
+                c.family = "gpt2";
+                c.rope.rope_factor = 4;
+              }),
+              HasSubstr("gpt2 learns its positions"));
+  EXPECT_THAT(refusal([](auto& c) {
                 c.family = "gpt2";
                 c.rope.rope_scaling = RopeScaling::kYarn;
               }),

@@ -123,6 +123,10 @@ TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
   EXPECT_THAT(refusal(dense(), "rope_parameters", {{"rope_type", "spiral"}, {"rope_theta", 5e5}}),
               AllOf(HasSubstr("spiral"), HasSubstr("llama3")));
   EXPECT_THAT(refusal(dense(), "partial_rotary_factor", 0.5), HasSubstr("expected 1.0"));
+  EXPECT_THAT(refusal(dense(), "rope_scaling.factor", 2), HasSubstr("an object rope_scaling"));
+  EXPECT_THAT(refusal(deepseek(), "rope_scaling",
+                      {{"rope_type", "linear"}, {"factor", 2}, {"mscale_all_dim", 1}}),
+              HasSubstr("rope_type \"yarn\""));
   EXPECT_THAT(refusal(dense(), "final_logit_softcapping", 30), HasSubstr("does not know"));
   EXPECT_THAT(refusal(dense({.qk_norm = true}), "layer_types", {"sliding_attention"}),
               HasSubstr("full_attention"));
@@ -156,8 +160,9 @@ TEST(LlamaKinds, TakeTheWindowOfTheLayersThatHaveOne) {
     EXPECT_EQ(window(qwen, plus({{"max_window_layers", 3}})), off);
     EXPECT_EQ(window(qwen, plus({{"max_window_layers", 2}})), last);
     EXPECT_EQ(window(qwen, plus({{"max_window_layers", 0}})), all);
-    // As long as a sequence.
-    EXPECT_EQ(window(qwen, plus({{"max_window_layers", 2}, {"sliding_window", 17}})), off);
+    // As long as a sequence: a run may have longer ones.
+    EXPECT_EQ(window(qwen, plus({{"max_window_layers", 2}, {"sliding_window", 17}})),
+              std::pair(int64_t{17}, std::string("ffw")));
     EXPECT_EQ(window(qwen, plus({{"max_window_layers", 2}, {"sliding_window", nullptr}})), off);
     EXPECT_EQ(window(qwen, {{"sliding_window", 4}, {"max_window_layers", 0}}), off);
     // The list comes before the number.
@@ -178,7 +183,13 @@ TEST(LlamaKinds, TakeTheWindowOfTheLayersThatHaveOne) {
   EXPECT_EQ(window(kConfigs[6], plus({{"max_window_layers", 3}})), all);
   EXPECT_EQ(window(kConfigs[6], {{"sliding_window", 4}}), off);
   EXPECT_EQ(window(kConfigs[5], {{"sliding_window", 4}}), all);
-  EXPECT_EQ(window(kConfigs[5], {{"sliding_window", 17}}), off);
+  EXPECT_EQ(window(kConfigs[5], {{"sliding_window", 17}}),
+            std::pair(int64_t{17}, std::string("w")));
+  // A window that is off is no news.
+  const json unused = {
+      {"use_sliding_window", false}, {"sliding_window", 4096}, {"max_window_layers", 2}};
+  EXPECT_TRUE(read_with(dense({.qk_norm = true}), unused).notes.empty());
+  EXPECT_THAT(refusal(dense(), "sliding_window", 4), HasSubstr("expected null"));
 }
 
 TEST(LlamaKinds, AWindowDecidesTheClass) {

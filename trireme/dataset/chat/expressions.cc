@@ -246,9 +246,10 @@ void Renderer::bind(const Macro& macro, const CallArguments& arguments) {
       given = &arguments.positional[i];
     }
     if (!given) missing.push_back(&parameter);
-    scopes_.set(parameter.id, given ? *given
-                                    : Value::undefined(concat("uses the parameter ", parameter.name,
-                                                              ", which is not given")));
+    scopes_.set(parameter.id,
+                given ? *given
+                      : Value::undefined(concat("uses the parameter ", shown(parameter.name),
+                                                ", which is not given")));
   }
   // A default may use the parameters before it.
   for (const Macro::Parameter* parameter : missing) {

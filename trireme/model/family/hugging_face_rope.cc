@@ -37,21 +37,30 @@ bool is_unscaled(const ModelConfig& config) {
   return config.rope.rope_scaling == RopeScaling::kNone;
 }
 
-HuggingFaceKey type_key() {
+// is_phi3: Phi-3 has one scaling, and an older name for it.
+HuggingFaceKey type_key(bool is_phi3) {
+  const auto scaling_of = [is_phi3](const JsonView& found) {
+    const std::string& name = found.text();
+    if (name == kPlain) return RopeScaling::kNone;
+    if (is_phi3) {
+      // transformers computes longrope under other names too.
+      if (name != "longrope" && name != "su") found.fail("one of default, longrope, su");
+      return RopeScaling::kLongRope;
+    }
+    const auto* const scaling = find_choice(kRopeScalings, name);
+    if (scaling == nullptr || scaling->value == RopeScaling::kNone) {
+      found.fail("one of default, linear, dynamic, yarn, longrope, llama3");
+    }
+    return scaling->value;
+  };
   return {.name = std::string(kRopePrefix) + "rope_type",
           .value = [](const ModelConfig& config) -> HuggingFaceValue {
             return std::string(name_of(kRopeScalings, config.rope.rope_scaling));
           },
           .take =
-              [](const JsonView& found, HuggingFaceModel& model) {
-                const std::string& name = found.text();
-                const auto* const scaling =
-                    name == kPlain ? &kRopeScalings[0] : find_choice(kRopeScalings, name);
-                const bool is_known = scaling != nullptr && name != kRopeScalings[0].name;
-                if (!is_known)
-                  found.fail("one of default, linear, dynamic, yarn, longrope, llama3");
+              [scaling_of](const JsonView& found, HuggingFaceModel& model) {
                 RopeConfig& rope = model.config.rope;
-                rope.rope_scaling = scaling->value;
+                rope.rope_scaling = scaling_of(found);
                 // Its length is that of the file, also where a run has another one.
                 if (rope.rope_scaling == RopeScaling::kDynamic) {
                   rope.rope_original_length = model.config.sequence_length;
@@ -79,12 +88,24 @@ HuggingFaceKey factor_key() {
 
 // 0 is ours for a number that the file does not have.
 HuggingFaceKey number_or_none(std::string name, double RopeConfig::*member) {
-  HuggingFaceKey key = mapped(std::move(name), member, always(0.0));
-  key.value = [member](const ModelConfig& config) -> HuggingFaceValue {
-    if (config.rope.*member > 0) return config.rope.*member;
-    return nullptr;
-  };
-  key.is_compared = false;
+  return {.name = std::move(name),
+          .value = [member](const ModelConfig& config) -> HuggingFaceValue {
+            if (config.rope.*member > 0) return config.rope.*member;
+            return nullptr;
+          },
+          .take =
+              [member](const JsonView& found, HuggingFaceModel& model) {
+                const bool is_none = found.value().is_null();
+                model.config.rope.*member = is_none ? 0 : found.number(1e-6, 1e6);
+              },
+          .missing = always(nullptr),
+          .null = always(nullptr),
+          .is_compared = false};
+}
+
+HuggingFaceKey truncate_key() {
+  HuggingFaceKey key = mapped("truncate", &RopeConfig::rope_truncate, always(true));
+  key.null = always(false);
   return key;
 }
 
@@ -127,17 +148,17 @@ HuggingFaceKey length_key() {
 namespace {
 
 // original: where the file has the length of the pretraining
-std::vector<HuggingFaceKey> keys_with(HuggingFaceKey original) {
+std::vector<HuggingFaceKey> keys_with(HuggingFaceKey original, bool is_phi3) {
   using enum RopeScaling;
   return {no_object_key(),
-          type_key(),
+          type_key(is_phi3),
           std::move(original),
           of({kLinear, kDynamic, kYarn, kLongRope, kLlama3}, factor_key()),
           of({kLlama3}, mapped("low_freq_factor", &RopeConfig::rope_low_factor)),
           of({kLlama3}, mapped("high_freq_factor", &RopeConfig::rope_high_factor)),
           of({kYarn}, mapped("beta_fast", &RopeConfig::rope_beta_fast, always(32.0))),
           of({kYarn}, mapped("beta_slow", &RopeConfig::rope_beta_slow, always(1.0))),
-          of({kYarn}, mapped("truncate", &RopeConfig::rope_truncate, always(true))),
+          of({kYarn}, truncate_key()),
           of({kYarn}, number_or_none("mscale", &RopeConfig::rope_mscale)),
           of({kYarn}, number_or_none("mscale_all_dim", &RopeConfig::rope_mscale_all_dim)),
           of({kYarn, kLongRope},
@@ -147,8 +168,17 @@ std::vector<HuggingFaceKey> keys_with(HuggingFaceKey original) {
 }
 
 HuggingFaceKey original_key(HuggingFaceKey::Value missing) {
-  return mapped("original_max_position_embeddings", &RopeConfig::rope_original_length,
-                std::move(missing));
+  HuggingFaceKey key = mapped("original_max_position_embeddings", &RopeConfig::rope_original_length,
+                              std::move(missing));
+  key.value = [](const ModelConfig& config) -> HuggingFaceValue {
+    const int64_t length = config.rope.rope_original_length;
+    return length > 0 ? length : config.sequence_length;
+  };
+  key.take = [](const JsonView& found, HuggingFaceModel& model) {
+    // 0 is ours for the length of a sequence.
+    model.config.rope.rope_original_length = found.integer(1, kMaxSequence);
+  };
+  return key;
 }
 
 }  // namespace
@@ -158,24 +188,26 @@ std::vector<HuggingFaceKey> rope_keys() {
   return keys_with(of({kYarn, kLongRope, kLlama3},
                       original_key([](const ModelConfig& config) -> HuggingFaceValue {
                         return config.sequence_length;
-                      })));
+                      })),
+                   /*is_phi3=*/false);
 }
 
 std::vector<HuggingFaceKey> phi3_rope_keys() {
   HuggingFaceKey original = original_key(always(int64_t{4096}));
   // It counts before that in the object.
   original.applies = one_of({RopeScaling::kLongRope});
-  std::vector<HuggingFaceKey> keys = keys_with(std::move(original));
+  std::vector<HuggingFaceKey> keys = keys_with(std::move(original), /*is_phi3=*/true);
   keys.push_back(ignored(std::string(kRopePrefix) + "original_max_position_embeddings"));
   keys.push_back(mapped("partial_rotary_factor", &RopeConfig::rotary_share, always(1.0)));
   return keys;
 }
 
-void check_phi3_rope(const JsonView& root, ModelConfig& config) {
+void check_deepseek_rope(const JsonView& root, ModelConfig& config) {
+  // There transformers scales the scores of every scaling by it; here yarn has it alone.
   const RopeScaling scaling = config.rope.rope_scaling;
-  // transformers would compute another one under these names.
-  if (scaling == RopeScaling::kNone || scaling == RopeScaling::kLongRope) return;
-  root.at(std::string(kRopePrefix) + "rope_type").fail("one of default, longrope");
+  const auto found = root.find(std::string(kRopePrefix) + "mscale_all_dim");
+  if (!found || found->value().is_null() || scaling == RopeScaling::kYarn) return;
+  if (scaling != RopeScaling::kNone) found->fail("null, or rope_type \"yarn\"");
 }
 
 }  // namespace trireme::model

@@ -16,9 +16,9 @@ inline constexpr const char* kRopePrefix = "rope_scaling.";
 HuggingFaceKey length_key();
 // After those of the sequence length, the heads and the angle.
 std::vector<HuggingFaceKey> rope_keys();
-// Phi-3 has the length of the pretraining beside the object, and turns parts of heads. The check is
-// of the kind.
+// Phi-3 has the length of the pretraining beside the object, and turns parts of heads.
 std::vector<HuggingFaceKey> phi3_rope_keys();
-void check_phi3_rope(const JsonView& root, ModelConfig& config);
+// For the end of DeepSeek's keys.
+void check_deepseek_rope(const JsonView& root, ModelConfig& config);
 
 }  // namespace trireme::model

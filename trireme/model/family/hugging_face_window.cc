@@ -22,11 +22,11 @@ bool has_window(const ModelConfig& config) { return config.attention.window > 0;
 // `window` on the layers with a w among the model's letters.
 void set_window(ModelConfig& config, int64_t window, std::string layers) {
   AttentionConfig& attention = config.attention;
-  const bool hides =
-      window > 0 && window < config.sequence_length && layers.find('w') != layers.npos;
-  attention.window = hides ? window : 0;
+  // One as long as a sequence stays too: a run may have longer ones.
+  const bool is_on = window > 0 && layers.find('w') != layers.npos;
+  attention.window = is_on ? window : 0;
   const bool is_everywhere = layers.find('f') == layers.npos;
-  attention.window_layers = !hides || is_everywhere ? "w" : std::move(layers);
+  attention.window_layers = !is_on || is_everywhere ? "w" : std::move(layers);
 }
 
 // The letters of all layers, and not only of their repetition.
@@ -43,9 +43,12 @@ HuggingFaceValue length_of(const ModelConfig& config) {
   return nullptr;
 }
 
+// Read by take_qwen_window().
 HuggingFaceKey written_with_window(std::string name, HuggingFaceKey::Value value) {
   return {.name = std::move(name),
           .value = std::move(value),
+          .take = [](const JsonView& /*found*/, HuggingFaceModel& /*model*/) {},
+          .missing = always(nullptr),
           .is_compared = false,
           .is_left_out = [](const ModelConfig& config) { return !has_window(config); }};
 }
@@ -100,6 +103,13 @@ HuggingFaceKey window_key(HuggingFaceValue missing) {
           .missing = always(std::move(missing)),
           .null = always(nullptr),
           .is_compared = false};
+}
+
+HuggingFaceKey no_window_key() {
+  return {.name = "sliding_window",
+          .value = length_of,
+          .missing = always(nullptr),
+          .is_written = false};
 }
 
 HuggingFaceKey layer_types_key() {

@@ -1,5 +1,4 @@
-// The keys of config.json that give attention a window. A window that is as long as the sequence
-// hides nothing and is left out.
+// The keys of config.json that give attention a window.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +12,9 @@ namespace trireme::model {
 // A window of every layer: Mistral, Mixtral, Phi-3.
 // missing: what the class assumes without the key
 HuggingFaceKey window_key(HuggingFaceValue missing);
+
+// That of a class without windows, which is not written: a model with one is another.
+HuggingFaceKey no_window_key();
 
 // A list of layers' kinds, of classes that have full attention only.
 HuggingFaceKey layer_types_key();

@@ -104,6 +104,29 @@ void check_rope(const ModelConfig& config) {
       "model.rope_high_factor is ", rope.rope_high_factor, " and model.rope_low_factor ",
       rope.rope_low_factor, "; expected a high one above the low one");
   const bool is_long = rope.rope_scaling == RopeScaling::kLongRope;
+  const bool is_yarn = rope.rope_scaling == RopeScaling::kYarn;
+  const RopeConfig plain;
+  const auto check_use = [&](auto member, const char* name, bool is_used) {
+    TRIREME_CHECK(is_used || rope.*member == plain.*member, "model.", name, " is ", rope.*member,
+                  ", which model.rope_scaling \"", scaling, "\" does not use; leave it out");
+  };
+  const bool is_llama3 = rope.rope_scaling == RopeScaling::kLlama3;
+  const bool is_dynamic = rope.rope_scaling == RopeScaling::kDynamic;
+  check_use(&RopeConfig::rope_original_length, "rope_original_length",
+            is_long || is_yarn || is_llama3 || is_dynamic);
+  check_use(&RopeConfig::rope_low_factor, "rope_low_factor", is_llama3);
+  check_use(&RopeConfig::rope_high_factor, "rope_high_factor", is_llama3);
+  check_use(&RopeConfig::rope_beta_fast, "rope_beta_fast", is_yarn);
+  check_use(&RopeConfig::rope_beta_slow, "rope_beta_slow", is_yarn);
+  check_use(&RopeConfig::rope_truncate, "rope_truncate", is_yarn);
+  check_use(&RopeConfig::rope_attention_factor, "rope_attention_factor", is_yarn || is_long);
+  check_use(&RopeConfig::rope_mscale, "rope_mscale", is_yarn);
+  check_use(&RopeConfig::rope_mscale_all_dim, "rope_mscale_all_dim", is_yarn);
+  const int64_t original =
+      rope.rope_original_length > 0 ? rope.rope_original_length : config.sequence_length;
+  TRIREME_CHECK(!is_long || original > 1 || rope.rope_attention_factor > 0,
+                "model.rope_original_length is 1 with model.rope_scaling \"longrope\", whose "
+                "attention factor divides by its logarithm; expected at least 2");
   for (const auto& [name, text] : {std::pair{"rope_short_factors", rope.rope_short_factors},
                                    std::pair{"rope_long_factors", rope.rope_long_factors}}) {
     TRIREME_CHECK(is_long || text.empty(), "model.", name, " is set and model.rope_scaling is \"",

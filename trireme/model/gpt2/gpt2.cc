@@ -117,16 +117,20 @@ class Gpt2Family : public Family {
     const AttentionConfig& attention = config.attention;
     TRIREME_CHECK(
         !attention.qk_norm && !attention.is_latent() && !attention.attention_bias &&
-            attention.head_width == 0 && attention.window == 0,
+            attention.head_width == 0 && attention.window == 0 && attention.window_layers == "w",
         "model.qk_norm is ", attention.qk_norm, ", model.kv_lora_rank ", attention.kv_lora_rank,
         ", model.attention_bias ", attention.attention_bias, ", model.head_width ",
         attention.head_width, ", model.window ", attention.window,
         "; expected false, 0, false, 0 and 0 (gpt2 has plain attention, with biases): set them "
         "so, or model.family to \"llama\"");
-    TRIREME_CHECK(config.rope.is_plain(), "model.rope_scaling is \"",
+    bool has_rope = false;
+    visit_keys<RopeConfig>(
+        [&](const auto& key) { has_rope |= config.rope.*key.member != RopeConfig{}.*key.member; });
+    TRIREME_CHECK(!has_rope, "model.rope_scaling is \"",
                   name_of(kRopeScalings, config.rope.rope_scaling), "\" and model.rotary_share ",
                   config.rope.rotary_share,
-                  "; expected \"none\" and 1 (gpt2 learns its positions): set them so, or "
+                  "; expected \"none\", 1, and no other rope key (gpt2 learns its positions): set "
+                  "them so, or "
                   "model.family to \"llama\"");
     TRIREME_CHECK(config.sparse.experts == 0, "model.experts = ", config.sparse.experts,
                   "; expected 0 (gpt2 has no sparse blocks): set it to 0, or model.family to "

@@ -22,7 +22,7 @@ namespace trireme::model {
 // key, so these stand here for each class and are never our own defaults; a short config.json would
 // otherwise become another model. A fixed key would change the logits, and an ignored one changes
 // nothing that is computed here. What computes the same as another class is read as that one:
-// Mistral is a Llama.
+// a Mistral without a window is a Llama.
 
 namespace {
 
@@ -88,7 +88,11 @@ Keys full_attention_keys(int64_t missing_kv_heads = 0) {
   return keys;
 }
 
-Keys llama_keys() { return full_attention_keys(); }
+Keys llama_keys() {
+  Keys keys = full_attention_keys();
+  keys.push_back(no_window_key());
+  return keys;
+}
 
 Keys mistral_keys() {
   Keys keys = full_attention_keys(/*missing_kv_heads=*/8);
@@ -116,8 +120,9 @@ Keys phi3_keys() {
   kv_heads.missing = kv_heads.null;
   append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width), std::move(kv_heads)});
   append(keys, phi3_rope_keys());
-  append(keys, {expected("attention_bias", false), written("resid_pdrop", 0.0),
-                written("embd_pdrop", 0.0), window_key(nullptr)});
+  append(keys, {expected("attention_bias", false), expected("lm_head_bias", false),
+                expected("full_attn_mod", int64_t{1}), expected("interpolate_factor", int64_t{1}),
+                written("resid_pdrop", 0.0), written("embd_pdrop", 0.0), window_key(nullptr)});
   return keys;
 }
 
@@ -259,8 +264,7 @@ const HuggingFaceKind kPhi3Kind{.name = "Phi-3",
                                 .type = "phi3",
                                 .architecture = "Phi3ForCausalLM",
                                 .keys = phi3_keys,
-                                .begin = begin_llama,
-                                .finish = check_phi3_rope};
+                                .begin = begin_llama};
 const HuggingFaceKind kMixtralKind{.name = "Mixtral",
                                    .type = "mixtral",
                                    .architecture = "MixtralForCausalLM",
@@ -276,7 +280,8 @@ const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
                                     .type = "deepseek_v3",
                                     .architecture = "DeepseekV3ForCausalLM",
                                     .keys = deepseek_keys,
-                                    .begin = begin_deepseek};
+                                    .begin = begin_deepseek,
+                                    .finish = check_deepseek_rope};
 
 std::span<const HuggingFaceKind* const> llama_kinds() {
   static constexpr const HuggingFaceKind* kKinds[] = {&kLlamaKind,   &kMistralKind, &kQwen2Kind,

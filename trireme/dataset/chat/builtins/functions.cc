@@ -46,6 +46,7 @@ Dict dict_of(Run& run, const char* callee, const CallArguments& arguments) {
   if (parameters.has(0)) {
     const Value& from = parameters.value(0);
     if (const Dict* other = from.as_dict()) {
+      run.charge(other->items().size());
       dict = *other;
     } else {
       for (const Value& pair : items_of(run, from)) {
@@ -134,6 +135,8 @@ void set_attribute(Run& run, Namespace& space, const std::string& name, Value va
   if (name.size() > kMaxAttributeBytes) {
     run.fail("sets an attribute with a name of more than ", kMaxAttributeBytes, " bytes");
   }
+  // The names are compared one by one.
+  run.charge(1 + space.attributes.size() / 16);
   for (auto& [other, held] : space.attributes) {
     if (other != name) continue;
     held = std::move(value);

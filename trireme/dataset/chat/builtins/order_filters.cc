@@ -55,6 +55,7 @@ std::vector<Value> paths_of(Run& run, const Value& attribute) {
   if (!names) return {attribute};
   std::vector<Value> paths;
   for (size_t begin = 0; begin <= names->bytes.size();) {
+    run.charge(1);
     const size_t end = std::min(names->bytes.find(',', begin), names->bytes.size());
     paths.push_back(Value::text(run, names->bytes.substr(begin, end - begin)));
     begin = end + 1;

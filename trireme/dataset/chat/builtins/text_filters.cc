@@ -79,6 +79,7 @@ Value filter_float(Run& run, const Value& input, const CallArguments& arguments)
   double number = 0;
   if (input.get_number(number)) return Value::number(number);
   const Text* text = input.as_text();
+  if (text) run.charge_bytes(text->bytes.size());
   const auto parsed = text ? parse_number(text->bytes) : std::nullopt;
   return parsed ? Value::number(*parsed) : parameters.value_or(0, Value::number(0));
 }
@@ -126,6 +127,7 @@ Value filter_int(Run& run, const Value& input, const CallArguments& arguments) {
   }
   const Text* text = input.as_text();
   if (!text) return otherwise;
+  run.charge_bytes(text->bytes.size());
   if (const auto parsed = parse_integer(run, text->bytes)) return Value::integer(*parsed);
   const auto number = parse_number(text->bytes);
   return number && std::isfinite(*number) ? Value::integer(truncated(run, *number)) : otherwise;

@@ -56,6 +56,7 @@ Value has_affix(const TextCall& call) {
   const Parameters parameters = call.take({"prefix"}, 1);
   const auto has = [&](const Text& affix) {
     const std::string_view text = call.text.bytes;
+    call.run.charge(1);
     call.run.charge_bytes(affix.bytes.size());
     return AtEnd ? text.ends_with(affix.bytes) : text.starts_with(affix.bytes);
   };
@@ -73,6 +74,7 @@ Value remove_affix(const TextCall& call) {
   const Parameters parameters = call.take({"prefix"}, 1);
   std::string_view text = call.text.bytes;
   const std::string_view affix = parameters.text(0).bytes;
+  call.run.charge_bytes(affix.size());
   if (AtEnd && text.ends_with(affix)) text.remove_suffix(affix.size());
   if (!AtEnd && text.starts_with(affix)) text.remove_prefix(affix.size());
   return call.make(text);

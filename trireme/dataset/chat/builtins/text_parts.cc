@@ -102,6 +102,7 @@ Value replaced(Run& run, std::string_view text, std::string_view old, std::strin
   while (left-- > 0) {
     const size_t place = search.find(text, offset);
     if (place == TextSearch::kNone) break;
+    run.charge(1);
     result.add(text.substr(offset, place - offset));
     result.add(replacement);
     offset = place + old.size();
@@ -119,6 +120,7 @@ Value split_at(Run& run, std::string_view text, std::optional<std::string_view> 
     parts = from_right ? words_from_right(run, text, left) : words_from_left(run, text, left);
   } else {
     require_separator(run, *separator);
+    run.charge_bytes(separator->size());
     const TextSearch search(*separator, from_right ? SearchFrom::kRight : SearchFrom::kLeft);
     for (; left > 0; --left) {
       const size_t place = search.find(text);
@@ -136,7 +138,7 @@ Value split_at(Run& run, std::string_view text, std::optional<std::string_view> 
 
 Value partition_at(Run& run, std::string_view text, std::string_view separator, bool from_right) {
   require_separator(run, separator);
-  run.charge_bytes(text.size());
+  run.charge_bytes(text.size() + separator.size());
   const size_t place =
       TextSearch(separator, from_right ? SearchFrom::kRight : SearchFrom::kLeft).find(text);
   std::string_view before = text, found = "", behind = "";

@@ -59,6 +59,9 @@ Value format_percent(Run& run, const Text& format, const Value& arguments) {
   require_unescaped(run, format);
   const Sequence* tuple = arguments.as_sequence(Shape::kTuple);
   const std::vector<Value> values = tuple ? tuple->items : std::vector<Value>{arguments};
+  // Also of what makes no text.
+  run.charge_bytes(format.bytes.size());
+  run.charge(values.size());
   TextBuilder text(run);
   size_t used = 0;
   for (size_t i = 0; i < format.bytes.size(); ++i) {
@@ -93,6 +96,7 @@ Value format_braces(Run& run, const Text& format, const std::vector<Value>& posi
                     const NamedValues& named) {
   require_unescaped(run, format);
   const std::string_view bytes = format.bytes;
+  run.charge_bytes(bytes.size());
   TextBuilder text(run);
   size_t next = 0, automatic = 0, numbered = 0;
   while (next < bytes.size()) {
@@ -110,6 +114,7 @@ Value format_braces(Run& run, const Text& format, const std::vector<Value>& posi
         run.fail("formats with a single ", c, "; write it twice");
       }
       const std::string_view field = bytes.substr(next + 1, end - next - 1);
+      run.charge(1);
       append_text(run, field_value(run, field, positional, named, automatic), text);
       automatic += field.empty() ? 1 : 0;
       numbered += !field.empty() && field[0] >= '0' && field[0] <= '9' ? 1 : 0;

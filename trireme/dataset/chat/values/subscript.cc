@@ -203,6 +203,7 @@ Value item_by_path(Run& run, Value value, const Value& path, const Value* otherw
     return value;
   }
   for (size_t begin = 0; begin <= names->bytes.size();) {
+    run.charge(1);
     const size_t end = std::min(names->bytes.find('.', begin), names->bytes.size());
     const std::string name = names->bytes.substr(begin, end - begin);
     int64_t index = 0;
