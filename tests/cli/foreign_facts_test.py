@@ -35,6 +35,7 @@ CASES = {
         ({"rope_scaling": {"type": "linear", "factor": 2}}, True),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta_fast": 3}}, True),
         ({"rope_scaling": {"rope_type": "linear"}}, "has no factor"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 16}}, True),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": None}}, True),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0], "long_factor": [1.0]}},
          "rope_short_factors"),

@@ -425,8 +425,8 @@ class Refusals(ImportTest):
     def test_a_config_that_is_no_model_here(self):
         path = self.folder / "hf" / "config.json"
         for changes, parts in (({"model_type": "bert"}, ["model_type", "bert", "llama"]),
-                               ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["rope_scaling", "llama3"]),
-                               ({"rope_parameters": {"rope_type": "yarn"}}, ["rope_scaling", "yarn"]),
+                               ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["rope_scaling.low_freq_factor"]),
+                               ({"rope_parameters": {"rope_type": "yarn"}}, ["rope_scaling", "yarn", "no factor"]),
                                ({"hidden_act": "gelu"}, ["hidden_act", "silu"]),
                                ({"attention_bias": True}, ["attention_bias", "expected false"]),
                                ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),

@@ -72,17 +72,20 @@ HuggingFaceKey type_key(bool is_phi3) {
           .is_left_out = is_unscaled};
 }
 
-// Yarn and longrope may leave it to the two lengths.
+// Longrope may leave it to the two lengths, and yarn by null.
 HuggingFaceKey factor_key() {
-  HuggingFaceKey key = mapped("factor", &RopeConfig::rope_factor);
-  key.missing = [](const ModelConfig& config) -> HuggingFaceValue {
-    const RopeScaling scaling = config.rope.rope_scaling;
-    TRIREME_CHECK(scaling == RopeScaling::kYarn || scaling == RopeScaling::kLongRope, kRopeObject,
-                  " of type ", name_of(kRopeScalings, scaling),
-                  " has no factor; expected a number");
-    const auto original = static_cast<double>(config.rope.rope_original_length);
-    return std::max(1.0, static_cast<double>(config.sequence_length) / original);
+  const auto by_lengths = [](Scalings scalings) {
+    return [may = one_of(scalings)](const ModelConfig& config) -> HuggingFaceValue {
+      TRIREME_CHECK(may(config), kRopeObject, " of type ",
+                    name_of(kRopeScalings, config.rope.rope_scaling),
+                    " has no factor; expected a number");
+      const auto original = static_cast<double>(config.rope.rope_original_length);
+      return std::max(1.0, static_cast<double>(config.sequence_length) / original);
+    };
   };
+  HuggingFaceKey key = mapped("factor", &RopeConfig::rope_factor);
+  key.missing = by_lengths({RopeScaling::kLongRope});
+  key.null = by_lengths({RopeScaling::kYarn, RopeScaling::kLongRope});
   return key;
 }
 
