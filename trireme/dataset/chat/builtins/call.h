@@ -50,6 +50,11 @@ class Parameters {
   std::vector<std::optional<Value>> values_;
 };
 
+// Throws: ConfigError when there are arguments
+inline void take_none(Run& run, const char* callee, const CallArguments& arguments) {
+  const Parameters none(run, callee, arguments, {});
+}
+
 // Null when there is none of this name.
 FilterFunction find_filter(std::string_view name);
 TestFunction find_test(std::string_view name);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/base/choice.h"
+
 namespace trireme::dataset::chat {
 
 namespace {
@@ -38,13 +40,6 @@ FilterFunction find_filter(std::string_view name) {
   return found == std::end(kFilters) ? nullptr : found->function;
 }
 
-std::string filter_names() {
-  std::string names;
-  for (const NamedFilter& filter : kFilters) {
-    names += names.empty() ? "" : ", ";
-    names += filter.name;
-  }
-  return names;
-}
+std::string filter_names() { return trireme::joined(names_of(kFilters)); }
 
 }  // namespace trireme::dataset::chat

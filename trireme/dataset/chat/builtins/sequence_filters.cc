@@ -13,10 +13,6 @@ namespace trireme::dataset::chat {
 
 namespace {
 
-void take_none(Run& run, const char* callee, const CallArguments& arguments) {
-  const Parameters none(run, callee, arguments, {});
-}
-
 Value iterator(Run& run, std::vector<Value> items) {
   return Value::sequence(run, Shape::kIterator, std::move(items));
 }

@@ -23,10 +23,6 @@ Text soft_text(Run& run, const Value& input) {
   return {.bytes = text_of(run, input)};
 }
 
-void take_no_arguments(Run& run, const char* callee, const CallArguments& arguments) {
-  const Parameters none(run, callee, arguments, {});
-}
-
 // An indentation: a number of spaces, or the text itself.
 std::string indentation(Run& run, const Value& width) {
   if (const Text* text = width.as_text()) return text->bytes;
@@ -41,12 +37,21 @@ std::string indentation(Run& run, const Value& width) {
   return std::string(static_cast<size_t>(std::max<int64_t>(spaces, 0)), ' ');
 }
 
+// The text with its characters in another case. What is escaped stays so.
+Value in_case(Run& run, const Value& input, const CallArguments& arguments, const char* callee,
+              std::string (*convert)(std::string_view)) {
+  take_none(run, callee, arguments);
+  const Text text = soft_text(run, input);
+  run.charge_characters(text.bytes.size());
+  return Value::text(run, convert(text.bytes), text.escaped);
+}
+
 double power_of_ten(int64_t exponent) { return std::pow(10.0, static_cast<double>(exponent)); }
 
 }  // namespace
 
 Value filter_abs(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter abs", arguments);
+  take_none(run, "the filter abs", arguments);
   const Value number = as_number(run, input);
   double value = 0;
   number.get_number(value);
@@ -54,10 +59,7 @@ Value filter_abs(Run& run, const Value& input, const CallArguments& arguments) {
 }
 
 Value filter_capitalize(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter capitalize", arguments);
-  const Text text = soft_text(run, input);
-  run.charge_characters(text.bytes.size());
-  return Value::text(run, capitalize(text.bytes), text.escaped);
+  return in_case(run, input, arguments, "the filter capitalize", capitalize);
 }
 
 Value filter_default(Run& run, const Value& input, const CallArguments& arguments) {
@@ -67,7 +69,7 @@ Value filter_default(Run& run, const Value& input, const CallArguments& argument
 }
 
 Value filter_escape(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter escape", arguments);
+  take_none(run, "the filter escape", arguments);
   const Text text = soft_text(run, input);
   run.charge_bytes(text.bytes.size());
   return Value::text(run, text.escaped ? text.bytes : escaped_html(text.bytes), true);
@@ -134,10 +136,7 @@ Value filter_int(Run& run, const Value& input, const CallArguments& arguments) {
 }
 
 Value filter_lower(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter lower", arguments);
-  const Text text = soft_text(run, input);
-  run.charge_characters(text.bytes.size());
-  return Value::text(run, lower(text.bytes), text.escaped);
+  return in_case(run, input, arguments, "the filter lower", lower);
 }
 
 Value filter_replace(Run& run, const Value& input, const CallArguments& arguments) {
@@ -171,17 +170,17 @@ Value filter_round(Run& run, const Value& input, const CallArguments& arguments)
 }
 
 Value filter_safe(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter safe", arguments);
+  take_none(run, "the filter safe", arguments);
   return Value::text(run, text_of(run, input), true);
 }
 
 Value filter_string(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter string", arguments);
+  take_none(run, "the filter string", arguments);
   return input.as_text() ? input : Value::text(run, text_of(run, input));
 }
 
 Value filter_title(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter title", arguments);
+  take_none(run, "the filter title", arguments);
   const Text text = soft_text(run, input);
   run.charge_characters(text.bytes.size());
   return Value::text(run, title_words(text.bytes));
@@ -213,10 +212,7 @@ Value filter_trim(Run& run, const Value& input, const CallArguments& arguments) 
 }
 
 Value filter_upper(Run& run, const Value& input, const CallArguments& arguments) {
-  take_no_arguments(run, "the filter upper", arguments);
-  const Text text = soft_text(run, input);
-  run.charge_characters(text.bytes.size());
-  return Value::text(run, upper(text.bytes), text.escaped);
+  return in_case(run, input, arguments, "the filter upper", upper);
 }
 
 }  // namespace trireme::dataset::chat

@@ -1,6 +1,7 @@
 // The tests behind `is`, by their names.
 #include <algorithm>
 
+#include "trireme/base/choice.h"
 #include "trireme/dataset/chat/builtins/call.h"
 #include "trireme/dataset/chat/values/arithmetic.h"
 #include "trireme/dataset/chat/values/letter_case.h"
@@ -168,13 +169,6 @@ TestFunction find_test(std::string_view name) {
   return found == std::end(kTests) ? nullptr : found->function;
 }
 
-std::string test_names() {
-  std::string names;
-  for (const NamedTest& test : kTests) {
-    names += names.empty() ? "" : ", ";
-    names += test.name;
-  }
-  return names;
-}
+std::string test_names() { return trireme::joined(names_of(kTests)); }
 
 }  // namespace trireme::dataset::chat

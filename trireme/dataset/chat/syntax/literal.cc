@@ -127,9 +127,7 @@ class Unescaper {
     const char32_t c = next_character(text_, position_);
     const int digits = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
     result_ += c < 0x100 ? "\\x" : c < 0x10000 ? "\\u" : "\\U";
-    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) {
-      result_.push_back("0123456789abcdef"[(c >> shift) & 0xF]);
-    }
+    append_hex(result_, c, digits);
   }
 
   Run& run_;

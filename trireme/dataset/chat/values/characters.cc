@@ -1,5 +1,7 @@
 #include "trireme/dataset/chat/values/characters.h"
 
+#include <array>
+
 #include <utf8proc.h>
 
 namespace trireme::dataset::chat {
@@ -38,20 +40,15 @@ char32_t previous_character(std::string_view text, size_t& offset) {
 }
 
 void append_character(std::string& text, char32_t c) {
-  const auto add = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
-  if (c < 0x80) return add(c);
-  if (c < 0x800) {
-    add(0xC0 | (c >> 6));
-  } else {
-    if (c < 0x10000) {
-      add(0xE0 | (c >> 12));
-    } else {
-      add(0xF0 | (c >> 18));
-      add(0x80 | ((c >> 12) & 0x3F));
-    }
-    add(0x80 | ((c >> 6) & 0x3F));
+  std::array<utf8proc_uint8_t, 4> bytes;
+  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
+  text.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(length));
+}
+
+void append_hex(std::string& text, char32_t c, int digits) {
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) {
+    text.push_back("0123456789abcdef"[(c >> shift) & 0xF]);
   }
-  add(0x80 | (c & 0x3F));
 }
 
 size_t count_characters(std::string_view text) {

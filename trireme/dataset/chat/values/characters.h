@@ -18,6 +18,8 @@ char32_t next_character(std::string_view text, size_t& offset);
 char32_t previous_character(std::string_view text, size_t& offset);
 
 void append_character(std::string& text, char32_t character);
+// The last `digits` hexadecimal digits of its number.
+void append_hex(std::string& text, char32_t character, int digits);
 
 size_t count_characters(std::string_view text);
 // Where character number `index` begins; the end of `text` when it has fewer.

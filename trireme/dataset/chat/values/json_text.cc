@@ -85,9 +85,7 @@ class Importer {
 
 void append_unicode_escape(std::string& text, char32_t unit) {
   text += "\\u";
-  for (int shift = 12; shift >= 0; shift -= 4) {
-    text.push_back("0123456789abcdef"[(unit >> shift) & 0xF]);
-  }
+  append_hex(text, unit, 4);
 }
 
 void append_json_character(std::string& text, char32_t c, bool ensure_ascii) {

@@ -9,12 +9,6 @@ namespace trireme::dataset::chat {
 
 namespace {
 
-void append_hex(std::string& text, char32_t c, int digits) {
-  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) {
-    text.push_back("0123456789abcdef"[(c >> shift) & 0xF]);
-  }
-}
-
 void append_escaped(std::string& text, char32_t c, char quote) {
   if (c == '\\' || c == static_cast<unsigned char>(quote)) {
     text.push_back('\\');
