@@ -20,7 +20,7 @@ constexpr SequenceOrder kOrders[] = {SequenceOrder::kContiguous, SequenceOrder::
 int64_t num_scores(const AttentionBlock& block) {
   const int64_t queries = block.queries.size;
   const int64_t of_sequence =
-      block.is_causal ? queries * (queries + 1) / 2 : queries * block.keys.size;
+      block.reach.is_causal ? queries * (queries + 1) / 2 : queries * block.keys.size;
   return block.sequences.size * of_sequence;
 }
 
@@ -37,7 +37,7 @@ TEST(AttentionMask, ZigZagReadsHalfOfEachOtherPiece) {
   const AttentionMask mask(SequenceSplit(16, 2), 3);  // rank 0: 0-3 and 12-15; rank 1: 4-11
   EXPECT_EQ(mask.blocks(1, 0), (Blocks{{{0, 3}, {0, 8}, {0, 4}}}));
   EXPECT_EQ(mask.blocks(0, 1), (Blocks{{{0, 3}, {4, 4}, {0, 8}}}));
-  EXPECT_EQ(mask.blocks(0, 0), (Blocks{{{0, 3}, {0, 8}, {0, 8}, true}}));
+  EXPECT_EQ(mask.blocks(0, 0), (Blocks{{{0, 3}, {0, 8}, {0, 8}, {true}}}));
 }
 
 TEST(AttentionMask, PiecesThatLieAheadAreLeftOut) {
@@ -81,11 +81,11 @@ at::Tensor times_computed(const AttentionMask& mask, const SequenceSplit& split,
     count.narrow(0, block.sequences.offset, block.sequences.size)
         .narrow(1, block.queries.offset, block.queries.size)
         .narrow(2, block.keys.offset, block.keys.size)
-        .add_(block.is_causal ? ones.tril()
-              : block.edge    ? ones.triu(*block.edge)
-                              : ones);
+        .add_(block.reach.is_causal ? ones.tril()
+              : block.reach.edge    ? ones.triu(*block.reach.edge)
+                                    : ones);
     // No query of an edge is without a key.
-    if (block.edge) EXPECT_LT(block.queries.size - 1 + *block.edge, block.keys.size);
+    if (block.reach.edge) EXPECT_LT(block.queries.size - 1 + *block.reach.edge, block.keys.size);
   }
   return count;
 }
@@ -142,7 +142,7 @@ TEST(AttentionMask, AWindowIsMostlyWholeBlocks) {
   int64_t at_edge = 0, all = 0;
   for (const AttentionBlock& block : AttentionMask(split, 1, {.window = 1024}).blocks(0, 0)) {
     all += block.queries.size * block.keys.size;
-    if (block.edge) at_edge += block.queries.size * block.keys.size;
+    if (block.reach.edge) at_edge += block.queries.size * block.keys.size;
   }
   EXPECT_LE(all, 1.3 * 4096 * 1024);
   EXPECT_LE(at_edge, all / 4);

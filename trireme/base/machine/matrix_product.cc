@@ -40,10 +40,9 @@ bool splits_factors() {
 
 ProductFactor::ProductFactor(const at::Tensor& matrix) : matrix_(matrix) {
   if (!matrix.is_cpu() || matrix.scalar_type() != at::kFloat || !splits_factors()) return;
-  const bool is_transposed = !has_rows(matrix) && has_rows(matrix.t());
-  const at::Tensor rows = is_transposed      ? matrix.t()
-                          : has_rows(matrix) ? matrix
-                                             : matrix.contiguous();
+  const at::Tensor dense = with_rows(matrix);
+  const bool is_transposed = !has_rows(dense);
+  const at::Tensor rows = is_transposed ? dense.t() : dense;
   const at::Tensor high = at::empty(rows.sizes(), rows.options().dtype(at::kBFloat16));
   const at::Tensor low = at::empty_like(high);
   split_numbers({rows.const_data_ptr<float>(), rows.stride(0)}, rows.size(0), rows.size(1),

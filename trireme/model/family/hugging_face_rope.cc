@@ -25,7 +25,8 @@ std::function<bool(const ModelConfig&)> one_of(Scalings scalings) {
   };
 }
 
-HuggingFaceKey of(Scalings scalings, HuggingFaceKey key) {
+// A member of the object that these scalings read.
+HuggingFaceKey member_for(Scalings scalings, HuggingFaceKey key) {
   key.name = kRopePrefix + key.name;
   key.applies = one_of(scalings);
   return key;
@@ -156,18 +157,18 @@ std::vector<HuggingFaceKey> keys_with(HuggingFaceKey original, bool is_phi3) {
   return {no_object_key(),
           type_key(is_phi3),
           std::move(original),
-          of({kLinear, kDynamic, kYarn, kLongRope, kLlama3}, factor_key()),
-          of({kLlama3}, mapped("low_freq_factor", &RopeConfig::rope_low_factor)),
-          of({kLlama3}, mapped("high_freq_factor", &RopeConfig::rope_high_factor)),
-          of({kYarn}, mapped("beta_fast", &RopeConfig::rope_beta_fast, always(32.0))),
-          of({kYarn}, mapped("beta_slow", &RopeConfig::rope_beta_slow, always(1.0))),
-          of({kYarn}, truncate_key()),
-          of({kYarn}, number_or_none("mscale", &RopeConfig::rope_mscale)),
-          of({kYarn}, number_or_none("mscale_all_dim", &RopeConfig::rope_mscale_all_dim)),
-          of({kYarn, kLongRope},
-             number_or_none("attention_factor", &RopeConfig::rope_attention_factor)),
-          of({kLongRope}, factors_key("short_factor", &RopeConfig::rope_short_factors)),
-          of({kLongRope}, factors_key("long_factor", &RopeConfig::rope_long_factors))};
+          member_for({kLinear, kDynamic, kYarn, kLongRope, kLlama3}, factor_key()),
+          member_for({kLlama3}, mapped("low_freq_factor", &RopeConfig::rope_low_factor)),
+          member_for({kLlama3}, mapped("high_freq_factor", &RopeConfig::rope_high_factor)),
+          member_for({kYarn}, mapped("beta_fast", &RopeConfig::rope_beta_fast, always(32.0))),
+          member_for({kYarn}, mapped("beta_slow", &RopeConfig::rope_beta_slow, always(1.0))),
+          member_for({kYarn}, truncate_key()),
+          member_for({kYarn}, number_or_none("mscale", &RopeConfig::rope_mscale)),
+          member_for({kYarn}, number_or_none("mscale_all_dim", &RopeConfig::rope_mscale_all_dim)),
+          member_for({kYarn, kLongRope},
+                     number_or_none("attention_factor", &RopeConfig::rope_attention_factor)),
+          member_for({kLongRope}, factors_key("short_factor", &RopeConfig::rope_short_factors)),
+          member_for({kLongRope}, factors_key("long_factor", &RopeConfig::rope_long_factors))};
 }
 
 HuggingFaceKey original_key(HuggingFaceKey::Value missing) {
@@ -188,10 +189,10 @@ HuggingFaceKey original_key(HuggingFaceKey::Value missing) {
 
 std::vector<HuggingFaceKey> rope_keys() {
   using enum RopeScaling;
-  return keys_with(of({kYarn, kLongRope, kLlama3},
-                      original_key([](const ModelConfig& config) -> HuggingFaceValue {
-                        return config.sequence_length;
-                      })),
+  return keys_with(member_for({kYarn, kLongRope, kLlama3},
+                              original_key([](const ModelConfig& config) -> HuggingFaceValue {
+                                return config.sequence_length;
+                              })),
                    /*is_phi3=*/false);
 }
 

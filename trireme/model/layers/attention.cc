@@ -41,7 +41,7 @@ at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, cons
 
 Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                      const AttentionOptions& options)
-    : axis_(axes.tensor), head_width_(config.head_width()) {
+    : axis_(axes.tensor), head_width_(config.head_width()), window_(options.window) {
   const TensorCuts cuts(config, axis_.size());
   const mesh::Range own = cuts.heads_of(axis_.rank());
   const mesh::Range kv = cuts.kv_heads_of(axis_.rank(), config);

@@ -29,6 +29,7 @@ struct AttentionOptions {
   const char* key = "k_proj";
   const char* value = "v_proj";
   const char* output = "o_proj";
+  int64_t window = 0;  // reads the last so many tokens only; 0: all
 };
 
 // Each rank of the tensor axis holds some of the heads.
@@ -36,8 +37,6 @@ class Attention : public AttentionBranch {
  public:
   Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
             const AttentionOptions& options = {});
-  // Reads the last `window` tokens only; 0: all.
-  void set_window(int64_t window) { window_ = window; }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
                      const TokenBatch& batch) override;
 
@@ -54,7 +53,7 @@ class Attention : public AttentionBranch {
 
   parallel::TensorAxis axis_;
   int64_t head_width_;
-  int64_t window_ = 0;
+  int64_t window_;
   int64_t heads_;         // n
   int64_t kv_heads_;      // those this rank computes
   bool shares_kv_heads_;  // kv projections are whole on every rank

@@ -133,6 +133,7 @@ RotaryTable::RotaryTable(int64_t sequence_length, int64_t width, double base, at
   at::Tensor frequency;
   double factor = 1;
   if (scaling.rope_scaling == RopeScaling::kNone) {
+    // libtorch's powers round other bits than std::pow(), and runs keep theirs.
     frequency = at::pow(base, (at::arange(0, width, 2, fp64) / width).neg());
   } else {
     const RopeFrequencies scaled = rope_frequencies(scaling, base, width, sequence_length);

@@ -17,9 +17,8 @@ namespace {
 std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const ModelAxes& axes,
                                                 at::ScalarType dtype, int64_t layer) {
   if (config.attention.is_latent()) return std::make_shared<LatentAttention>(config, axes, dtype);
-  const auto attention = std::make_shared<Attention>(config, axes, dtype);
-  attention->set_window(config.attention.window_of(layer));
-  return attention;
+  return std::make_shared<Attention>(config, axes, dtype,
+                                     AttentionOptions{.window = config.attention.window_of(layer)});
 }
 
 // A SwiGLU of width F.

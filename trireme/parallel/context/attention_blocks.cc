@@ -17,8 +17,7 @@ bool continues(const mesh::Range& range, const mesh::Range& next) {
 
 // Appends `block`; joins it with the last one if the two form one rectangle.
 void append(std::vector<AttentionBlock>& blocks, const AttentionBlock& block) {
-  const auto is_whole = [](const AttentionBlock& one) { return !one.is_causal && !one.edge; };
-  if (!blocks.empty() && is_whole(block) && is_whole(blocks.back()) &&
+  if (!blocks.empty() && block.reach.is_whole() && blocks.back().reach.is_whole() &&
       blocks.back().sequences == block.sequences) {
     AttentionBlock& last = blocks.back();
     if (last.queries == block.queries && continues(last.keys, block.keys)) {
@@ -38,7 +37,7 @@ void append(std::vector<AttentionBlock>& blocks, const AttentionBlock& block) {
 void append_causal(std::vector<AttentionBlock>& blocks, const mesh::Range& sequences,
                    const mesh::Range& tokens, int64_t most) {
   if (tokens.size <= most) {
-    append(blocks, {sequences, tokens, tokens, /*is_causal=*/true});
+    append(blocks, {sequences, tokens, tokens, {.is_causal = true}});
     return;
   }
   const mesh::Range first{tokens.offset, tokens.size / 2};
@@ -161,13 +160,13 @@ void AttentionMask::append_window(std::vector<AttentionBlock>& blocks, const mes
     return queries.size >= keys.size ? cut_queries(queries.size / 2) : cut_keys(keys.size / 2);
   }
   if (is_at_edge) {
-    blocks.push_back({sequences, queries, keys, /*is_causal=*/false, distance - window_ + 1});
+    blocks.push_back({sequences, queries, keys, {.edge = distance - window_ + 1}});
     return;
   }
   // Until queries and keys are the same tokens.
   if (distance > 0) return cut_keys(distance);
   if (queries.size > keys.size) return cut_queries(keys.size);
-  blocks.push_back({sequences, queries, keys, /*is_causal=*/true});
+  blocks.push_back({sequences, queries, keys, {.is_causal = true}});
 }
 
 std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) const {

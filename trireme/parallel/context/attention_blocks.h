@@ -14,16 +14,24 @@
 
 namespace trireme::parallel {
 
-// A rectangle of scores in which every query reads every key. With is_causal, queries and keys are
-// the same tokens, and a query reads the keys up to itself. With an edge, query r of the block
-// reads its keys from r + edge on, at least one. Queries and keys are numbered among the tokens on
-// their own rank. None of the three ranges is empty.
+// The keys of a block that each of its queries reads: all. With is_causal, queries and keys are the
+// same tokens, and a query reads the keys up to itself. With an edge, query r of the block reads
+// its keys from r + edge on, at least one.
+struct BlockReach {
+  bool is_causal = false;
+  std::optional<int64_t> edge{};  // not with is_causal
+
+  bool is_whole() const { return !is_causal && !edge; }
+  bool operator==(const BlockReach&) const = default;
+};
+
+// A rectangle of scores. Queries and keys are numbered among the tokens on their own rank. None of
+// the three ranges is empty.
 struct AttentionBlock {
   mesh::Range sequences;  // of the B sequences
   mesh::Range queries;    // of the t tokens of the query's rank
   mesh::Range keys;       // of the s tokens of the keys' rank
-  bool is_causal = false;
-  std::optional<int64_t> edge{};  // not with is_causal
+  BlockReach reach{};
 
   bool operator==(const AttentionBlock&) const = default;
 };

@@ -64,13 +64,10 @@ bool has_kernel(const at::Tensor& q, const BlockReach& reach) {
 at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const BlockReach& reach) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).mul_(scale);
-  const auto mask = [&](const at::Tensor& is_masked) {
-    scores.masked_fill_(is_masked, -std::numeric_limits<double>::infinity());
-  };
+  if (reach.is_whole()) return scores;
   const at::Tensor all = at::ones({q.size(-2), k.size(-2)}, q.options().dtype(at::kBool));
-  if (reach.is_causal) mask(at::triu(all, 1));
-  if (reach.edge) mask(at::tril(all, *reach.edge - 1));
-  return scores;
+  const at::Tensor is_masked = reach.is_causal ? at::triu(all, 1) : at::tril(all, *reach.edge - 1);
+  return scores.masked_fill_(is_masked, -std::numeric_limits<double>::infinity());
 }
 
 at::Tensor laid_out_by_token(const at::Tensor& x_BNtH) {

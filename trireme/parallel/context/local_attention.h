@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -48,12 +47,6 @@ struct AttentionGradients {
   at::Tensor q_BNtH;
   at::Tensor k_BKsH;
   at::Tensor v_BKsH;
-};
-
-// The keys that each query of a block reads: see AttentionBlock.
-struct BlockReach {
-  bool is_causal = false;
-  std::optional<int64_t> edge{};
 };
 
 // Query head n reads kv head n / (N/K). No dimension may be 0. Uses bf16_attention() where it can

@@ -224,10 +224,10 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     // The order of the pieces differs from rank to rank, but for one rank it is always the same.
     for_each_piece(*call, k_BtG, v_BtG, [&](int step, const Pair& keys) {
       for (const AttentionBlock& block : call->blocks(step)) {
-        softmax.add(block, attention(block_of(q, block.sequences, block.queries),
-                                     block_of(keys.k_BKsH, block.sequences, block.keys),
-                                     block_of(keys.v_BKsH, block.sequences, block.keys),
-                                     {block.is_causal, block.edge}));
+        softmax.add(block,
+                    attention(block_of(q, block.sequences, block.queries),
+                              block_of(keys.k_BKsH, block.sequences, block.keys),
+                              block_of(keys.v_BKsH, block.sequences, block.keys), block.reach));
       }
     });
     const at::Tensor out_BtD = join_heads(softmax.out_BNtH(), q_BtD.scalar_type());
@@ -256,13 +256,13 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
       BlockSum grad_k(keys.k_BKsH, first.k_BKsH);
       BlockSum grad_v(keys.v_BKsH, first.v_BKsH);
       for (const AttentionBlock& block : call->blocks(step)) {
-        const auto& [sequences, queries, keys_of, is_causal, edge] = block;
+        const auto& [sequences, queries, keys_of, reach] = block;
         const AttentionGradients part = attention_backward(
             block_of(grad_out, sequences, queries), block_of(q, sequences, queries),
             block_of(keys.k_BKsH, sequences, keys_of), block_of(keys.v_BKsH, sequences, keys_of),
             {block_of(whole.out_BNtH, sequences, queries),
              block_of(whole.lse_BNt, sequences, queries)},
-            {is_causal, edge});
+            reach);
         grad_q.add(sequences, queries, part.q_BNtH);
         grad_k.add(sequences, keys_of, part.k_BKsH);
         grad_v.add(sequences, keys_of, part.v_BKsH);
