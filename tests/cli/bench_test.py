@@ -8,6 +8,7 @@ from program import ProgramTest
 
 KEYS = {"operation", "transport", "memory", "dtype", "bytes", "ranks", "microseconds", "p99_microseconds",
         "algorithm_bandwidth_gbps", "bus_bandwidth_gbps", "memcpy_microseconds", "memcpy_ratio"}
+LOOP_KEYS = {"loop_microseconds", "loop_ratio"}  # of an all_reduce of a word or more per rank
 OPERATIONS = ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather",
               "scatter", "send_recv", "barrier"]
 QUICK = ["--seconds", "0.005"]
@@ -20,7 +21,7 @@ class Bench(ProgramTest):
     def test_help_teaches(self):
         self.assertIn("comm", self.succeed("bench", "--help"))
         text = self.succeed("bench", "comm", "--help")
-        for word in ("trireme bench comm --ranks 2", "--compare", "memcpy", "nccl-tests", *OPERATIONS):
+        for word in ("trireme bench comm --ranks 2", "--compare", "memcpy", "x loop", "nccl-tests", *OPERATIONS):
             self.assertIn(word, text)
 
     def test_lists_are_combined_and_every_key_is_there(self):
@@ -33,7 +34,11 @@ class Bench(ProgramTest):
                                           ("ordinary", "symmetric"), ("fp32", "bf16"), (4, 65536)))
         self.assertEqual(found, expected)
         for result in results:
-            self.assertEqual(set(result), KEYS)
+            has_loop = result["operation"] == "all_reduce" and result["bytes"] == 65536
+            self.assertEqual(set(result), KEYS | LOOP_KEYS if has_loop else KEYS)
+            if has_loop:
+                self.assertAlmostEqual(result["loop_ratio"],
+                                       result["loop_microseconds"] / result["microseconds"])
             self.assertGreater(result["microseconds"], 0)
             self.assertGreaterEqual(result["p99_microseconds"], result["microseconds"])
             ranks, seconds = result["ranks"], result["microseconds"] * 1e-6

@@ -30,6 +30,8 @@ TEST(BenchComm, EveryOperationGivesRightValuesOnEveryDtype) {
         EXPECT_EQ(results[i].num_ranks, size);
         EXPECT_GT(results[i].microseconds, 0);
         EXPECT_EQ(results[i].memcpy_microseconds > 0, cases[i].bytes > 0);
+        EXPECT_EQ(results[i].loop_microseconds > 0,
+                  cases[i].operation == CommOperation::kAllReduce && cases[i].bytes >= 8 * size);
       }
     });
   }
@@ -67,10 +69,12 @@ TEST(BenchComm, AWrongValueIsAnErrorOnEveryRankThatNamesThePlace) {
 TEST(BenchComm, BandwidthsAndRatiosFollowFromTimes) {
   CommResult result{.what = {.bytes = 1 << 20}, .num_ranks = 4, .microseconds = 100};
   result.memcpy_microseconds = 50;
+  result.loop_microseconds = 80;
   result.peers["gloo"] = 1500;
   EXPECT_DOUBLE_EQ(result.algorithm_bandwidth(), 10.48576);
   EXPECT_DOUBLE_EQ(result.bus_bandwidth(), 1.5 * 10.48576);
   EXPECT_DOUBLE_EQ(result.memcpy_ratio(), 0.5);
+  EXPECT_DOUBLE_EQ(result.loop_ratio(), 0.8);
   EXPECT_DOUBLE_EQ(result.ratio("gloo"), 15);
   EXPECT_DOUBLE_EQ(result.ratio("mpi"), 0);
 }

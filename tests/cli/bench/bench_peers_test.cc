@@ -18,7 +18,8 @@ CommResult result_of(CommOperation operation, int64_t bytes, double microseconds
           .num_ranks = 2,
           .microseconds = microseconds,
           .p99_microseconds = 2 * microseconds,
-          .memcpy_microseconds = microseconds / 2};
+          .memcpy_microseconds = microseconds / 2,
+          .loop_microseconds = microseconds / 4};
 }
 
 TEST(BenchPeers, RoundsBecomeTheirMedian) {
@@ -29,6 +30,7 @@ TEST(BenchPeers, RoundsBecomeTheirMedian) {
   EXPECT_DOUBLE_EQ(results[0].microseconds, 20);
   EXPECT_DOUBLE_EQ(results[0].p99_microseconds, 40);
   EXPECT_DOUBLE_EQ(results[0].memcpy_microseconds, 10);
+  EXPECT_DOUBLE_EQ(results[0].loop_microseconds, 5);
 }
 
 TEST(BenchPeers, TimesGoToTheSameCaseAlone) {

@@ -29,7 +29,11 @@ TEST(BenchReport, ALineReadsBackAsItsResult) {
   EXPECT_EQ(copy.microseconds, 1.25);
   EXPECT_EQ(copy.p99_microseconds, 3.5);
   EXPECT_EQ(copy.memcpy_microseconds, 1);
+  EXPECT_EQ(copy.loop_microseconds, 0);
   EXPECT_EQ(write_line(example()).find('\n'), std::string::npos);
+  CommResult with_loop = example();
+  with_loop.loop_microseconds = 0.75;
+  EXPECT_EQ(read_line(write_line(with_loop)).loop_microseconds, 0.75);
 }
 
 TEST(BenchReport, LinesThatAreNoResultAreShown) {
@@ -39,6 +43,7 @@ TEST(BenchReport, LinesThatAreNoResultAreShown) {
 
 TEST(BenchReport, TheListHasEveryKeyAndThePeers) {
   CommResult result = example();
+  result.loop_microseconds = 1;
   result.peers = {{"gloo", 125}};
   const std::vector<CommResult> results = {result, example()};
   const nlohmann::json list = nlohmann::json::parse(json_list(results));
@@ -52,6 +57,8 @@ TEST(BenchReport, TheListHasEveryKeyAndThePeers) {
   EXPECT_DOUBLE_EQ(list[0]["algorithm_bandwidth_gbps"], 52.4288);
   EXPECT_DOUBLE_EQ(list[0]["bus_bandwidth_gbps"], 26.2144);
   EXPECT_DOUBLE_EQ(list[0]["memcpy_ratio"], 0.8);
+  EXPECT_DOUBLE_EQ(list[0]["loop_ratio"], 0.8);
+  EXPECT_FALSE(list[1].contains("loop_ratio"));
   EXPECT_DOUBLE_EQ(list[0]["gloo_microseconds"], 125);
   EXPECT_DOUBLE_EQ(list[0]["ratio_gloo"], 100);
   EXPECT_FALSE(list[1].contains("ratio_gloo"));

@@ -298,6 +298,9 @@ void add_comm(CLI::App& bench, int& exit_code) {
       "              scatter, 1 for the others (NVIDIA/nccl-tests, doc/PERFORMANCE.md)\n"
       "  x memcpy    speed relative to memcpy, with every rank copying the same bytes in the same\n"
       "              run: 2 is twice as fast\n"
+      "  x loop      all_reduce: speed relative to a loop on every rank, without waiting, that reads\n"
+      "              as many streams as there are ranks, each of bytes / ranks, and writes as many:\n"
+      "              the limit in symmetric memory\n"
       "  x gloo      speed relative to that peer, from alternating rounds: 10 is ten times faster\n"
       "Reductions are timed on zeros. Under torchrun or mpirun, the ranks that these start are\n"
       "used.");

@@ -72,6 +72,32 @@ double measure_memcpy(comm::Communicator& group, int64_t bytes, double seconds) 
       .median_microseconds;
 }
 
+// Adds streams of `count` words and writes the sum to each of them, as an all-reduce in shared memory
+// does with a rank's part of every buffer. Blocks stay in the first cache.
+void sum_streams(std::vector<std::vector<uint64_t>>& streams, int64_t count) {
+  constexpr int64_t kBlock = 512;
+  uint64_t sums[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    std::copy_n(streams.front().data() + begin, size, sums);
+    for (size_t s = 1; s < streams.size(); ++s) {
+      const uint64_t* from = streams[s].data() + begin;
+      for (int64_t i = 0; i < size; ++i) sums[i] += from[i];
+    }
+    for (std::vector<uint64_t>& stream : streams) std::copy_n(sums, size, stream.data() + begin);
+  }
+}
+
+// The limit of an all-reduce in shared memory: every rank reads as many streams as there are ranks,
+// each with its part of the bytes, and writes as many, at the same time and without waiting.
+double measure_loop(comm::Communicator& group, int64_t bytes, double seconds) {
+  const int64_t words = bytes / group.size() / static_cast<int64_t>(sizeof(uint64_t));
+  if (words == 0) return 0;
+  std::vector<std::vector<uint64_t>> streams(
+      static_cast<size_t>(group.size()), std::vector<uint64_t>(static_cast<size_t>(words), 1));
+  return measure(group, [&] { sum_streams(streams, words); }, seconds).median_microseconds;
+}
+
 void check_values(comm::Communicator& group, const std::string& transport, const CommCase& what,
                   CaseBuffers& buffers) {
   buffers.fill_pattern();
@@ -124,6 +150,10 @@ nlohmann::ordered_json object_of(const CommResult& result) {
                                    {"bus_bandwidth_gbps", result.bus_bandwidth()},
                                    {"memcpy_microseconds", result.memcpy_microseconds},
                                    {"memcpy_ratio", result.memcpy_ratio()}};
+  if (result.loop_microseconds > 0) {
+    object["loop_microseconds"] = result.loop_microseconds;
+    object["loop_ratio"] = result.loop_ratio();
+  }
   for (const auto& [peer, microseconds] : result.peers) {
     object[peer + "_microseconds"] = microseconds;
     object["ratio_" + peer] = result.ratio(peer);
@@ -179,6 +209,10 @@ double CommResult::memcpy_ratio() const {
   return microseconds > 0 ? memcpy_microseconds / microseconds : 0;
 }
 
+double CommResult::loop_ratio() const {
+  return microseconds > 0 ? loop_microseconds / microseconds : 0;
+}
+
 double CommResult::ratio(const std::string& peer) const {
   const auto found = peers.find(peer);
   return found != peers.end() && microseconds > 0 ? found->second / microseconds : 0;
@@ -187,32 +221,39 @@ double CommResult::ratio(const std::string& peer) const {
 std::vector<CommResult> run_cases(comm::Communicator& group, const std::string& transport,
                                   const std::vector<CommCase>& cases, double seconds_per_case,
                                   const OnCase& on_case) {
-  constexpr double kMemcpyShare = 0.2;
+  constexpr double kLimitShare = 0.2;  // of the time, for each limit
   std::map<int64_t, double> memcpy_microseconds;
+  std::map<int64_t, double> loop_microseconds;
   std::vector<CommResult> results;
   for (const CommCase& what : cases) {
     if (on_case) on_case(what);
     if (!memcpy_microseconds.contains(what.bytes)) {
       memcpy_microseconds[what.bytes] =
-          measure_memcpy(group, what.bytes, kMemcpyShare * seconds_per_case);
+          measure_memcpy(group, what.bytes, kLimitShare * seconds_per_case);
+    }
+    const bool has_loop = what.operation == CommOperation::kAllReduce;
+    if (has_loop && !loop_microseconds.contains(what.bytes)) {
+      loop_microseconds[what.bytes] =
+          measure_loop(group, what.bytes, kLimitShare * seconds_per_case);
     }
     CaseBuffers buffers(group, what);
     check_values(group, transport, what, buffers);
     buffers.fill_zero();
     const Timing timing = measure(
-        group, [&] { buffers.run(); }, (1 - kMemcpyShare) * seconds_per_case);
+        group, [&] { buffers.run(); }, (1 - kLimitShare) * seconds_per_case);
     results.push_back({.what = what,
                        .transport = transport,
                        .num_ranks = group.size(),
                        .microseconds = timing.median_microseconds,
                        .p99_microseconds = timing.p99_microseconds,
-                       .memcpy_microseconds = memcpy_microseconds[what.bytes]});
+                       .memcpy_microseconds = memcpy_microseconds[what.bytes],
+                       .loop_microseconds = has_loop ? loop_microseconds[what.bytes] : 0});
   }
   return results;
 }
 
 std::string table_header(const std::vector<std::string>& peers) {
-  std::vector<std::string> right = {"ranks", "size", "time", "p99", "algorithm", "bus", "x memcpy"};
+  std::vector<std::string> right = {"ranks", "size", "time", "p99", "algorithm", "bus", "x memcpy", "x loop"};
   for (const std::string& peer : peers) right.push_back("x " + peer);
   return row({"operation", "transport", "memory", "dtype"}, right);
 }
@@ -226,7 +267,8 @@ std::string table_row(const CommResult& result, const std::vector<std::string>& 
                                     human_microseconds(result.p99_microseconds),
                                     of_bytes(human_bandwidth(result.algorithm_bandwidth())),
                                     of_bytes(human_bandwidth(result.bus_bandwidth())),
-                                    human_ratio(result.memcpy_ratio())};
+                                    human_ratio(result.memcpy_ratio()),
+                                    human_ratio(result.loop_ratio())};
   for (const std::string& peer : peers) right.push_back(human_ratio(result.ratio(peer)));
   return row({name_of(result.what.operation), result.transport,
               of_bytes(name_of(result.what.memory)), of_bytes(name_of(result.what.dtype))},
@@ -260,6 +302,9 @@ CommResult read_line(const std::string& line) {
   result.p99_microseconds = object.at("p99_microseconds").number(0);
   if (const auto found = object.find("memcpy_microseconds")) {
     result.memcpy_microseconds = found->number(0);
+  }
+  if (const auto found = object.find("loop_microseconds")) {
+    result.loop_microseconds = found->number(0);
   }
   return result;
 }

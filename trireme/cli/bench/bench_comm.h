@@ -46,13 +46,18 @@ struct CommResult {
   int num_ranks = 0;
   double microseconds = 0;  // of one operation, median
   double p99_microseconds = 0;
-  double memcpy_microseconds = 0;            // for the same bytes, on all ranks at once
+  double memcpy_microseconds = 0;  // for the same bytes, on all ranks at once
+  // all_reduce: of a loop on every rank at once that reads as many streams as there are ranks, each
+  // of bytes / ranks, and writes their sum to as many. 0: not measured
+  double loop_microseconds = 0;
   std::map<std::string, double> peers = {};  // microseconds of gloo, mpi
 
   double algorithm_bandwidth() const;
   double bus_bandwidth() const;
   // Speed relative to memcpy: memcpy_microseconds / microseconds.
   double memcpy_ratio() const;
+  // Speed relative to that loop, the limit of an all-reduce in shared memory; 0 when not measured.
+  double loop_ratio() const;
   // How many times faster than the peer; 0 when the peer was not measured.
   double ratio(const std::string& peer) const;
 };
@@ -75,12 +80,14 @@ std::string table_row(const CommResult& result, const std::vector<std::string>& 
 
 // A list of objects: operation, transport, memory, dtype, bytes, ranks, microseconds,
 // p99_microseconds, algorithm_bandwidth_gbps, bus_bandwidth_gbps, memcpy_microseconds,
-// memcpy_ratio; and for each peer P that was measured P_microseconds and ratio_P.
+// memcpy_ratio; of all_reduce also loop_microseconds and loop_ratio; and for each peer P that was
+// measured P_microseconds and ratio_P.
 std::string json_list(std::span<const CommResult> results);
 
 // One result as one line, and the reverse. Ranks and peers' programs pass results to the launcher
 // this way. read_line reads the times and what is not derived from them (operation, transport,
-// memory, dtype, bytes, ranks); the rest follows. memcpy_microseconds may be absent.
+// memory, dtype, bytes, ranks); the rest follows. memcpy_microseconds and
+// loop_microseconds may be absent.
 // Throws: Error when the line is not such an object
 std::string write_line(const CommResult& result);
 CommResult read_line(const std::string& line);

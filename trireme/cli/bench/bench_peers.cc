@@ -235,6 +235,7 @@ std::vector<CommResult> median_of_rounds(const std::vector<std::vector<CommResul
     median_of(&CommResult::microseconds);
     median_of(&CommResult::p99_microseconds);
     median_of(&CommResult::memcpy_microseconds);
+    median_of(&CommResult::loop_microseconds);
   }
   return results;
 }
