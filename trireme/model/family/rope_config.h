@@ -69,9 +69,6 @@ struct RopeConfig {
               "share of each head that positions turn, its first part (partial rotary factor)",
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})
   TRIREME_KEYS_END()
-
-  // Whether these are the plain rotary positions.
-  bool is_plain() const { return rope_scaling == RopeScaling::kNone && rotary_share == 1; }
 };
 
 // The factors of rope_short_factors or rope_long_factors. Empty where one is not a number above 0.
