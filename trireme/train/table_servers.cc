@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/patterns.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/parameter_servers.h"
 #include "trireme/train/state/initial_weights.h"

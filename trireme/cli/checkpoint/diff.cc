@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/machine/machine.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
@@ -20,7 +21,6 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/state/saved_run.h"
 #include "trireme/train/state_changes.h"
 
@@ -92,9 +92,9 @@ class Side {
 checkpoint::DiffOptions options_of(const DiffArguments& arguments) {
   checkpoint::DiffOptions options{.tolerance = arguments.tolerance};
   if (arguments.patterns.empty()) return options;
-  options.wanted = [patterns = train::split_list(arguments.patterns, ',')](const auto& name) {
-    return std::ranges::any_of(
-        patterns, [&](const std::string& pattern) { return train::matches(pattern, name); });
+  options.wanted = [patterns = split_list(arguments.patterns, ',')](const auto& name) {
+    return std::ranges::any_of(patterns,
+                               [&](const std::string& pattern) { return matches(pattern, name); });
   };
   return options;
 }

@@ -6,12 +6,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/svg.h"
 #include "trireme/base/words.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/plan/layout_search.h"
 #include "trireme/cli/terminal_text.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::cli {
 namespace {
@@ -208,7 +208,7 @@ Sweep run_sweep(const CaseFiles& files, const std::string& spec) {
   TRIREME_CHECK(equals != spec.npos && equals > 0, "--sweep is \"", shown(spec),
                 "\"; expected a key and its values, such as nodes=1,2,4,8");
   Sweep sweep{.key = spec.substr(0, equals)};
-  const std::vector<std::string> values = train::split_list(spec.substr(equals + 1), ',');
+  const std::vector<std::string> values = split_list(spec.substr(equals + 1), ',');
   TRIREME_CHECK(!values.empty() && values.size() <= kMostPoints, "--sweep ", shown(sweep.key),
                 " has ", values.size(), " values; expected 1 to ", kMostPoints);
   const int64_t first_batch =

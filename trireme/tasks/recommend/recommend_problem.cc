@@ -9,9 +9,9 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/tasks/recommend/tables/planned_tables.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::tasks {
 namespace {
@@ -120,7 +120,7 @@ int64_t TableList::width() const {
 bool RecommendProblem::is_open(int64_t column) const {
   const std::string& open = config.tables.open;
   if (open == kAllFeatures) return true;
-  const std::vector<std::string> names = train::split_list(open, ',');
+  const std::vector<std::string> names = split_list(open, ',');
   return std::ranges::find(names, schema.tables[static_cast<size_t>(column)].name) != names.end();
 }
 
@@ -137,7 +137,7 @@ void check_open_tables(const RecommendProblem& problem, const std::string& sourc
                   "\", or prepare the data with --ids rows");
   }
   if (tables.open != kAllFeatures) {
-    for (const std::string& name : train::split_list(tables.open, ',')) {
+    for (const std::string& name : split_list(tables.open, ',')) {
       TRIREME_CHECK(std::ranges::find(known, name) != known.end(), "tables.open names \"",
                     shown(name), "\", which ", source, " does not have; expected ", kAllFeatures,
                     " or some of ", shown(in_words(known)));

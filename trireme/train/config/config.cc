@@ -7,12 +7,12 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/locale/text.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/comm/rendezvous/store_group.h"
 #include "trireme/plan/cost/workload.h"
 #include "trireme/train/config/field_values.h"
 #include "trireme/train/config/read_sections.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
 

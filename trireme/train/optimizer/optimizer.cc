@@ -10,6 +10,7 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/train/optimizer/elementwise.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/optimizer/update_rules.h"

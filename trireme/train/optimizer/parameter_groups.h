@@ -1,4 +1,4 @@
-// Patterns of parameter names, and weight decay and learning rate by them, for the config key
+// Weight decay and learning rate by patterns of parameter names, for the config key
 // optimizer.groups.
 #pragma once
 
@@ -37,15 +37,5 @@ std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shar
                                                   std::span<const ParameterGroup> groups,
                                                   double weight_decay,
                                                   std::span<const std::string> parameters = {});
-
-// Whether `name` matches as in a shell: * is any text, ? one character, [ab] one of these. The
-// whole of `name` must match.
-bool matches(const std::string& pattern, const std::string& name);
-
-// Whether one of several patterns, separated by ',', is that of `name`.
-bool matches_any(const std::string& patterns, const std::string& name);
-
-// Splits "a, b" at ',' into {"a", "b"}. Drops surrounding blanks and empty parts.
-std::vector<std::string> split_list(std::string_view text, char separator);
 
 }  // namespace trireme::train

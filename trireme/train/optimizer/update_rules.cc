@@ -8,10 +8,10 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/optimizer/adamw_pass.h"
 #include "trireme/train/optimizer/elementwise.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
 

@@ -11,11 +11,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/optimizer/optimizer.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"

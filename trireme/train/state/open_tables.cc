@@ -7,10 +7,10 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/state/run_state.h"
 
 namespace trireme::train {

@@ -11,12 +11,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
 #include "trireme/train/metrics/metrics.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/state/run_state.h"
 
 namespace trireme::train {

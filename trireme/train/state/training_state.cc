@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
 #include "trireme/train/offload/activation_store.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/run/memory_check.h"
 #include "trireme/train/state/initial_weights.h"

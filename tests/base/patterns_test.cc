@@ -1,8 +1,8 @@
-#include "trireme/train/optimizer/parameter_groups.h"
+#include "trireme/base/patterns.h"
 
 #include <gtest/gtest.h>
 
-namespace trireme::train {
+namespace trireme {
 namespace {
 
 TEST(NamePattern, MatchesTheWholeName) {
@@ -31,4 +31,4 @@ TEST(NamePattern, ListsAreSplitAndTrimmed) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme
