@@ -66,6 +66,12 @@ class Family {
   // The model that `plan` describes, in the form that Hugging Face's transformers loads.
   virtual HuggingFaceForm hugging_face_form(const ModelPlan& plan) const = 0;
 
+  // The tensors of the same model in a class of transformers that joins several parameters in one
+  // matrix, as files of that class have them. Empty: there is none besides hugging_face_form().
+  virtual std::vector<HuggingFaceTensor> joined_tensors(const ModelPlan& /*plan*/) const {
+    return {};
+  }
+
   // The tensors of the same model in torchtitan, whose names begin with "model." in its older
   // checkpoints, and whose rotary rows are stored in adjacent pairs. Empty: it has no such model.
   virtual std::vector<HuggingFaceTensor> torchtitan_tensors(const ModelPlan& /*plan*/) const {

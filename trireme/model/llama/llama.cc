@@ -164,6 +164,10 @@ class LlamaFamily : public Family {
     return llama_form(plan);
   }
 
+  std::vector<HuggingFaceTensor> joined_tensors(const ModelPlan& plan) const override {
+    return llama_joined_tensors(plan);
+  }
+
   std::vector<HuggingFaceTensor> torchtitan_tensors(const ModelPlan& plan) const override {
     return llama_torchtitan_tensors(plan);
   }

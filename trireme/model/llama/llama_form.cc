@@ -201,6 +201,14 @@ std::string torchtitan_name(std::string_view name) {
 
 }  // namespace
 
+std::vector<HuggingFaceTensor> llama_joined_tensors(const ModelPlan& plan) {
+  const HuggingFaceKind& kind = kind_of(plan.config());
+  if (&kind != &kLlamaKind && &kind != &kMistralKind) return {};
+  HuggingFaceForm form;
+  add_tensors(form, kPhi3Kind, plan);
+  return form.tensors;
+}
+
 std::vector<HuggingFaceTensor> llama_torchtitan_tensors(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();
   if (config.sparse.experts > 0 || &kind_of(config) != &kLlamaKind) return {};

@@ -30,6 +30,9 @@ std::span<const HuggingFaceKind* const> mixtral_kinds();
 // Throws: ConfigError when there is none, with the key in its way
 HuggingFaceForm llama_form(const ModelPlan& plan);
 
+// See Family::joined_tensors(). Those of a Phi-3 that turns whole heads, which is a Llama.
+std::vector<HuggingFaceTensor> llama_joined_tensors(const ModelPlan& plan);
+
 // See Family::torchtitan_tensors(). Only Llama itself, dense and without biases.
 std::vector<HuggingFaceTensor> llama_torchtitan_tensors(const ModelPlan& plan);
 

@@ -92,7 +92,16 @@ ForeignForm find_form(const fs::path& path, const TensorSource& source, const Mo
   ForeignForm best = own_form(source, config);
   if (model::num_sparse_blocks(config) * config.sparse.experts > num_tensors) return best;
   std::optional<ForeignForm> other = hugging_face_form(source, config);
-  if (other && other->num_found >= best.num_found) best = std::move(*other);
+  if (other && other->num_found >= best.num_found) best = *other;
+  std::vector<HuggingFaceTensor> tensors =
+      model::family_of(config).joined_tensors(model::make_plan(config));
+  if (!tensors.empty()) {
+    ForeignForm joined = look_up(source, std::move(tensors), "model.", config);
+    if (joined.num_found > best.num_found) {
+      joined.architecture = other ? other->architecture : "";
+      best = std::move(joined);
+    }
+  }
   ForeignForm titan = torchtitan_form(source, config);
   return titan.num_found > best.num_found ? titan : best;
 }
