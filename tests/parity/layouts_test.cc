@@ -12,6 +12,7 @@
 
 #include "tests/parity/layout_step.h"
 #include "tests/parity/random_layout.h"
+#include "trireme/model/family/init.h"
 
 namespace trireme::train {
 namespace {
@@ -113,6 +114,78 @@ TEST_F(LayoutsTest, EveryAxisWithWindowsAndScaledPositionsIsTheOneRank) {
         overrides.emplace_back("model.rotary_share", "0.5");
       }
       check(overrides, choice.ranks);
+    }
+  }
+}
+
+// B of a new adapter is zero, and A then has no gradient.
+void fill_adapters(ParallelModel& model) {
+  for (const parallel::Shard& shard : model.shards()) {
+    if (!shard.name.ends_with(model::kAdapterB)) continue;
+    model::initialise(shard.weights, shard.layout.whole_box(shard.rank), shard.layout.whole_shape(),
+                      {.std = 0.1}, 7, shard.name);
+  }
+  model.end_step();  // ZeRO's ranks learn each other's
+}
+
+std::vector<Override> with_adapters(std::vector<Override> overrides) {
+  overrides.emplace_back("lora.rank", "3");
+  return overrides;
+}
+
+TEST_F(LayoutsTest, EveryAxisWithAdaptersIsTheOneRank) {
+  prepare = fill_adapters;
+  for (const AxisChoice& choice : axis_choices()) {
+    for (const char* family : {"llama", "gpt2", "mixtral"}) {
+      auto overrides = with_adapters(choice.overrides);
+      if (std::string(family) == "mixtral") add_experts(overrides);
+      overrides.emplace_back("model.family", family);
+      if (std::string(family) == "gpt2") overrides.emplace_back("model.kv_heads", "6");
+      check(overrides, choice.ranks);
+      const bool is_gpt2 = std::string(family) == "gpt2";
+      overrides.emplace_back("lora.targets", is_gpt2 ? "*.v_proj, *.c_proj" : "*.v_proj, *.o_proj");
+      overrides.emplace_back("lora.also_train", is_gpt2 ? "*ln_*" : "*norm*, lm_head.*");
+      overrides.emplace_back("train.recompute", "full");
+      check(overrides, choice.ranks);
+      if (choice.overrides.front().first == "parallel.tensor") continue;  // refused
+      overrides.emplace_back("lora.dropout", "0.2");
+      check(overrides, choice.ranks);
+    }
+  }
+}
+
+TEST_F(LayoutsTest, DataPipelineAndZeroWithAdaptersAreTheOneRanksPipelineBitForBit) {
+  for (const int data : {1, 2}) {
+    const auto base = with_adapters({{"train.precision", "fp32"},
+                                     {"lora.dropout", "0.1"},
+                                     {"parallel.gradient_order", "microbatch-first"},
+                                     {"parallel.data", std::to_string(data)}});
+    const StepOutcome expected = run(config_of(base), data, fill_adapters);
+    EXPECT_LT(expected.gradients.size(), 4 * 7 * 2 + 1u);
+    for (const std::string schedule : {"1f1b", "interleaved", "zero-bubble"}) {
+      for (const int zero : {0, 1, 2, 3}) {
+        if (data == 1 && zero > 0) continue;
+        auto layout = base;
+        layout.emplace_back("parallel.pipeline", "2");
+        layout.emplace_back("parallel.schedule", schedule);
+        layout.emplace_back("parallel.zero", std::to_string(zero));
+        SCOPED_TRACE(describe(layout));
+        expect_same_bits(run(config_of(layout), 2 * data, fill_adapters), expected);
+      }
+    }
+  }
+}
+
+// The first blocks' inputs then need no gradient; whole stages, or experts, may be frozen.
+TEST_F(LayoutsTest, EveryAxisWithFrozenParametersIsTheOneRank) {
+  for (const AxisChoice& choice : axis_choices()) {
+    for (const char* frozen : {"*embed*, model.layers.[01].*", "*mlp*", "*norm*, lm_head.*"}) {
+      for (const bool sparse : {false, true}) {
+        auto overrides = choice.overrides;
+        if (sparse) add_experts(overrides);
+        overrides.emplace_back("train.freeze", frozen);
+        check(overrides, choice.ranks);
+      }
     }
   }
 }

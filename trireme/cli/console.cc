@@ -194,8 +194,13 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   resumed_step_ = summary.resumed_step;
   print_interval_ = std::max<int64_t>(1, num_steps_ / 20);
   const int64_t batch = config.train.global_batch;
-  print_line(format("model   %s, %s parameters, %s", config.task->model().traits().name.c_str(),
-                    human_count(static_cast<double>(summary.num_parameters)).c_str(),
+  const auto count = [](int64_t number) { return human_count(static_cast<double>(number)); };
+  const std::string trained =
+      summary.num_trained < summary.num_parameters
+          ? concat(" of which ", count(summary.num_trained), " are trained,")
+          : "";
+  print_line(format("model   %s, %s parameters,%s %s", config.task->model().traits().name.c_str(),
+                    count(summary.num_parameters).c_str(), trained.c_str(),
                     name_of(train::kPrecisions, config.train.precision).c_str()));
   if (summary.device.is_cpu() && config.dtype() == at::kBFloat16 && !has_bf16_blocks()) {
     print_line(

@@ -22,7 +22,7 @@ namespace {
 using nlohmann::ordered_json;
 
 HuggingFaceForm form_of(const ModelConfig& config) {
-  return family_of(config).hugging_face_form(make_plan(config));
+  return family_of(config).hugging_face_form(make_plan(config.without_adapters()));
 }
 
 // Rows 0, 1, 2, 3, ... of each head's rotary ones become 0, 2, ..., 1, 3, ...

@@ -1,5 +1,8 @@
 #include "trireme/model/model.h"
 
+#include <map>
+#include <string_view>
+
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
@@ -8,6 +11,7 @@
 #include "trireme/model/family/init.h"
 #include "trireme/model/family/network.h"
 #include "trireme/model/layers/batch_maker.h"
+#include "trireme/model/layers/linear.h"
 
 namespace trireme::model {
 namespace {
@@ -23,14 +27,16 @@ void check_tokens(const at::Tensor& tokens_BT, const ModelConfig& config) {
 
 class NetworkModel : public LanguageModel {
  public:
-  NetworkModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtype,
-               const ModelAxes& axes, const ModelPart& part)
+  NetworkModel(const ModelConfig& config, const ModelPlan& plan, uint64_t seed,
+               at::ScalarType dtype, const ModelAxes& axes, const ModelPart& part)
       : config_(config),
         axes_(axes),
         part_(part),
         batches_(config, axes, parallel::SequenceOrder::kZigZag, seed),
         first_token_(TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).offset),
-        network_(family_of(config).make_network(config, axes, part, dtype)) {}
+        network_(family_of(config).make_network(config, axes, part, dtype)) {
+    if (config.lora.is_on()) add_adapters(plan);
+  }
 
   const ModelConfig& config() const override { return config_; }
   torch::nn::Module& module() override { return *network_; }
@@ -97,6 +103,24 @@ class NetworkModel : public LanguageModel {
  private:
   using Context = std::shared_ptr<const parallel::ContextParallel>;
 
+  // Gives the linear layers that the plan names their adapters, and freezes what is not trained.
+  void add_adapters(const ModelPlan& plan) {
+    std::map<std::string_view, bool> is_trained;
+    for (const ParameterPlan& parameter : plan.parameters()) {
+      is_trained[parameter.name] = parameter.is_trained;
+    }
+    for (const auto& module : network_->named_modules()) {
+      if (!is_trained.contains(module.key() + kAdapterA)) continue;
+      auto* const linear = module.value()->as<Linear>();
+      TRIREME_ASSERT(linear != nullptr, module.key(), " has an adapter and is no linear layer");
+      linear->add_adapter(config_.lora, concat("adapter.", module.key()));
+    }
+    network_->collect_parameters();
+    for (const auto& parameter : network_->named_parameters()) {
+      parameter.value().set_requires_grad(is_trained.at(parameter.key()));
+    }
+  }
+
   Context context_of(const at::Tensor& tokens_BT) const {
     return batches_.context_of(tokens_BT.size(1));
   }
@@ -123,7 +147,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t se
   if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
   const ModelPlan plan = make_plan(config, sizes_of(axes));
   const WithoutMemory guard(part.without_memory);
-  auto model = std::make_unique<NetworkModel>(config, seed, dtype, axes, part);
+  auto model = std::make_unique<NetworkModel>(config, plan, seed, dtype, axes, part);
   initialise(model->module(), plan, {axes.tensor.rank(), axes.expert.rank()}, seed);
   return model;
 }

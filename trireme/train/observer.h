@@ -22,6 +22,7 @@ struct RunSummary {
   int num_threads = 1;  // per rank
   at::Device device = at::kCPU;
   int64_t num_parameters = 0;
+  int64_t num_trained = 0;            // of them
   int64_t num_samples = 0;            // of the training data
   int64_t microbatches_per_step = 1;  // per rank
   int64_t resumed_step = 0;           // 0: a new run

@@ -46,7 +46,7 @@ class TrainerImpl::View final : public RunView {
     return run_.state_.model().counts(shard);
   }
   double gradient_factor() const override { return run_.gradient_factor_; }
-  void spread_weights() override { run_.state_.model().end_step(); }
+  void spread_weights() override { run_.state_.model().spread_weights(); }
   std::optional<double> evaluate() override {
     if (!run_.validation_batches_) return std::nullopt;
     const auto found = train::evaluate(run_.config_, run_.state_.model(), *run_.validation_batches_,
@@ -165,6 +165,7 @@ RunSummary TrainerImpl::summary(int num_ranks) const {
           .num_threads = at::get_num_threads(),
           .device = config_.device,
           .num_parameters = state_.model().traits().num_parameters,
+          .num_trained = state_.model().num_trained(),
           .num_samples = config_.task->training().size(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,

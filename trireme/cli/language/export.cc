@@ -102,16 +102,20 @@ void add_export(CLI::App& app, int& exit_code) {
               "  python3 -c \"import transformers as t; "
               "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
               "--format safetensors and --format dcp export only the weights, as safetensors\n"
-              "files or as a folder for torch.distributed.checkpoint.\n"
+              "files or as a folder for torch.distributed.checkpoint. Adapters ([lora]) are\n"
+              "merged into the weights, unless --format peft exports them alone, for the\n"
+              "package peft.\n"
               "Optimizer states are left out. The checkpoint is not changed. See\n"
               "docs/guide/export.md.\n");
   add_checkpoint_path(*command, arguments->path);
   command->add_option("--output", arguments->output, "folder to write; must be new or empty")
       ->required();
   command
-      ->add_option("--format", arguments->form,
-                   "hf = folder for transformers, safetensors = weights only, dcp = weights only, "
-                   "for torch.distributed.checkpoint; tensor names are the same in all")
+      ->add_option(
+          "--format", arguments->form,
+          "hf = folder for transformers, safetensors = weights only, dcp = weights only, "
+          "for torch.distributed.checkpoint, peft = adapters only; tensor names are those of "
+          "transformers in all")
       ->check(CLI::IsMember(names_of(tasks::kExportForms)))
       ->default_str("hf");
   command

@@ -59,6 +59,8 @@ Initialiser default_initialiser(const ModelConfig& config, std::string_view name
 }
 
 Initialiser initialiser_of(const ModelConfig& config, std::string_view name) {
+  if (name.ends_with(kAdapterB)) return {};
+  if (name.ends_with(kAdapterA)) return {.std = 1 / std::numbers::sqrt3, .over_inputs = true};
   return family_of(config).initialiser_of(config, name);
 }
 
@@ -105,7 +107,8 @@ void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_
   if (rule.std == 0) {
     local.fill_(rule.value);
   } else {
-    fill_normal(local, box, global_shape, random_key(seed, name), rule.std);
+    const double inputs = rule.over_inputs ? static_cast<double>(global_shape.back()) : 1;
+    fill_normal(local, box, global_shape, random_key(seed, name), rule.std / std::sqrt(inputs));
   }
 }
 

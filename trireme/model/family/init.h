@@ -27,6 +27,7 @@ namespace trireme::model {
 struct Initialiser {
   double std = 0;
   double value = 0;
+  bool over_inputs = false;  // a matrix's std is that divided by the root of its number of columns
   bool operator==(const Initialiser&) const = default;
 };
 
@@ -38,7 +39,8 @@ struct Initialiser {
 // Source: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3
 Initialiser default_initialiser(const ModelConfig& config, std::string_view name);
 
-// The rule for the parameter `name` in the family that `config` names.
+// The rule for the parameter `name` in the family that `config` names. Of an adapter, B begins with
+// zeros and A with the variance of the package peft, 1 / (3 * columns).
 // Throws: ConfigError for an unknown family
 Initialiser initialiser_of(const ModelConfig& config, std::string_view name);
 

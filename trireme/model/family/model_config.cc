@@ -20,6 +20,7 @@ void check_divides(std::string_view part_key, int64_t part, std::string_view who
 // Elements of the same model with `layers` blocks, which are all sparse or all dense.
 int64_t elements_with(ModelConfig config, int64_t layers, bool sparse) {
   config.layers = layers;
+  config.lora = {};
   config.sparse.dense_layers = sparse ? 0 : layers;
   config.sparse.expert_interval = 1;
   const ModelPlan plan = make_plan(config);
@@ -28,6 +29,25 @@ int64_t elements_with(ModelConfig config, int64_t layers, bool sparse) {
     elements += c10::multiply_integers(parameter.layout.shape());
   }
   return elements;
+}
+
+// The adapters' elements, and those of the parameters that are trained beside them.
+struct AdapterSizes {
+  int64_t adapters = 0;
+  int64_t others = 0;
+};
+AdapterSizes adapter_sizes(const ModelConfig& config) {
+  AdapterSizes sizes;
+  if (!config.lora.is_on()) return sizes;
+  const ModelPlan plan = make_plan(config);
+  for (const ParameterPlan& parameter : plan.parameters()) {
+    if (!parameter.is_trained) continue;
+    const bool is_adapter =
+        parameter.name.ends_with(kAdapterA) || parameter.name.ends_with(kAdapterB);
+    (is_adapter ? sizes.adapters : sizes.others) +=
+        c10::multiply_integers(parameter.layout.shape());
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -108,7 +128,13 @@ int64_t num_parameters(const ModelConfig& config) {
   int64_t sum =
       elements_with(config, 0, false) + (config.layers - sparse) * block_parameters(config, false);
   if (sparse > 0) sum += sparse * block_parameters(config, true);
-  return sum;
+  return sum + adapter_sizes(config).adapters;
+}
+
+int64_t num_trained_parameters(const ModelConfig& config) {
+  if (!config.lora.is_on()) return num_parameters(config);
+  const AdapterSizes sizes = adapter_sizes(config);
+  return sizes.adapters + sizes.others;
 }
 
 double flops_per_token(const ModelConfig& config) {
@@ -129,7 +155,8 @@ double flops_per_token(const ModelConfig& config) {
           ? config.heads * (config.attention.qk_width() + config.attention.v_head_width)
           : 2 * config.heads * config.head_width());
   const double scores = 6 * layers * static_cast<double>(config.sequence_length) * widths;
-  return 6 * matmul_parameters + scores;
+  if (!config.lora.is_on()) return 6 * matmul_parameters + scores;
+  return 4 * matmul_parameters + 6 * static_cast<double>(adapter_sizes(config).adapters) + scores;
 }
 
 }  // namespace trireme::model

@@ -9,6 +9,7 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
+#include "trireme/model/family/adapter_config.h"
 #include "trireme/model/family/expert_config.h"
 #include "trireme/model/family/rope_config.h"
 
@@ -104,6 +105,7 @@ struct ModelConfig {
   AttentionConfig attention{};
   RopeConfig rope{};
   ExpertConfig sparse{};
+  AdapterConfig lora{};  // section [lora]
 
   int64_t head_width() const {  // H
     return attention.head_width > 0 ? attention.head_width : width / heads;
@@ -123,6 +125,12 @@ struct ModelConfig {
   }
   // The width of the feed-forward that the shared experts are together.
   int64_t shared_width() const { return sparse.shared_experts * expert_width(); }
+  // The model that the adapters are added to, or that they are merged into.
+  ModelConfig without_adapters() const {
+    ModelConfig base = *this;
+    base.lora = {};
+    return base;
+  }
   // True when the head shares the embedding's weight.
   // Throws: ConfigError on an unknown family
   bool has_tied_head() const;
@@ -131,13 +139,15 @@ struct ModelConfig {
 // Throws: ConfigError with the key, the value found and the value expected
 void validate(const ModelConfig& config);
 
-// Number of parameters of one dense or sparse block.
+// Number of parameters of one dense or sparse block, without adapters.
 int64_t block_parameters(const ModelConfig& config, bool sparse);
 int64_t num_sparse_blocks(const ModelConfig& config);
-// Number of parameters of the whole model. A tied weight counts once.
+// Number of parameters of the whole model, adapters included. A tied weight counts once.
 int64_t num_parameters(const ModelConfig& config);
+// Of these, the number that is trained: all of them, unless there are adapters.
+int64_t num_trained_parameters(const ModelConfig& config);
 // Floating-point operations of forward and backward per token: 6 per matmul parameter that the
-// token meets, plus attention.
+// token meets, plus attention. Of a weight that is not trained backward computes no gradient: 4.
 // Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted in full)
 double flops_per_token(const ModelConfig& config);
 

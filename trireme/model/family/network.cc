@@ -10,6 +10,7 @@ void Network::add_embedding(std::string unit, std::vector<at::Tensor> parameters
 }
 
 void Network::add_block(std::string unit, std::shared_ptr<Block> block) {
+  if (blocks_.empty()) first_block_unit_ = units_.size();
   units_.push_back({std::move(unit), block->parameters()});
   blocks_.push_back(std::move(block));
 }
@@ -27,6 +28,12 @@ void Network::add_head(std::string unit, const at::Tensor& weight_VD) {
 void Network::add_head(std::string unit, std::vector<at::Tensor> parameters) {
   head_unit_ = units_.size();
   units_.push_back({std::move(unit), std::move(parameters)});
+}
+
+void Network::collect_parameters() {
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    units_[first_block_unit_ + i].parameters = blocks_[i]->parameters();
+  }
 }
 
 void Network::set_recompute(const RecomputePlan& plan) {

@@ -41,6 +41,8 @@ class Network : public torch::nn::Module {
   // Undefined if the part has neither.
   const at::Tensor& head_VD() const { return head_VD_; }  // [v, D]
   void set_recompute(const RecomputePlan& plan);
+  // Adds the blocks' parameters again that have come since the blocks were added.
+  void collect_parameters();
 
   // In the order of forward. See LanguageModel::units().
   const std::vector<parallel::Unit>& units() const { return units_; }
@@ -83,6 +85,7 @@ class Network : public torch::nn::Module {
 
   ModelPart part_;
   std::vector<std::shared_ptr<Block>> blocks_;
+  size_t first_block_unit_ = 0;
   std::vector<parallel::Unit> units_;
   size_t head_unit_ = 0;
   at::Tensor head_VD_;

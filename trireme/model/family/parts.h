@@ -77,6 +77,7 @@ struct ParameterPlan {
   // Layout of the whole parameter over the axis "tensor", or over "expert" and "tensor" if both may
   // split it.
   mesh::Layout layout;
+  bool is_trained = true;  // false: keeps its first values
 };
 
 // The place of a forward's samples in training. Dropout's masks depend on it, and terms that a

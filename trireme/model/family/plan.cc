@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/model/family/family.h"
 #include "trireme/parallel/context/context_attention.h"
 #include "trireme/parallel/data/tree_sum.h"
@@ -25,6 +26,34 @@ void check_enough(int ranks, const char* key, int64_t value) {
   TRIREME_CHECK(ranks == 1 || ranks <= value, "parallel.tensor is ", ranks, " and model.", key,
                 " is ", value, ", so that a rank would have none; set parallel.tensor to at most ",
                 value);
+}
+
+constexpr std::string_view kWeight = ".weight";
+
+// The linear layer in a block whose weight this is; "" for every other parameter. Blocks are
+// numbered; routers choose experts and stay as they are.
+std::string adapted_layer(const ParameterPlan& parameter) {
+  const std::string& name = parameter.name;
+  if (!name.ends_with(kWeight) || parameter.layout.shape().size() != 2) return "";
+  std::string layer = name.substr(0, name.size() - kWeight.size());
+  if (layer.ends_with(".gate")) return "";
+  const std::vector<std::string> parts = split_list(layer, '.');
+  const auto is_number = [](const std::string& part) {
+    return std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return std::ranges::any_of(parts, is_number) ? layer : "";
+}
+
+// Throws: ConfigError when a pattern of `key` matches none of the names
+void check_matches(const char* key, const std::string& patterns, const char* what,
+                   const std::vector<std::string>& names) {
+  for (const std::string& pattern : split_list(patterns, ',')) {
+    const auto fits = [&](const std::string& name) { return matches(pattern, name); };
+    TRIREME_CHECK(std::ranges::any_of(names, fits), key, " has \"", pattern,
+                  "\", which matches no ", what, "; expected a pattern of names such as \"",
+                  names.empty() ? "" : names.front(), "\" or \"", names.empty() ? "" : names.back(),
+                  "\"");
+  }
 }
 
 }  // namespace
@@ -87,6 +116,45 @@ void ModelPlan::add_experts(std::string name, std::vector<int64_t> shape, int di
                     {mesh::Placement::sharded(0), mesh::Placement::sharded(dim, times(cuts, 1))})});
 }
 
+void ModelPlan::add_adapters() {
+  const AdapterConfig& lora = config_.lora;
+  std::vector<std::string> layers, names;
+  for (const ParameterPlan& parameter : parameters_) {
+    names.push_back(parameter.name);
+    if (const std::string layer = adapted_layer(parameter); !layer.empty()) layers.push_back(layer);
+  }
+  check_matches("lora.targets", lora.targets, "linear layer of a block", layers);
+  check_matches("lora.also_train", lora.also_train, "parameter", names);
+  TRIREME_CHECK(!split_list(lora.targets, ',').empty(),
+                "lora.targets is empty; expected the patterns of the layers that get an adapter, "
+                "such as \"*\"");
+
+  std::vector<ParameterPlan> all;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    ParameterPlan& own = all.emplace_back(parameters_[i]);
+    own.is_trained = matches_any(lora.also_train, own.name);
+    // A module's own parameters come before those of the modules in it, so a bias comes first.
+    const bool is_bias = own.name.ends_with(".bias");
+    const size_t weight = is_bias && i > 0 ? i - 1 : i;
+    const std::string layer = adapted_layer(parameters_[weight]);
+    if (layer.empty() || !matches_any(lora.targets, layer)) continue;
+    if (!is_bias && i + 1 < parameters_.size() && parameters_[i + 1].name == layer + ".bias")
+      continue;
+    const mesh::Layout& layout = parameters_[weight].layout;
+    const mesh::Placement placement = layout.placements().front();
+    const auto add = [&](const char* name, std::vector<int64_t> shape, int split_with) {
+      const bool is_split =
+          placement.kind == mesh::Placement::Kind::kSharded && placement.dim == split_with;
+      all.push_back({layer + name, is_split
+                                       ? mesh::Layout(std::move(shape), layout.axes(), {placement})
+                                       : mesh::Layout(std::move(shape), layout.axes())});
+    };
+    add(kAdapterA, {lora.rank, layout.shape()[1]}, 1);
+    add(kAdapterB, {layout.shape()[0], lora.rank}, 0);
+  }
+  parameters_ = std::move(all);
+}
+
 const mesh::Layout& ModelPlan::layout(std::string_view name) const {
   const auto found = std::ranges::find(parameters_, name, &ParameterPlan::name);
   TRIREME_ASSERT(found != parameters_.end(), "the plan has no parameter \"", name, "\"");
@@ -94,7 +162,9 @@ const mesh::Layout& ModelPlan::layout(std::string_view name) const {
 }
 
 ModelPlan make_plan(const ModelConfig& config, AxisSizes sizes) {
-  return family_of(config).plan(config, sizes);
+  ModelPlan plan = family_of(config).plan(config, sizes);
+  if (config.lora.is_on()) plan.add_adapters();
+  return plan;
 }
 
 void check_axes(const ModelConfig& model, const TransformerAxes& axes, std::string_view tokens) {

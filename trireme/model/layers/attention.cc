@@ -74,14 +74,19 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
 }
 
 // The rows of a key or value projection that this rank computes.
-parallel::LinearWeight Attention::kv_weights(const Linear& projection) const {
-  if (!shares_kv_heads_) return projection.weights();
+parallel::LinearWeight Attention::kv_weights(const Linear& projection,
+                                             const TokenBatch& batch) const {
+  parallel::LinearWeight own = projection.weights(batch);
+  if (!shares_kv_heads_) return own;
   const auto rows = [this](const at::Tensor& whole) {
     return whole.defined() ? parallel::replicated_weight(whole, axis_)
                                  .narrow(0, first_kv_row_, kv_heads_ * head_width_)
                            : whole;
   };
-  return {rows(projection.weight), rows(projection.bias)};
+  own.weight = rows(own.weight);
+  own.bias = rows(own.bias);
+  own.adapter.b = rows(own.adapter.b);
+  return own;
 }
 
 // The kv head of each query head: [B, T, k * H] -> [B, T, n * H]. Needed when kv heads are shared,
@@ -95,7 +100,8 @@ at::Tensor Attention::kv_of_each_head(const at::Tensor& x_BTG) const {
 at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
                               const TokenBatch& batch) {
   const std::vector<at::Tensor> qkv = parallel::column_linear(
-      x, {q_proj->weights(), kv_weights(*k_proj), kv_weights(*v_proj)}, batch.lead(), axis_);
+      x, {q_proj->weights(batch), kv_weights(*k_proj, batch), kv_weights(*v_proj, batch)},
+      batch.lead(), axis_);
   at::Tensor q_BTD = q_norm ? q_norm->forward(qkv[0]) : qkv[0];
   at::Tensor k_BTG = k_norm ? k_norm->forward(qkv[1]) : qkv[1];
   if (batch.cos_TH.defined()) {
@@ -112,7 +118,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   };
   const at::Tensor out_BTD =
       recompute_if(recompute_core, core, {q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])});
-  return dropout.close_branch(out_BTD, o_proj->weights(), residual, axis_, batch);
+  return dropout.close_branch(out_BTD, o_proj->weights(batch), residual, axis_, batch);
 }
 
 }  // namespace trireme::model

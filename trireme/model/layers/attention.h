@@ -48,7 +48,7 @@ class Attention : public AttentionBranch {
   std::shared_ptr<SharedNorm> k_norm;  // [H]
 
  private:
-  parallel::LinearWeight kv_weights(const Linear& projection) const;
+  parallel::LinearWeight kv_weights(const Linear& projection, const TokenBatch& batch) const;
   at::Tensor kv_of_each_head(const at::Tensor& x_BTG) const;
 
   parallel::TensorAxis axis_;

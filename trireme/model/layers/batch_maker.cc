@@ -11,7 +11,7 @@ namespace trireme::model {
 BatchMaker::BatchMaker(const ModelConfig& config, const ModelAxes& axes,
                        parallel::SequenceOrder order, uint64_t seed)
     : sequence_length_(config.sequence_length),
-      dropout_(config.dropout),
+      drops_(config.dropout > 0 || (config.lora.is_on() && config.lora.dropout > 0)),
       jitter_(config.sparse.experts > 0 ? config.sparse.router_jitter : 0),
       axes_(axes),
       order_(order),
@@ -34,13 +34,13 @@ TokenBatch BatchMaker::make(int64_t B, int64_t T, parallel::AttentionReach reach
                                     : at::arange(T, at::device(device).dtype(at::kLong));
   batch.T = batch.positions_T.numel();
   batch.training = training;
-  if (!training || (dropout_ == 0 && jitter_ == 0)) return batch;
+  if (!training || (!drops_ && jitter_ == 0)) return batch;
   const at::Tensor rows_S = rows_of(batch, *training);
   const auto draw = [&](const at::Tensor& rows) {
     return std::make_shared<const RandomDraw>(RandomDraw{seed_, training->step, rows});
   };
   if (jitter_ > 0) batch.jitter = draw(rows_S);
-  if (dropout_ == 0) return batch;
+  if (!drops_) return batch;
   // Dropout's rows are those that this rank's layers hold: under sequence parallelism its own.
   const mesh::Range own = axes_.tensor.sequence ? axes_.tensor.own_rows(rows_S.numel())
                                                 : mesh::Range{0, rows_S.numel()};

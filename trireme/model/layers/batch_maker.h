@@ -30,7 +30,7 @@ class BatchMaker {
   at::Tensor rows_of(const TokenBatch& batch, const TrainingPlace& place) const;
 
   int64_t sequence_length_;
-  double dropout_;
+  bool drops_;  // some layers of the model
   double jitter_;
   ModelAxes axes_;
   parallel::SequenceOrder order_;

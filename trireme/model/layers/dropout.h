@@ -40,6 +40,8 @@ class Dropout {
   Dropout(double probability, std::string place)
       : probability_(probability), place_(std::move(place)) {}
 
+  // Whether it changes anything in a forward of this batch.
+  bool drops(const TokenBatch& batch) const;
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) const;
   // residual + x, after dropout of x.
@@ -52,7 +54,6 @@ class Dropout {
                           const TokenBatch& batch) const;
 
  private:
-  bool drops(const TokenBatch& batch) const;
   RandomKey key(const RandomDraw& draw) const;
 
   double probability_ = 0;

@@ -120,10 +120,10 @@ FeedForward::FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at:
 
 at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                 const TokenBatch& batch) {
-  const std::vector<at::Tensor> gate_up =
-      parallel::column_linear(x, {gate_proj->weights(), up_proj->weights()}, batch.lead(), axis_);
-  return dropout.close_branch(swiglu(gate_up[0], gate_up[1]), down_proj->weights(), residual, axis_,
-                              batch);
+  const std::vector<at::Tensor> gate_up = parallel::column_linear(
+      x, {gate_proj->weights(batch), up_proj->weights(batch)}, batch.lead(), axis_);
+  return dropout.close_branch(swiglu(gate_up[0], gate_up[1]), down_proj->weights(batch), residual,
+                              axis_, batch);
 }
 
 GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,
@@ -138,9 +138,9 @@ GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axe
 at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                     const TokenBatch& batch) {
   const std::vector<at::Tensor> hidden =
-      parallel::column_linear(x, {up_proj->weights()}, batch.lead(), axis_);
-  return dropout.close_branch(at::gelu(hidden[0], approximation_), down_proj->weights(), residual,
-                              axis_, batch);
+      parallel::column_linear(x, {up_proj->weights(batch)}, batch.lead(), axis_);
+  return dropout.close_branch(at::gelu(hidden[0], approximation_), down_proj->weights(batch),
+                              residual, axis_, batch);
 }
 
 }  // namespace trireme::model

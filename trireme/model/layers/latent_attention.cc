@@ -60,19 +60,26 @@ LatentAttention::LatentAttention(const ModelConfig& config, const ModelAxes& axe
 LatentAttention::Heads LatentAttention::project(const at::Tensor& x,
                                                 const TokenBatch& batch) const {
   const int64_t P = config_.qk_nope_width, R = config_.qk_rope_width, V = config_.v_head_width;
-  const auto whole = [this](const Linear& projection) {
-    return parallel::LinearWeight{parallel::replicated_weight(projection.weight, axis_)};
+  // On every rank, for the rank's own heads.
+  const auto whole = [&](const Linear& projection) {
+    parallel::LinearWeight weights = projection.weights(batch);
+    weights.weight = parallel::replicated_weight(weights.weight, axis_);
+    if (weights.adapter.b.defined())
+      weights.adapter.b = parallel::replicated_weight(weights.adapter.b, axis_);
+    return weights;
   };
   const std::vector<at::Tensor> projected = parallel::column_linear(
-      x, {q_proj ? q_proj->weights() : whole(*q_a_proj), whole(*kv_a_proj_with_mqa)}, batch.lead(),
-      axis_);
-  const at::Tensor q_BTnQ =
-      (q_proj ? projected[0] : at::linear(q_a_layernorm->forward(projected[0]), q_b_proj->weight))
-          .unflatten(-1, {heads_, P + R});
+      x, {q_proj ? q_proj->weights(batch) : whole(*q_a_proj), whole(*kv_a_proj_with_mqa)},
+      batch.lead(), axis_);
+  const at::Tensor q_BTnQ = (q_proj ? projected[0]
+                                    : parallel::own_linear(q_a_layernorm->forward(projected[0]),
+                                                           q_b_proj->weights(batch), axis_))
+                                .unflatten(-1, {heads_, P + R});
   const std::vector<at::Tensor> latent_and_rope =
       projected[1].split_with_sizes({config_.kv_lora_rank, R}, -1);
   const std::vector<at::Tensor> k_and_v =
-      at::linear(kv_a_layernorm->forward(latent_and_rope[0].contiguous()), kv_b_proj->weight)
+      parallel::own_linear(kv_a_layernorm->forward(latent_and_rope[0].contiguous()),
+                           kv_b_proj->weights(batch), axis_)
           .unflatten(-1, {heads_, P + V})
           .split_with_sizes({P, V}, -1);
   const std::vector<at::Tensor> q = q_BTnQ.split_with_sizes({P, R}, -1);
@@ -99,7 +106,7 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const at::Tensor& resid
                    {padded(q_BTnQ, H).flatten(2), padded(own.k_BTnQ, H).flatten(2),
                     padded(own.v_BTnV, H).flatten(2)});
   const at::Tensor out_BTV = out_BTH.unflatten(-1, {heads_, H}).narrow(-1, 0, V).flatten(2);
-  return dropout.close_branch(out_BTV, o_proj->weights(), residual, axis_, batch);
+  return dropout.close_branch(out_BTV, o_proj->weights(batch), residual, axis_, batch);
 }
 
 }  // namespace trireme::model

@@ -11,4 +11,27 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, at::ScalarType dtype) {
   if (with_bias) bias = register_parameter("bias", new_parameter({out}, dtype));
 }
 
+void Linear::add_adapter(const AdapterConfig& lora, std::string place) {
+  const at::ScalarType dtype = weight.scalar_type();
+  const auto add = [&](const char* name, int64_t in, int64_t out) {
+    return register_module(name, std::make_shared<Linear>(in, out, /*bias=*/false, dtype));
+  };
+  lora_A = add("lora_A", weight.size(1), lora.rank);
+  lora_B = add("lora_B", lora.rank, weight.size(0));
+  adapter_scale_ = lora.scale();
+  adapter_dropout_ = Dropout(lora.dropout, std::move(place));
+}
+
+parallel::LinearWeight Linear::weights(const TokenBatch& batch) const {
+  parallel::LinearWeight result{weight, bias};
+  if (!lora_A) return result;
+  result.adapter = {lora_A->weight, lora_B->weight, adapter_scale_};
+  if (adapter_dropout_.drops(batch)) {
+    result.adapter.drop = [this, &batch](const at::Tensor& x) {
+      return adapter_dropout_.forward(x, batch);
+    };
+  }
+  return result;
+}
+
 }  // namespace trireme::model

@@ -1,5 +1,6 @@
-// The weights of a linear layer, [out, in] as in torch and Hugging Face. The functions that
-// multiply by them, on one rank or several, are in parallel/tensor.
+// The weights of a linear layer, [out, in] as in torch and Hugging Face, and of its low-rank adapter
+// if it has one. The functions that multiply by them, on one rank or several, are in
+// parallel/tensor.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "trireme/model/family/adapter_config.h"
+#include "trireme/model/layers/dropout.h"
 #include "trireme/parallel/tensor/split_layers.h"
 
 namespace trireme::model {
@@ -18,10 +21,20 @@ class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias, at::ScalarType dtype);
 
-  parallel::LinearWeight weights() const { return {weight, bias}; }
+  // Gives the layer an adapter: y gains scale * dropout(x) A^T B^T.
+  // place: the name of its dropout, the same on every rank
+  void add_adapter(const AdapterConfig& lora, std::string place);
+  // For the forward of this batch, which decides what the adapter drops. The batch must outlive it.
+  parallel::LinearWeight weights(const TokenBatch& batch) const;
 
-  at::Tensor weight;  // [out, in]
-  at::Tensor bias;    // [out]; undefined without bias
+  at::Tensor weight;               // [out, in]
+  at::Tensor bias;                 // [out]; undefined without bias
+  std::shared_ptr<Linear> lora_A;  // [r, in]; null without adapter
+  std::shared_ptr<Linear> lora_B;  // [out, r]
+
+ private:
+  double adapter_scale_ = 1;
+  Dropout adapter_dropout_;
 };
 
 // Registers `module` in `parent` under a path such as "output.dense": each part of it but the last

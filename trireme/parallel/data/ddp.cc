@@ -47,7 +47,7 @@ class DistributedDataParallel::Engine {
   void run_backward(const std::function<void()>& autograd, int64_t microbatch);
   void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
   void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
-  void end_step();
+  void spread_weights(bool with_frozen);
   void gather_parameters();
   void release_parameters();
   std::chrono::nanoseconds communication_time() const;
@@ -380,13 +380,14 @@ void DistributedDataParallel::Engine::on_gradient(size_t parameter) {
   waits_->emplace_back(parameter, std::exchange(plan_.parameters[parameter].mutable_grad(), {}));
 }
 
-void DistributedDataParallel::Engine::end_step() {
+void DistributedDataParallel::Engine::spread_weights(bool with_frozen) {
   release_parameters();
   if (!weights_) return;
   const auto start = std::chrono::steady_clock::now();
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
     // Units of ZeRO-3 are gathered when they are used.
-    if (plan_.units[b] == kNoUnit) weights_->gather(b, /*background=*/false)->wait();
+    const bool has_changed = with_frozen || plan_.buckets[b].is_trained;
+    if (has_changed && plan_.units[b] == kNoUnit) weights_->gather(b, /*background=*/false)->wait();
   }
   communication_time_ += std::chrono::steady_clock::now() - start;
   for (const Shard& shard : shards_) shard.let_go();
@@ -464,7 +465,9 @@ void DistributedDataParallel::run_weight_backward(int64_t microbatch,
   engine_->run_weight_backward(microbatch, weights);
 }
 
-void DistributedDataParallel::end_step() { engine_->end_step(); }
+void DistributedDataParallel::end_step() { engine_->spread_weights(/*with_frozen=*/false); }
+
+void DistributedDataParallel::spread_weights() { engine_->spread_weights(/*with_frozen=*/true); }
 
 void DistributedDataParallel::gather_parameters() { engine_->gather_parameters(); }
 

@@ -121,10 +121,14 @@ class DistributedDataParallel {
   void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
 
   // Call after the optimizer has changed the shards. Every rank then has the new weights (ZeRO-3
-  // gathers them when they are used).
-  // Comm:       ZeRO-1 and 2: (p-1)/p * n bytes of all parameters
+  // gathers them when they are used). Frozen parameters stay where they are.
+  // Comm:       ZeRO-1 and 2: (p-1)/p * n bytes of the trained parameters
   // Collective: every rank
   void end_step();
+  // The same with the frozen parameters, whose shards may have been filled from elsewhere.
+  // Comm:       ZeRO-1 and 2: (p-1)/p * n bytes of all parameters
+  // Collective: every rank
+  void spread_weights();
 
   // Makes the module's parameters whole and readable until release_parameters() or the next
   // begin_step(), for export and comparison. Without ZeRO-3 they always are.

@@ -113,10 +113,66 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
   }
 };
 
-}  // namespace
+struct AdapterCall : torch::CustomClassHolder {
+  double scale = 1;
+  bool overwrites = false;
+  TensorAxis axis;
+};
 
-std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<LinearWeight>& layers,
-                                      at::IntArrayRef lead, const TensorAxis& axis) {
+// y + scale * z b^T, in y's place if nobody else reads it.
+// Shapes: y [..., F], z [..., r] with as many rows, b [F, r] -> as y
+class AdapterSumFunction : public torch::autograd::Function<AdapterSumFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y, const at::Tensor& z,
+                            const at::Tensor& b, const c10::intrusive_ptr<AdapterCall>& call) {
+    const at::Tensor scaled_Sr = view_rows(z) * call->scale;
+    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
+    ctx->save_for_backward({scaled_Sr, b});
+    at::Tensor sum = y;
+    if (call->overwrites) {
+      ctx->mark_dirty({y});
+    } else {
+      sum = at::empty_like(y, at::MemoryFormat::Contiguous);
+    }
+    multiply_and_add(view_rows(sum), view_rows(y), scaled_Sr, b.t());
+    return sum;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto call =
+        c10::static_intrusive_pointer_cast<AdapterCall>(ctx->saved_data["call"].toCapsule());
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor scaled_Sr = saved[0], b = saved[1];
+    const at::Tensor grad_SF = view_rows(grads[0]);
+    variable_list result{grads[0], at::Tensor(), at::Tensor(), at::Tensor()};
+    if (ctx->needs_input_grad(1)) {
+      std::vector<int64_t> shape = grads[0].sizes().vec();
+      shape.back() = b.size(1);
+      const at::Tensor grad_Sr = at::empty({grad_SF.size(0), b.size(1)}, grad_SF.options());
+      multiply(grad_Sr, grad_SF, b);
+      result[1] = grad_Sr.mul_(call->scale).view(shape);
+    }
+    if (ctx->needs_input_grad(2)) {
+      result[2] =
+          weight_gradient(call->axis, b, [=] { return weight_product(grad_SF, scaled_Sr); });
+    }
+    return result;
+  }
+};
+
+at::Tensor add_adapter(const at::Tensor& y, const at::Tensor& z, const Adapter& adapter,
+                       const at::Tensor& b, const TensorAxis& axis, bool overwrites) {
+  auto call = c10::make_intrusive<AdapterCall>();
+  call->scale = adapter.scale;
+  call->overwrites = overwrites;
+  call->axis = axis;
+  return AdapterSumFunction::apply(y, z, b, call);
+}
+
+// The layers' own products.
+std::vector<at::Tensor> multiply_columns(const at::Tensor& x,
+                                         const std::vector<LinearWeight>& layers,
+                                         at::IntArrayRef lead, const TensorAxis& axis) {
   auto call = c10::make_intrusive<ColumnCall>();
   call->axis = axis;
   call->lead = lead.vec();
@@ -128,6 +184,41 @@ std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<Lin
     if (layer.bias.defined()) tensors.push_back(layer.bias);
   }
   return ColumnLinearFunction::apply(call, at::TensorList(tensors));
+}
+
+}  // namespace
+
+std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<LinearWeight>& layers,
+                                      at::IntArrayRef lead, const TensorAxis& axis) {
+  // x meets the adapters' A as it meets further layers. Each rank has the gradients from its own
+  // rows of B alone.
+  std::vector<LinearWeight> all = layers;
+  for (const LinearWeight& layer : layers) {
+    if (layer.adapter.a.defined() && !layer.adapter.drop)
+      all.push_back({replicated_weight(layer.adapter.a, axis)});
+  }
+  std::vector<at::Tensor> outputs = multiply_columns(x, all, lead, axis);
+  size_t next = layers.size();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Adapter& adapter = layers[i].adapter;
+    if (!adapter.a.defined()) continue;
+    const at::Tensor z =
+        adapter.drop ? multiply_columns(adapter.drop(x), {{replicated_weight(adapter.a, axis)}},
+                                        lead, axis)[0]
+                     : outputs[next++];
+    outputs[i] = add_adapter(outputs[i], z, adapter, adapter.b, axis, /*overwrites=*/true);
+  }
+  outputs.resize(layers.size());
+  return outputs;
+}
+
+at::Tensor own_linear(const at::Tensor& x, const LinearWeight& layer, const TensorAxis& axis) {
+  const at::Tensor y = at::linear(x, layer.weight, layer.bias);
+  const Adapter& adapter = layer.adapter;
+  if (!adapter.a.defined()) return y;
+  const at::Tensor z =
+      at::linear(adapter.drop ? adapter.drop(x) : x, replicated_weight(adapter.a, axis));
+  return add_adapter(y, z, adapter, adapter.b, axis, /*overwrites=*/false);
 }
 
 namespace {
@@ -227,10 +318,9 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
   }
 };
 
-}  // namespace
-
-at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at::Tensor& residual,
-                      const TensorAxis& axis) {
+// The layer's own product, and the residual.
+at::Tensor multiply_own_columns(const at::Tensor& x_f, const LinearWeight& layer,
+                                const at::Tensor& residual, const TensorAxis& axis) {
   TRIREME_ASSERT(x_f.size(-1) == layer.weight.size(1), "row_linear of ", x_f.sizes(), " by ",
                  layer.weight.sizes());
   auto call = c10::make_intrusive<RowCall>();
@@ -249,6 +339,21 @@ at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at
   if (call->has_bias) tensors.push_back(layer.bias);
   if (call->has_residual) tensors.push_back(residual);
   return RowLinearFunction::apply(call, at::TensorList(tensors));
+}
+
+}  // namespace
+
+at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at::Tensor& residual,
+                      const TensorAxis& axis) {
+  const Adapter& adapter = layer.adapter;
+  if (!adapter.a.defined()) return multiply_own_columns(x_f, layer, residual, axis);
+  const at::Tensor z =
+      multiply_own_columns(adapter.drop ? adapter.drop(x_f) : x_f, {adapter.a}, {}, axis);
+  const auto added_to = [&](const at::Tensor& y) {
+    return add_adapter(y, z, adapter, weight_of_rows(adapter.b, axis), axis, /*overwrites=*/false);
+  };
+  if (residual.defined()) return multiply_own_columns(x_f, layer, added_to(residual), axis);
+  return added_to(multiply_own_columns(x_f, layer, {}, axis));
 }
 
 namespace {

@@ -70,7 +70,9 @@ double block_flops(const model::ModelConfig& config, bool sparse) {
 
 }  // namespace
 
-ModelCounts count_model(const model::ModelConfig& config) {
+// Adapters are few parameters; what they leave untrained is NumberSizes::trained_share.
+ModelCounts count_model(const model::ModelConfig& with_adapters) {
+  const model::ModelConfig config = with_adapters.without_adapters();
   const model::Family& family = model::family_of(config);
   const double D = of_int(config.width);
   model::ModelConfig wider = config;
@@ -91,7 +93,7 @@ ModelCounts count_model(const model::ModelConfig& config) {
   counts.has_tied_head = config.has_tied_head();
   counts.head_parameters = counts.has_tied_head ? 0 : of_int(config.vocab_size) * D;
   counts.embedding_parameters = of_int(model::num_parameters(none)) - counts.head_parameters;
-  counts.flops_per_token = model::flops_per_token(config);
+  counts.flops_per_token = model::flops_per_token(with_adapters);
   return counts;
 }
 

@@ -52,6 +52,9 @@ struct NumberSizes {
   bool is_bf16 = false;  // weights and activations
   double states = 8;
   bool has_masters = false;
+  // The share of the parameters that is trained. Bytes of gradients, states and masters are means
+  // over all of them.
+  double trained_share = 1;
   bool states_on_disk = false;
   double state_buffer = 0;  // bytes of each buffer through which they pass, at most
   // A rank's parts of weights (ZeRO-3) and gradients (ZeRO-2 and 3) leave the device's memory
@@ -70,8 +73,18 @@ struct NumberSizes {
   int64_t held_gradients = 0;  // sums beside the step's, until the last microbatch
 
   // Of a gradient to which microbatches are added.
-  double kept_gradient() const { return adds_wide ? std::max(gradient, wide) : gradient; }
-  double states_and_masters() const { return states + (has_masters ? wide : 0); }
+  double kept_gradient() const {
+    return adds_wide ? std::max(gradient, trained_share * wide) : gradient;
+  }
+  double states_and_masters() const { return states + (has_masters ? trained_share * wide : 0); }
+  // The same for a model of whose parameters only a share is trained.
+  NumberSizes with_share(double share) const {
+    NumberSizes sizes = *this;
+    sizes.trained_share = share;
+    sizes.gradient *= share;
+    sizes.states *= share;
+    return sizes;
+  }
 };
 
 // Numbers of ranks. `shard` of the `data` ranks divide one copy of the states.

@@ -85,7 +85,7 @@ class StageModel {
     const double product = product_seconds(device_, head.logits, item_);
     const double loss = elementwise_seconds(device_, head.loss_elements, work_.sizes.wide);
     stage.forward.compute += product + 0.5 * loss;
-    stage.backward.compute += 2 * product + 0.5 * loss;
+    stage.backward.compute += (1 + work_.sizes.trained_share) * product + 0.5 * loss;
     if (work_.axes.tensor > 1) {
       const double rows = tokens_of(work_) * number(work_.model.width) * item_;
       stage.backward.tensor += all_reduce_seconds(cluster_, tensor_group(work_), rows);
@@ -116,12 +116,13 @@ class StageModel {
     return seconds;
   }
 
-  // The gradients of both factors.
+  // The gradients of both factors, the weight's if it is trained.
   double all_backward(const std::vector<Product>& products) const {
     double seconds = 0;
     for (const Product& one : products) {
       seconds += product_seconds(device_, {one.rows, one.inner, one.columns, one.count}, item_) +
-                 product_seconds(device_, {one.columns, one.inner, one.rows, one.count}, item_);
+                 work_.sizes.trained_share *
+                     product_seconds(device_, {one.columns, one.inner, one.rows, one.count}, item_);
     }
     return seconds;
   }

@@ -147,9 +147,10 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double hidden = work.overlap ? std::min(reduction, 0.9 * rank.last_backward) : 0;
   double gathers = 0;
   if (work.zero == 1 || work.zero == 2) {
-    gathers = all_gather_seconds(cluster, shard_group(work), rank.parameters * work.sizes.weight) +
-              all_gather_seconds(cluster, expert_data_group(work),
-                                 rank.expert_parameters * work.sizes.weight);
+    const double changed = work.sizes.trained_share * work.sizes.weight;
+    gathers =
+        all_gather_seconds(cluster, shard_group(work), rank.parameters * changed) +
+        all_gather_seconds(cluster, expert_data_group(work), rank.expert_parameters * changed);
   }
   return reduction - hidden + cluster.device.overlap_cost * hidden + gathers;
 }
@@ -162,7 +163,8 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double ranks = work.zero == 0 ? 1 : number(work.axes.sharing());
   const double of_experts = work.zero == 0 ? 1 : number(work.axes.sharing_experts());
   const double parameters = rank.parameters / ranks + rank.expert_parameters / of_experts;
-  const double bytes = 2 * sizes.gradient + 2 * sizes.weight + 2 * sizes.states_and_masters();
+  const double bytes =
+      2 * sizes.gradient + 2 * sizes.trained_share * sizes.weight + 2 * sizes.states_and_masters();
   const Device& device = cluster.device;
   const double host_rate = device.host_memory_rate / number(cluster.devices_per_node);
   const double update = sizes.updated_by_host ? parameters * bytes / host_rate

@@ -48,8 +48,12 @@ mesh::Box stored_box(const HuggingFaceTensor& tensor, mesh::Box box) {
 }  // namespace
 
 ExportSource::ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
-                           c10::ScalarType dtype, train::Weights weights)
-    : folder_(std::move(folder)), manifest_(manifest), dtype_(dtype), weights_(weights) {}
+                           c10::ScalarType dtype, train::Weights weights, double adapter_scale)
+    : folder_(std::move(folder)),
+      manifest_(manifest),
+      dtype_(dtype),
+      weights_(weights),
+      adapter_scale_(adapter_scale) {}
 
 bool ExportSource::has_better_master(const std::string& parameter) const {
   if (weights_ == train::Weights::kAverage) return false;  // in fp32 themselves
@@ -117,9 +121,44 @@ at::Tensor ExportSource::read_stored(const std::string& stored, const mesh::Box&
 
 at::Tensor ExportSource::read_parameter(const std::string& parameter, const mesh::Box& box) {
   const std::string stored = stored_name(parameter);
+  at::Tensor values = read_stored(stored, box);
+  if (!train::is_finite(values)) refuse(stored);
+  const at::Tensor added = read_adapter(parameter, box);
+  if (added.defined()) values = values.to(at::kDouble) + added;
+  return train::in_dtype(values, dtype_, stored);
+}
+
+at::Tensor ExportSource::read_adapter(const std::string& parameter, const mesh::Box& box) {
+  constexpr std::string_view kWeight = ".weight";
+  if (adapter_scale_ == 0 || !parameter.ends_with(kWeight)) return {};
+  const std::string layer = parameter.substr(0, parameter.size() - kWeight.size());
+  const auto found = manifest_.tensors.find(layer + model::kAdapterA);
+  if (found == manifest_.tensors.end()) return {};
+  const int64_t rank = found->second.shape.empty() ? 0 : found->second.shape[0];
+  const at::Tensor a =
+      read_exact(layer + model::kAdapterA, {{0, box.offset.at(1)}, {rank, box.size.at(1)}});
+  const at::Tensor b =
+      read_exact(layer + model::kAdapterB, {{box.offset.at(0), 0}, {box.size.at(0), rank}});
+  return adapter_scale_ * b.mm(a);
+}
+
+// In fp64, from the fp32 weights where the run keeps them.
+at::Tensor ExportSource::read_exact(const std::string& parameter, const mesh::Box& box) {
+  const std::string master = master_of(parameter);
+  const bool has_master =
+      weights_ != train::Weights::kAverage && manifest_.tensors.contains(master);
+  const std::string stored = has_master ? master : train::tensor_of(parameter, weights_);
+  const auto found = manifest_.tensors.find(stored);
+  const bool has_box = found != manifest_.tensors.end() && found->second.shape.size() == 2 &&
+                       found->second.shape[0] >= box.offset.at(0) + box.size.at(0) &&
+                       found->second.shape[1] >= box.offset.at(1) + box.size.at(1);
+  if (!has_box)
+    throw CheckpointError(concat(folder_.string(), ": \"", stored,
+                                 "\" is missing or smaller than the layer that it is added to; use "
+                                 "another checkpoint"));
   const at::Tensor values = read_stored(stored, box);
   if (!train::is_finite(values)) refuse(stored);
-  return train::in_dtype(values, dtype_, stored);
+  return values.to(at::kDouble);
 }
 
 void ExportSource::refuse(const std::string& stored) {

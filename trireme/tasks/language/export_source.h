@@ -20,9 +20,11 @@ namespace trireme::tasks {
 // Keeps the files of the last tensor open. Not thread safe.
 class ExportSource {
  public:
-  // `manifest`, of the checkpoint `folder`, must outlive this. dtype: to which all are converted
+  // `manifest`, of the checkpoint `folder`, must outlive this. dtype: to which all are converted.
+  // adapter_scale: AdapterConfig::scale() of adapters, which are merged into their layers' weights
+  // in fp64; 0: there are none
   ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
-               c10::ScalarType dtype, train::Weights weights);
+               c10::ScalarType dtype, train::Weights weights, double adapter_scale = 0);
 
   // Whether the optimizer's fp32 weights are more exact, because the dtype differs from the run's.
   bool has_better_master(const std::string& parameter) const;
@@ -44,6 +46,9 @@ class ExportSource {
   void open(const model::HuggingFaceTensor& tensor);
   at::Tensor read_stored(const std::string& stored, const mesh::Box& box);
   at::Tensor read_parameter(const std::string& parameter, const mesh::Box& box);
+  // What the layer's adapter adds to a box of its weight, in fp64; undefined: it has none.
+  at::Tensor read_adapter(const std::string& parameter, const mesh::Box& box);
+  at::Tensor read_exact(const std::string& parameter, const mesh::Box& box);
   // Throws, with the number of all values that are not finite.
   void refuse(const std::string& stored);
 
@@ -51,6 +56,7 @@ class ExportSource {
   const checkpoint::Manifest& manifest_;
   c10::ScalarType dtype_;
   train::Weights weights_;
+  double adapter_scale_;
   std::optional<checkpoint::Shards> shards_;
   std::vector<std::string> opened_for_;
 };

@@ -20,8 +20,10 @@
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/hugging_face.h"
+#include "trireme/tasks/language/adapter_export.h"
 #include "trireme/tasks/language/export_source.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
+#include "trireme/tasks/language/foreign/peft_form.h"
 #include "trireme/tasks/language/trained_model.h"
 #include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
@@ -220,7 +222,21 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
                            .dtype = options.dtype.value_or(config.dtype()),
                            .num_tensors = std::ssize(tensors)};
   if (tokenizer) report.tokenizer = tokenizer->kind();
-  ExportSource source(folder, manifest, report.dtype, options.weights);
+  if (options.form == ExportForm::kPeft) {
+    ExportSource adapters(folder, manifest, report.dtype, options.weights);
+    NewFolder target(output);
+    const AdapterExport written =
+        write_adapters(target.path(), shape, config.init.folder, adapters, report.dtype);
+    target.commit();
+    report.num_tensors = written.num_tensors;
+    report.num_parameters = written.num_parameters;
+    report.num_bytes =
+        written.num_parameters * static_cast<int64_t>(c10::elementSize(report.dtype));
+    report.files = {kPeftWeights};
+    return report;
+  }
+  ExportSource source(folder, manifest, report.dtype, options.weights,
+                      shape.lora.is_on() ? shape.lora.scale() : 0);
   for (const HuggingFaceTensor& tensor : tensors) {
     source.check(tensor);
     report.num_parameters += num_elements(tensor);

@@ -22,11 +22,13 @@ enum class ExportForm {
   kHuggingFace,  // what transformers loads
   kSafetensors,  // the same files of weights, and nothing else
   kDcp,          // what torch.distributed.checkpoint loads: the weights only
+  kPeft,         // the adapters, for the package peft; in the others they are merged
 };
 
 inline constexpr Choice<ExportForm> kExportForms[] = {{"hf", ExportForm::kHuggingFace},
                                                       {"safetensors", ExportForm::kSafetensors},
-                                                      {"dcp", ExportForm::kDcp}};
+                                                      {"dcp", ExportForm::kDcp},
+                                                      {"peft", ExportForm::kPeft}};
 
 struct HuggingFaceExportOptions {
   ExportForm form = ExportForm::kHuggingFace;

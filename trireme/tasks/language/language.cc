@@ -10,6 +10,8 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
+#include "trireme/base/words.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/model/experts/router.h"
@@ -23,6 +25,7 @@
 #include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/foreign_weights.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
+#include "trireme/tasks/language/foreign/peft_adapters.h"
 #include "trireme/tasks/language/token_identity.h"
 #include "trireme/train/parallel/stage_costs.h"
 
@@ -133,7 +136,16 @@ class LanguageTaskModel : public train::TaskModel {
                        train::with_value("model.vocab_size", model.vocab_size)},
             .activations = {train::with_value("model.sequence_length", model.sequence_length)}}};
   }
-  void check(const train::RunConfig& /*config*/) const override {
+  void check(const train::RunConfig& config) const override {
+    const model::AdapterConfig& lora = config_.model.lora;
+    TRIREME_CHECK(lora.init.empty() || (lora.is_on() && is_hugging_face_folder(config.init.folder)),
+                  "lora.init is \"", shown(lora.init), "\", lora.rank ", lora.rank,
+                  " and init.folder \"", shown(config.init.folder),
+                  "\"; expected a rank above 0 and a Hugging Face folder, whose model the adapters "
+                  "are added to");
+    TRIREME_CHECK(
+        lora.is_on() || lora.also_train.empty(), "lora.also_train is \"", shown(lora.also_train),
+        "\" and lora.rank 0, so that everything is trained; set the rank, or leave it out");
     model::ModelConfig model = config_.model;
     if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
     model::validate(model);
@@ -157,6 +169,10 @@ class LanguageTaskModel : public train::TaskModel {
     TRIREME_CHECK(replicas <= experts, "parallel.expert_replicas is ", replicas,
                   " and model.experts ", experts, "; set parallel.expert_replicas to at most ",
                   experts);
+    TRIREME_CHECK(
+        config_.model.lora.dropout == 0 || config.parallel.tensor == 1, "lora.dropout is ",
+        config_.model.lora.dropout, " and parallel.tensor ", config.parallel.tensor,
+        ", whose ranks have parts of some adapters' inputs; set one of them to its default");
     model::check_axes(config_.model,
                       {.tensor = config.parallel.tensor,
                        .context = config.parallel.context,
@@ -225,6 +241,7 @@ class LanguageTask : public train::Task {
     keys.add("model", config_.model.attention);
     keys.add("model", config_.model.rope);
     keys.add("model", config_.model.sparse);
+    keys.add("lora", config_.model.lora);
     keys.add("data", config_.data);
   }
 
@@ -242,6 +259,7 @@ class LanguageTask : public train::Task {
             .units_per_sample = T,
             .sample_bytes = bytes_per_token * static_cast<double>(T),
             .file_names = std::move(files),
+            .new_parameters = concat("*", model::kAdapterA, ",*", model::kAdapterB),
             .callbacks = kCallbacks};
   }
   const train::TaskModel& model() const override { return model_; }
@@ -249,7 +267,9 @@ class LanguageTask : public train::Task {
   void take_keys_of(const std::filesystem::path& folder, train::RunConfig& config) override {
     if (!is_hugging_face_folder(folder)) return;
     const model::HuggingFaceModel found = open_foreign_model(folder).model;
+    const model::AdapterConfig lora = config_.model.lora;
     config_.model = found.config;
+    config_.model.lora = lora;
     if (found.dtype) config.train.precision = *found.dtype;
   }
   std::unique_ptr<checkpoint::TensorSource> open_weights(
@@ -259,8 +279,12 @@ class LanguageTask : public train::Task {
     require_same_model(foreign, config_.model);
     if (tokenizer_) require_tokenizer_of(folder, config_.model.vocab_size, *tokenizer_);
     const c10::ScalarType dtype = stored_dtype(folder, *foreign.tensors);
-    return std::make_unique<ForeignWeights>(folder, std::move(foreign.tensors), config_.model,
-                                            foreign.model.has_adjacent_pairs, dtype);
+    auto weights = std::make_unique<ForeignWeights>(folder, std::move(foreign.tensors),
+                                                    config_.model.without_adapters(),
+                                                    foreign.model.has_adjacent_pairs, dtype);
+    const std::string& adapters = config_.model.lora.init;
+    if (adapters.empty()) return weights;
+    return std::make_unique<PeftAdapters>(adapters, config_.model, std::move(weights));
   }
   std::vector<std::string> notes_on_weights(const std::filesystem::path& folder,
                                             c10::ScalarType dtype) const override {
@@ -332,11 +356,27 @@ const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config) {
   return train::task_of<const LanguageTask>(config).tokenizer();
 }
 
+namespace {
+
+double trained_share(const train::RunConfig& config, const LanguageConfig& own) {
+  if (!own.model.lora.is_on() && config.train.freeze.empty()) return 1;
+  double all = 0, trained = 0;
+  const model::ModelPlan plan = model::make_plan(own.model);
+  for (const model::ParameterPlan& parameter : plan.parameters()) {
+    const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
+    all += count;
+    if (parameter.is_trained && !matches_any(config.train.freeze, parameter.name)) trained += count;
+  }
+  return trained / all;
+}
+
+}  // namespace
+
 plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own) {
   const train::ParallelConfig& parallel = config.parallel;
   plan::Workload work;
   work.set_model(own.model);
-  work.sizes = train::number_sizes(config, own.model.width);
+  work.sizes = train::number_sizes(config, own.model.width).with_share(trained_share(config, own));
   work.axes = train::plan_axes(parallel);
   work.global_batch = config.train.global_batch;
   work.smallest_batch = config.train.batch_ramp_start;

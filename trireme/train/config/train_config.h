@@ -73,7 +73,7 @@ struct TrainConfig {
       Fp32Products, fp32_products, Fp32Products::kFp32, kMayChange,
       "CPU: factors of fp32 matrix products on processors that multiply bf16; bf16 = rounded "
       "to bf16 and summed in fp32: fastest, with an 8-bit mantissa; bf16x3 = each in two "
-      "parts, three products: twice as fast as fp32, with 16 bits of the mantissa",
+      "parts, three products: faster than fp32, with 16 bits of the mantissa",
       kFp32Products)
   TRIREME_KEY(double, peak_teraflops, 0, kMayChange,
               "peak TFLOP/s per device, used for MFU; 0 = look up by GPU name, unknown for CPUs",
@@ -82,6 +82,9 @@ struct TrainConfig {
               "measure the peak with a large matrix product at the start; overrides peak_teraflops")
   TRIREME_KEY(uint64_t, seed, 42, kMustStay,
               "random seed of initial weights, dropout and stochastic rounding", Range{0, kMaxSeed})
+  TRIREME_KEY(std::string, freeze, "", kMustStay,
+              "comma-separated name patterns of parameters to leave at their initial values, "
+              "without gradients and optimizer states, such as \"*embed*, model.layers.[0-3].*\"")
   TRIREME_KEY(double, gradient_clip, 1.0, kMayChange,
               "maximum global gradient norm; larger gradients are scaled down; 0 = no limit",
               Range{0, 1e30})

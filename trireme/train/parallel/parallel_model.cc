@@ -13,6 +13,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/machine/memory_ledger.h"
+#include "trireme/base/patterns.h"
+#include "trireme/base/words.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
@@ -102,8 +104,10 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
       traits_(config.task->model().traits()),
       layout_(pipeline_layout(config)),
       weight_gradients_(std::make_unique<Deferral>(deferred_)) {
-  for (model::ParameterPlan& parameter : config.task->model().parameters(
-           {.tensor = mesh.size("tensor"), .expert = static_cast<int>(config.parallel.expert)})) {
+  std::vector<model::ParameterPlan> plan = config.task->model().parameters(
+      {.tensor = mesh.size("tensor"), .expert = static_cast<int>(config.parallel.expert)});
+  freeze(plan);
+  for (model::ParameterPlan& parameter : plan) {
     names_.push_back(parameter.name);
     parameter_layouts_.emplace(parameter.name, std::move(parameter.layout));
   }
@@ -139,6 +143,28 @@ const mesh::Layout& ParallelModel::layout_of(const std::string& parameter) const
   TRIREME_CHECK(found != parameter_layouts_.end(), "the model has a parameter \"", parameter,
                 "\" that the task's plan does not name; add it to Task::parameters()");
   return found->second;
+}
+
+// Decides which parameters are trained.
+void ParallelModel::freeze(const std::vector<model::ParameterPlan>& parameters) {
+  const std::string& frozen = config_.train.freeze;
+  for (const std::string& pattern : split_list(frozen, ',')) {
+    const auto fits = [&](const model::ParameterPlan& parameter) {
+      return matches(pattern, parameter.name);
+    };
+    TRIREME_CHECK(std::ranges::any_of(parameters, fits), "train.freeze has \"", shown(pattern),
+                  "\", which matches no parameter; the first is \"", parameters.front().name,
+                  "\" and the last \"", parameters.back().name, "\"");
+  }
+  for (const model::ParameterPlan& parameter : parameters) {
+    if (!parameter.is_trained || matches_any(frozen, parameter.name)) {
+      frozen_.insert(parameter.name);
+    } else {
+      num_trained_ += c10::multiply_integers(parameter.layout.whole_shape());
+    }
+  }
+  TRIREME_CHECK(parameters.empty() || frozen_.size() < parameters.size(), "train.freeze is \"",
+                shown(frozen), "\", and no parameter is left to train; name fewer");
 }
 
 // A parameter of the plan is in one stage. That the stages have no other parameters, layout_of()
@@ -186,6 +212,9 @@ void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
   if (config_.parallel.zero > 0) part.without_memory = config_.device;
   stage.model = config_.task->model().make_stage({config_, axes, part, number});
   stage.model->module().to(config_.device);
+  for (const auto& item : stage.model->module().named_parameters()) {
+    if (frozen_.contains(item.key())) item.value().set_requires_grad(false);
+  }
   const auto outer_layout = [this](const std::string& name) {
     const mesh::Layout& layout = layout_of(name);
     const int expert = expert_mesh_ ? expert_mesh_->coordinate("expert") : 0;
@@ -354,6 +383,10 @@ std::vector<double> ParallelModel::sum_counts() {
 void ParallelModel::use_counts(std::span<const double> counts) {
   if (counts.empty()) return;
   for (Stage& stage : stages_) stage.model->use_counts(counts);
+}
+
+void ParallelModel::spread_weights() {
+  for (Stage& stage : stages_) stage.ddp->spread_weights();
 }
 
 void ParallelModel::end_step() {

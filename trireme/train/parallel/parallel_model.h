@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,8 @@ class ParallelModel {
   const mesh::DeviceMesh* expert_mesh() const { return expert_mesh_.get(); }
   // Whether it is a parameter that the expert axis splits.
   bool is_expert(const std::string& name) const;
+  // The number of parameters of the whole model that are trained.
+  int64_t num_trained() const { return num_trained_; }
   // The layout of a whole parameter over the axes that split it.
   const mesh::Layout& layout_of(const std::string& parameter) const;
   // This rank's part of every parameter it holds, stage by stage.
@@ -84,6 +87,8 @@ class ParallelModel {
   const std::vector<StageTables>& tables() const { return tables_; }
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
+  // The same for all weights, when others than those that are trained may have changed.
+  void spread_weights();
   // Gives batch norms the running statistics that they had at begin_step(), when the step is left
   // out. Not collective.
   void undo_statistics();
@@ -137,6 +142,7 @@ class ParallelModel {
     at::Tensor before{};
   };
 
+  void freeze(const std::vector<model::ParameterPlan>& parameters);
   void check_plan() const;
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
@@ -152,6 +158,8 @@ class ParallelModel {
   std::map<std::string, mesh::Layout> parameter_layouts_;  // of the whole model
   size_t num_sums_ = 1;                                    // of a microbatch
   std::vector<std::string> names_;                         // in the model's order
+  std::set<std::string> frozen_;                           // of them, those that are not trained
+  int64_t num_trained_ = 0;
   PipelineLayout layout_;
   std::vector<Stage> stages_;  // of this rank
   std::vector<parallel::Shard> shards_;

@@ -68,6 +68,11 @@ void StageDdp::run_weight_backward(int64_t microbatch, const std::function<void(
                                [&] { experts_->run_weight_backward(microbatch, weights); });
 }
 
+void StageDdp::spread_weights() {
+  others_->spread_weights();
+  if (experts_) experts_->spread_weights();
+}
+
 void StageDdp::end_step() {
   others_->end_step();
   if (experts_) experts_->end_step();

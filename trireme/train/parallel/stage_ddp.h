@@ -34,6 +34,7 @@ class StageDdp {
   void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
   void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
   void end_step();
+  void spread_weights();
 
   std::chrono::nanoseconds communication_time() const;
   int64_t gradient_bytes() const;

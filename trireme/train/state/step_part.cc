@@ -35,18 +35,18 @@ PartLoad DensePart::to_load(const PartSource& source) {
         const auto found = dtypes.find(kOptimizerPrefix + name);
         return found == dtypes.end() ? std::nullopt : std::optional(found->second);
       });
-  // A rank reads its own part of the weights; end_step() brings it to the ranks that need it.
+  // A rank reads its own part of the weights; spread_weights() brings it to the ranks that need it.
   PartLoad load{.entries = checkpoint_entries(model_.shards(), std::move(states.entries)),
                 .finish = [this, convert = std::move(states.finish)] {
                   convert();
-                  model_.end_step();
+                  model_.spread_weights();
                 }};
   std::ranges::move(whole_entries(model_.buffers()), std::back_inserter(load.entries));
   return load;
 }
 
 PartLoad DensePart::to_begin(const std::filesystem::path& /*weights*/) {
-  PartLoad load{.finish = [this] { model_.end_step(); }};
+  PartLoad load{.finish = [this] { model_.spread_weights(); }};
   for (const parallel::Shard& shard : model_.shards()) {
     load.entries.push_back({shard.name, shard.weights, shard.layout, shard.rank});
   }

@@ -143,7 +143,9 @@ RunState TrainingState::begin() {
     std::ranges::move(load.entries, std::back_inserter(wanted.weights));
     std::ranges::move(load.masters, std::back_inserter(wanted.masters));
   }
-  load_initial_weights(initial_weights_, config_.init, std::move(wanted), world_, on_wait_,
+  InitConfig init = config_.init;
+  init.missing += "," + config_.task->traits().new_parameters;
+  load_initial_weights(initial_weights_, init, std::move(wanted), world_, on_wait_,
                        found.empty() ? open : OpenWeights());
   for (const PartLoad& load : loads) load.finish();
   return {};

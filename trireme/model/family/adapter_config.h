@@ -1,0 +1,43 @@
+// The keys of section [lora]: low-rank adapters, which are trained while the model's own weights stay
+// as they are.
+// Source: Hu et al. 2021, arXiv:2106.09685
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/base/bounds.h"
+#include "trireme/base/key.h"
+
+namespace trireme::model {
+
+struct AdapterConfig {
+  TRIREME_KEYS_BEGIN(AdapterConfig)
+  TRIREME_KEY(
+      int64_t, rank, 0, kMustStay,
+      "r: rank of the adapters, which are trained in place of the model's weights; 0 = none",
+      Range{0, kMaxWidth})
+  TRIREME_KEY(double, alpha, 16, kMustStay,
+              "an adapter's output is scaled by alpha / rank before it is added", Range{0, 1e6})
+  TRIREME_KEY(double, dropout, 0, kMustStay, "dropout probability of an adapter's input",
+              Range{.minimum = 0, .maximum = 1, .below_maximum = true})
+  TRIREME_KEY(std::string, targets, "*", kMustStay,
+              "comma-separated name patterns of the linear layers that get an adapter, among those "
+              "of the blocks, such as \"*.q_proj, *.v_proj\"")
+  TRIREME_KEY(std::string, also_train, "", kMustStay,
+              "comma-separated name patterns of the model's own parameters to train beside the "
+              "adapters, such as \"*norm*, lm_head.*\"")
+  TRIREME_KEY(std::string, init, "", kMustStay,
+              "folder of an adapter that peft wrote, with whose values a new run begins; its model "
+              "is init.folder, a Hugging Face folder")
+  TRIREME_KEYS_END()
+
+  bool is_on() const { return rank > 0; }
+  double scale() const { return alpha / static_cast<double>(rank); }
+};
+
+// The parameters of the adapter of a linear layer, after the layer's name: A [r, in] and B [out, r].
+inline constexpr const char* kAdapterA = ".lora_A.weight";
+inline constexpr const char* kAdapterB = ".lora_B.weight";
+
+}  // namespace trireme::model

@@ -1,0 +1,179 @@
+#include "trireme/tasks/language/foreign/peft_adapters.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/words.h"
+#include "trireme/model/hugging_face.h"
+#include "trireme/train/state/saved_run.h"
+
+namespace trireme::tasks {
+namespace {
+
+namespace fs = std::filesystem;
+
+using model::HuggingFaceTensor;
+
+constexpr size_t kMaxPeftConfigBytes = size_t{1} << 20;
+constexpr double kMaxAlpha = 1e9;
+
+// The keys of adapter_config.json that say what is computed.
+struct PeftKeys {
+  int64_t rank = 0;
+  double alpha = 0;
+  bool by_root = false;  // use_rslora: the scale is alpha / sqrt(rank)
+  std::map<std::string, int64_t> ranks{};
+  std::map<std::string, double> alphas{};
+
+  double scale_of(const std::string& module, int64_t module_rank) const {
+    const auto own = alphas.find(module);
+    const auto ranks_of = static_cast<double>(module_rank);
+    return (own == alphas.end() ? alpha : own->second) / (by_root ? std::sqrt(ranks_of) : ranks_of);
+  }
+};
+
+PeftKeys read_peft_keys(const fs::path& path) {
+  TRIREME_CHECK(is_file(path), "lora.init: ", path.string(),
+                " does not exist or cannot be read; expected a folder that peft wrote");
+  const std::string source = path.string();
+  const nlohmann::json root = parse_json(read_file(path, kMaxPeftConfigBytes), source);
+  const JsonView object(root, source);
+  if (object.at("peft_type").text() != "LORA") object.at("peft_type").fail("\"LORA\"");
+  for (const char* key : {"use_dora", "lora_bias", "use_qalora"}) {
+    const auto found = object.find(key);
+    if (found && !found->value().is_null() && found->boolean())
+      found->fail("false, as there is no such adapter here");
+  }
+  const auto bias = object.find("bias");
+  if (bias && bias->text() != "none")
+    bias->fail("\"none\": an adapter here has no biases of its own");
+  PeftKeys keys{.rank = object.at("r").integer(1, kMaxWidth),
+                .alpha = object.at("lora_alpha").number(0, kMaxAlpha)};
+  const auto by_root = object.find("use_rslora");
+  keys.by_root = by_root && !by_root->value().is_null() && by_root->boolean();
+  if (const auto ranks = object.find("rank_pattern"); ranks && ranks->value().is_object()) {
+    for (const auto& [name, rank] : ranks->members()) keys.ranks[name] = rank.integer(1, kMaxWidth);
+  }
+  if (const auto alphas = object.find("alpha_pattern"); alphas && alphas->value().is_object()) {
+    for (const auto& [name, alpha] : alphas->members())
+      keys.alphas[name] = alpha.number(0, kMaxAlpha);
+  }
+  return keys;
+}
+
+}  // namespace
+
+PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
+                           std::unique_ptr<checkpoint::TensorSource> base)
+    : folder_(std::move(folder)),
+      base_(std::move(base)),
+      form_(peft_form(config)),
+      tensors_(base_->tensors()) {
+  const PeftKeys keys = read_peft_keys(folder_ / kPeftConfig);
+  adapter_ = checkpoint::open_tensors(folder_ / kPeftWeights);
+  std::set<std::string> missing, unexpected;
+  for (const auto& [name, tensor] : adapter_->tensors()) unexpected.insert(name);
+  const auto wants = [&](const std::string& name) {
+    if (unexpected.erase(name) == 0) missing.insert(name);
+  };
+  for (const PeftMatrix& matrix : form_.matrices) {
+    wants(kPeftPrefix + matrix.module() + model::kAdapterA);
+    wants(kPeftPrefix + matrix.module() + model::kAdapterB);
+  }
+  for (const HuggingFaceTensor& tensor : form_.saved) wants(kPeftPrefix + tensor.name);
+  if (!missing.empty() || !unexpected.empty()) {
+    throw CheckpointError(concat("lora.init: ", folder_.string(),
+                                 " has other adapters than the model", listed("missing", missing),
+                                 listed("unexpected", unexpected),
+                                 "; set lora.targets and lora.also_train to the folder's"));
+  }
+  for (const PeftMatrix& matrix : form_.matrices) {
+    const checkpoint::SourceTensor& a =
+        adapter_->tensors().at(kPeftPrefix + matrix.module() + model::kAdapterA);
+    const int64_t rank = a.shape.empty() ? 0 : a.shape[0];
+    add_matrix(matrix, config.lora, rank == 0 ? 0 : keys.scale_of(matrix.module(), rank));
+  }
+  for (const HuggingFaceTensor& tensor : form_.saved) {
+    const std::string stored = kPeftPrefix + tensor.name;
+    require(stored, tensor.shape);
+    for (size_t i = 0; i < tensor.parts.size(); ++i) {
+      add(tensor.parts[i], tensors_.at(tensor.parts[i]).shape, [this, stored, &tensor, i] {
+        return model::split_parts(tensor, read_finite(stored), false)[i];
+      });
+    }
+  }
+}
+
+// Either each of our layers has its own ranks, in blocks of B, as an export writes them; or all
+// share A, as in peft's own adapter of a joined matrix, and each takes its rows of B.
+void PeftAdapters::add_matrix(const PeftMatrix& matrix, const model::AdapterConfig& lora,
+                              double scale) {
+  const std::string layer = kPeftPrefix + matrix.module();
+  const std::string stored_a = layer + model::kAdapterA, stored_b = layer + model::kAdapterB;
+  const int64_t of_blocks = lora.rank * std::ssize(matrix.parts);
+  const checkpoint::SourceTensor& a = adapter_->tensors().at(stored_a);
+  const bool in_blocks = !a.shape.empty() && a.shape[0] == of_blocks;
+  const int64_t rank = in_blocks ? of_blocks : lora.rank;
+  TRIREME_CHECK(!a.shape.empty() && a.shape[0] == rank, "lora.rank is ", lora.rank, " and ",
+                stored_a, " of ", folder_.string(), " has ", a.shape.empty() ? 0 : a.shape[0],
+                " rows; set it to that");
+  require(stored_a, {rank, matrix.in()});
+  require(stored_b, {matrix.out(), rank});
+  TRIREME_CHECK(std::abs(scale - lora.scale()) <= 1e-9 * scale, "lora.alpha / lora.rank is ",
+                lora.scale(), ", and by ", (folder_ / kPeftConfig).string(), " ", stored_a,
+                " is scaled by ", scale, "; set lora.alpha to ",
+                scale * static_cast<double>(lora.rank));
+  int64_t first = 0;  // rank of the part
+  for (const size_t part : matrix.parts) {
+    const std::string own = module_of(matrix.tensor.parts[part]);
+    const mesh::Range rows = matrix.rows_of(part);
+    add(own + model::kAdapterA, {lora.rank, matrix.in()}, [this, stored_a, first, lora] {
+      return read_finite(stored_a).narrow(0, first, lora.rank);
+    });
+    add(own + model::kAdapterB, {rows.size, lora.rank},
+        [this, stored_b, stored_a, rows, first, lora, in_blocks] {
+          const at::Tensor b = read_finite(stored_b).narrow(0, rows.offset, rows.size);
+          at::Tensor others = b.clone();
+          others.narrow(1, first, lora.rank).zero_();
+          TRIREME_CHECK(!in_blocks || !others.any().item<bool>(), "lora.rank is ", lora.rank,
+                        ", and ", stored_b, " of ", folder_.string(), " adds ", b.size(1),
+                        " ranks to each of its layers; set it to that");
+          return b.narrow(1, first, lora.rank).contiguous();
+        });
+    if (in_blocks) first += lora.rank;
+  }
+}
+
+void PeftAdapters::add(const std::string& name, at::IntArrayRef shape, Read read) {
+  tensors_[name] = {adapter_->tensors().begin()->second.dtype, shape.vec()};
+  reads_[name] = std::move(read);
+}
+
+void PeftAdapters::require(const std::string& stored, const std::vector<int64_t>& shape) const {
+  const checkpoint::SourceTensor& found = adapter_->tensors().at(stored);
+  if (found.shape == shape && c10::isFloatingType(found.dtype)) return;
+  throw CheckpointError(concat("lora.init: ", stored, " of ", folder_.string(), " is ",
+                               c10::toString(found.dtype), " ", at::IntArrayRef(found.shape),
+                               " and should be a float of ", at::IntArrayRef(shape),
+                               "; it is the adapter of another model"));
+}
+
+at::Tensor PeftAdapters::read_finite(const std::string& stored) const {
+  at::Tensor values = adapter_->read(stored);
+  train::require_finite(values, stored, folder_);
+  return values;
+}
+
+at::Tensor PeftAdapters::read(const std::string& name) const {
+  const auto own = reads_.find(name);
+  return own == reads_.end() ? base_->read(name) : own->second().contiguous();
+}
+
+}  // namespace trireme::tasks
