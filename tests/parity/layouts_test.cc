@@ -99,14 +99,17 @@ TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
   }
 }
 
-// Windows on some layers, and scaled positions of a part of each head.
-TEST_F(LayoutsTest, EveryAxisWithWindowsAndScaledPositionsIsTheOneRank) {
+// Windows on some layers, scaled positions of a part of each head, and attention sinks.
+TEST_F(LayoutsTest, EveryAxisWithWindowsScaledPositionsAndSinksIsTheOneRank) {
   for (const AxisChoice& choice : axis_choices()) {
-    for (const char* form : {"window", "yarn"}) {
+    for (const char* form : {"window", "yarn", "sinks"}) {
       auto overrides = choice.overrides;
       if (std::string(form) == "window") {
         overrides.emplace_back("model.window", "4");
         overrides.emplace_back("model.window_layers", "wf");
+      } else if (std::string(form) == "sinks") {
+        overrides.emplace_back("model.attention_sinks", "true");
+        overrides.emplace_back("train.recompute", "selective");
       } else {
         overrides.emplace_back("model.rope_scaling", form);
         overrides.emplace_back("model.rope_factor", "4");

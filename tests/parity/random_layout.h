@@ -124,6 +124,13 @@ inline Overrides draw_problem(Draw& draw) {
       // Of a token that reads itself alone, the gradients of q and k are nothing but rounding.
       set("model.window", draw.one_of({"2", "3", "8"}));
       set("model.window_layers", draw.one_of({"w", "wf"}));
+      set("model.rope_local_base", draw.one_of({"0", "50"}));
+    }
+    if (attention != "latent" && draw.number(0, 3) == 0) {
+      set("model.query_scalar", draw.one_of({"0", "3"}));
+      set("model.attention_softcap", draw.one_of({"0", "0.1", "2"}));
+      set("model.logits_softcap", draw.one_of({"0", "0.3", "5"}));
+      set("model.attention_sinks", draw.one_of({"false", "true"}));
     }
     if (draw.number(0, 2) == 0) draw_experts(draw, overrides);
   }

@@ -71,8 +71,10 @@ class NetworkModel : public LanguageModel {
 
   Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
                  const at::Tensor& head_weight) override {
-    const parallel::CrossEntropyOptions options{
-        .axis = axes_.tensor, .first_row = first_token_, .vocab_size = config_.vocab_size};
+    const parallel::CrossEntropyOptions options{.axis = axes_.tensor,
+                                                .first_row = first_token_,
+                                                .vocab_size = config_.vocab_size,
+                                                .softcap = config_.logits_softcap};
     const auto context = context_of(targets_BT);
     const at::Tensor own_targets = local(targets_BT, context.get());
     if (head_weight.defined()) {
@@ -95,9 +97,13 @@ class NetworkModel : public LanguageModel {
     TRIREME_ASSERT(
         axes_.tensor.size() == 1 && axes_.context == nullptr && part_.embeds && part_.has_head,
         "logits of a part of the model");
-    return network_->run_unit(
-        network_->head_unit(), forward_part({.tokens_BT = tokens_BT}).hidden,
-        [this](const at::Tensor& x_BTD) { return at::linear(x_BTD, network_->head_VD()); });
+    return network_->run_unit(network_->head_unit(), forward_part({.tokens_BT = tokens_BT}).hidden,
+                              [this](const at::Tensor& x_BTD) {
+                                const at::Tensor logits_BTV =
+                                    at::linear(x_BTD, network_->head_VD());
+                                const double cap = config_.logits_softcap;
+                                return cap > 0 ? cap * at::tanh(logits_BTV / cap) : logits_BTV;
+                              });
   }
 
  private:

@@ -38,6 +38,17 @@ TEST(AttentionConfig, SaysWhichKeysDoNotGoTogether) {
               HasSubstr("plain attention"));
 }
 
+TEST(AttentionConfig, ScoresOfTheirOwnAreForOrdinaryAttention) {
+  for (const AttentionConfig& scores :
+       {AttentionConfig{.query_scalar = 5}, {.attention_softcap = 2}, {.attention_sinks = true}}) {
+    EXPECT_EQ(refusal({.attention = scores}), "");
+    AttentionConfig latent = scores;
+    latent.kv_lora_rank = 8;
+    EXPECT_THAT(refusal({.attention = latent}), HasSubstr("which has none of them"));
+    EXPECT_THAT(refusal({.family = "gpt2", .attention = scores}), HasSubstr("plain scores"));
+  }
+}
+
 TEST(AttentionConfig, AWindowIsOnTheLayersOfItsLetters) {
   const AttentionConfig some{.window = 4, .window_layers = "wwf"};
   std::vector<int64_t> windows;

@@ -118,6 +118,9 @@ TEST(RopeConfig, SaysWhichKeysDoNotGoTogether) {
   EXPECT_THAT(refusal([](auto& c) { c.rope.rope_factor = 2; }),
               HasSubstr("model.rope_factor is 2"));
   EXPECT_THAT(refusal([](auto& c) { c.rope.rotary_share = 0.45; }), HasSubstr("turns 7"));
+  EXPECT_THAT(refusal([](auto& c) { c.rope.rope_local_base = 50; }), HasSubstr("model.window 0"));
+  EXPECT_THAT(refusal([](auto& c) { c.rope.rope_local_base = 0.5; }),
+              HasSubstr("model.rope_local_base = 0.5"));
   EXPECT_THAT(refusal([](auto& c) { c.rope.rope_long_factors = "1"; }), HasSubstr("\"longrope\""));
   EXPECT_THAT(refusal([](auto& c) {
                 c.rope.rope_scaling = RopeScaling::kLongRope;

@@ -1,5 +1,8 @@
 #include "trireme/model/layers/feed_forward.h"
 
+#include <cmath>
+#include <numbers>
+
 #include <gtest/gtest.h>
 
 #include "tests/harness/gradients.h"
@@ -57,20 +60,29 @@ TEST(Swiglu, BackwardTwiceThrows) {
   EXPECT_ANY_THROW(torch::autograd::grad({y}, {gate}));
 }
 
-TEST(FeedForward, IsDownOfSiluGateTimesUpPlusResidual) {
-  FeedForward module(/*width=*/6, /*rows=*/10, {}, at::kDouble);
-  const at::Tensor gate = values({10, 6}, 0.3);
-  const at::Tensor up = values({10, 6}, 0.5);
-  const at::Tensor down = values({6, 10}, 0.7);
-  const at::NoGradGuard no_grad;
-  module.gate_proj->weight.copy_(gate);
-  module.up_proj->weight.copy_(up);
-  module.down_proj->weight.copy_(down);
-  const at::Tensor x = values({2, 3, 6}, 0.37);
-  const at::Tensor expected =
-      x * 2 + at::linear(at::silu(at::linear(x, gate)) * at::linear(x, up), down);
-  harness::assert_close(module.forward(x, x * 2, {.B = x.size(0), .T = x.size(1)}), expected, 1e-14,
-                        0, "feed-forward");
+at::Tensor gelu_by_tanh(const at::Tensor& x) {
+  const double root = std::sqrt(2 / std::numbers::pi);
+  return 0.5 * x * (1 + at::tanh(root * (x + 0.044715 * x * x * x)));
+}
+
+TEST(FeedForward, IsDownOfActivatedGateTimesUpPlusResidual) {
+  for (const Gate function : {Gate::kSilu, Gate::kGeluTanh}) {
+    FeedForward module(/*width=*/6, /*rows=*/10, {}, at::kDouble, function);
+    const at::Tensor gate = values({10, 6}, 0.3);
+    const at::Tensor up = values({10, 6}, 0.5);
+    const at::Tensor down = values({6, 10}, 0.7);
+    const at::NoGradGuard no_grad;
+    module.gate_proj->weight.copy_(gate);
+    module.up_proj->weight.copy_(up);
+    module.down_proj->weight.copy_(down);
+    const at::Tensor x = values({2, 3, 6}, 0.37);
+    const at::Tensor inner = at::linear(x, gate);
+    const at::Tensor active = function == Gate::kSilu ? at::silu(inner) : gelu_by_tanh(inner);
+    const at::Tensor expected = at::linear(active * at::linear(x, up), down);
+    const TokenBatch batch{.B = x.size(0), .T = x.size(1)};
+    harness::assert_close(module.forward(x, x * 2, batch), x * 2 + expected, 1e-14, 1e-15, "sum");
+    harness::assert_close(module.forward(x, {}, batch), expected, 1e-14, 1e-15, "branch alone");
+  }
 }
 
 TEST(GeluFeedForward, IsExactOrUsesTheTanhApproximation) {

@@ -25,6 +25,28 @@ TEST(RmsNorm, EqualsItsFormula) {
   }
 }
 
+// As in Gemma: its weights are stored less one.
+TEST(RmsNorm, WithAnOffsetEqualsTheFormulaOfTheSum) {
+  for (const int64_t width : {1, 33, 256}) {
+    assert_same_function(
+        [](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon, /*offset=*/1); },
+        [](const Tensors& in) {
+          return composed_norm({in[0], in[1] + 1});
+        },
+        {values({3, 5, width}, 0.37, 2), values({width}, 0.9, 0.3)}, 1e-12);
+  }
+}
+
+// 1 + w, rounded to bf16 or fp16, would lose w.
+TEST(RmsNorm, AnOffsetIsAddedInFp32) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor x = values({3, 16}, 0.37, 1, dtype), weight = values({16}, 0.9, 1e-3, dtype);
+    const at::Tensor expected =
+        rms_norm(x.to(at::kFloat), weight.to(at::kFloat), kEpsilon, /*offset=*/1);
+    assert_same_bits(rms_norm(x, weight, kEpsilon, /*offset=*/1), expected.to(dtype), "norm");
+  }
+}
+
 TEST(RmsNorm, SumsTheWeightsGradientOverMoreRowsThanOneBlock) {
   assert_same_function([](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon); },
                        composed_norm, {values({401, 40}, 0.37), values({40}, 0.9)}, 1e-12);
@@ -59,18 +81,20 @@ TEST(RmsNorm, ThreadsDoNotChangeBits) {
 }
 
 TEST(RmsNorm, ADeviceComputesWhatTheHostComputes) {
-  const auto run = [](at::Device device) {
+  const auto run = [](at::Device device, double offset) {
     const Tensors leaves = {values({3, 5, 33}, 0.37, 2).to(device).requires_grad_(),
                             values({33}, 0.9, 2).to(device).requires_grad_()};
-    const auto [x, y] = rms_norm_branch(leaves[0], leaves[1], kEpsilon);
+    const auto [x, y] = rms_norm_branch(leaves[0], leaves[1], kEpsilon, offset);
     Tensors result = torch::autograd::grad({(x * 3 + y).square().sum()}, leaves);
     result.push_back(y.detach());
     for (at::Tensor& each : result) each = each.cpu();
     return result;
   };
-  const Tensors host = run(at::kCPU), device = run(fake_device(0));
-  for (size_t i = 0; i < host.size(); ++i) {
-    assert_close(device[i], host[i], 1e-13, 1e-13, std::to_string(i));
+  for (const double offset : {0.0, 1.0}) {
+    const Tensors host = run(at::kCPU, offset), device = run(fake_device(0), offset);
+    for (size_t i = 0; i < host.size(); ++i) {
+      assert_close(device[i], host[i], 1e-13, 1e-13, std::to_string(i));
+    }
   }
 }
 

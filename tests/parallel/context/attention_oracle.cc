@@ -55,7 +55,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << "ranks " << c.ranks << " B " << c.B << " T " << c.T << " N " << c.N << " K " << c.K
              << " H " << c.H << (c.order == SequenceOrder::kZigZag ? " zig-zag" : " contiguous")
              << (c.has_documents ? " documents" : "") << (c.causal ? "" : " not causal")
-             << " window " << c.window << " seed " << c.seed;
+             << " window " << c.window << " scale " << c.scores.scale << " cap " << c.scores.softcap
+             << (c.has_sinks ? " sinks" : "") << " seed " << c.seed;
 }
 
 std::string text_of(const AttentionCase& c) { return concat(c); }
@@ -66,15 +67,18 @@ AttentionData make_data(const AttentionCase& c, at::ScalarType dtype) {
   const auto normal = [&](int64_t width) {
     return at::randn({c.B, c.T, width}, generator, at::kDouble).to(dtype);
   };
-  return {normal(c.N * c.H),
-          normal(c.K * c.H),
-          normal(c.K * c.H),
-          normal(c.N * c.H),
-          {c.causal, c.has_documents ? random_documents(c, random) : at::Tensor(), c.window}};
+  AttentionData data{normal(c.N * c.H), normal(c.K * c.H), normal(c.K * c.H), normal(c.N * c.H)};
+  data.reach = {.causal = c.causal, .window = c.window, .scores = c.scores};
+  if (c.has_documents) data.reach.documents_BT = random_documents(c, random);
+  if (c.has_sinks) {
+    data.reach.sinks_N = at::randn({c.N}, generator, at::kDouble).to(dtype).requires_grad_();
+  }
+  return data;
 }
 
 Expected oracle(const AttentionCase& c, const AttentionData& data) {
-  const double scale = 1 / std::sqrt(static_cast<double>(c.H));
+  const double scale =
+      c.scores.scale > 0 ? c.scores.scale : 1 / std::sqrt(static_cast<double>(c.H));
   const int64_t copies = c.N / c.K;
   const at::Tensor q = heads_of(data.q_BTD.to(at::kDouble), c.N, 1);
   const at::Tensor k = heads_of(data.k_BTG.to(at::kDouble), c.K, copies);
@@ -87,14 +91,23 @@ Expected oracle(const AttentionCase& c, const AttentionData& data) {
   if (const at::Tensor& d = data.reach.documents_BT; d.defined()) {
     is_read = is_read.logical_and(d.unsqueeze(2).eq(d.unsqueeze(1)).unsqueeze(1));
   }
-  const at::Tensor s =
-      at::matmul(q, k.transpose(-1, -2))
-          .mul(scale)
-          .masked_fill(is_read.logical_not(), -std::numeric_limits<double>::infinity());
-  const at::Tensor p = s.softmax(-1);
+  const at::Tensor scaled = at::matmul(q, k.transpose(-1, -2)).mul(scale);
+  const double cap = c.scores.softcap;
+  const at::Tensor capped = cap > 0 ? at::tanh(scaled / cap) * cap : scaled;
+  const at::Tensor slope =
+      cap > 0 ? at::cosh(scaled / cap).square().reciprocal() : at::ones_like(scaled);
+  at::Tensor all =
+      capped.masked_fill(is_read.logical_not(), -std::numeric_limits<double>::infinity());
+  const at::Tensor& sinks = data.reach.sinks_N;
+  if (sinks.defined()) {
+    const at::Tensor column = sinks.detach().to(at::kDouble).view({1, c.N, 1, 1});
+    all = at::cat({all, column.expand({c.B, c.N, c.T, 1})}, -1);
+  }
+  all = all.softmax(-1);
+  const at::Tensor p = all.narrow(-1, 0, c.T);
   const at::Tensor out = at::matmul(p, v);
   const at::Tensor grad_p = at::matmul(w, v.transpose(-1, -2));
-  const at::Tensor grad_s = p * (grad_p - (w * out).sum(-1, true));
+  const at::Tensor grad_s = slope * p * (grad_p - (w * out).sum(-1, true));
   const at::Tensor out_abs = at::matmul(p, v.abs());
   const at::Tensor grad_s_abs =
       p * (at::matmul(w.abs(), v.abs().transpose(-1, -2)) + (w.abs() * out_abs).sum(-1, true));
@@ -110,6 +123,12 @@ Expected oracle(const AttentionCase& c, const AttentionData& data) {
                        join(at::matmul(flipped(p), w.abs()), copies),
                        join(out_abs, 1),
                        {}};
+  if (sinks.defined()) {
+    const at::Tensor p_sink = all.select(-1, c.T);
+    const auto of_sinks = [&](const at::Tensor& rows) { return (p_sink * rows).sum({0, 2}); };
+    expected.result.reach.sinks_N = of_sinks((w * out).sum(-1)).neg();
+    expected.absolute.reach.sinks_N = of_sinks((w.abs() * out_abs).sum(-1));
+  }
   expected.largest_score =
       q.norm(2, -1).max().item<double>() * k.norm(2, -1).max().item<double>() * scale;
   return expected;
@@ -118,6 +137,8 @@ Expected oracle(const AttentionCase& c, const AttentionData& data) {
 AttentionData run_split(const AttentionCase& c, const AttentionData& data, const Attend& attend) {
   const SequenceSplit split(c.T, c.ranks, c.order);
   std::vector<at::Tensor> q(c.ranks), k(c.ranks), v(c.ranks), out(c.ranks);
+  at::Tensor sinks = data.reach.sinks_N;
+  if (sinks.defined()) sinks.mutable_grad().reset();
   harness::run_ranks(c.ranks, [&](comm::Communicator& group) {
     at::set_num_threads(1);
     const int rank = group.rank();
@@ -135,7 +156,10 @@ AttentionData run_split(const AttentionCase& c, const AttentionData& data, const
     out[rank] = out_BtD.detach();
   });
   const auto whole = [&](const std::vector<at::Tensor>& parts) { return split.assemble(parts, 1); };
-  return {whole(q), whole(k), whole(v), whole(out), data.reach};
+  AttentionData result{whole(q), whole(k), whole(v), whole(out), data.reach};
+  // The ranks' sum, as of every parameter over the context axis.
+  if (sinks.defined()) result.reach.sinks_N = sinks.grad();
+  return result;
 }
 
 // A score is a sum of H products, so it is off by (H + 1) units of |q| |k| / sqrt(H) at most, and a
@@ -163,6 +187,9 @@ void expect_close(const AttentionCase& c, const AttentionData& actual, const Exp
   check(actual.q_BTD, expected.result.q_BTD, expected.absolute.q_BTD, "gradient of q");
   check(actual.k_BTG, expected.result.k_BTG, expected.absolute.k_BTG, "gradient of k");
   check(actual.v_BTG, expected.result.v_BTG, expected.absolute.v_BTG, "gradient of v");
+  const at::Tensor& sinks = expected.result.reach.sinks_N;
+  if (sinks.defined())
+    check(actual.reach.sinks_N, sinks, expected.absolute.reach.sinks_N, "gradient of sinks");
 }
 
 void for_each_full_case(int ranks, const std::function<void(const AttentionCase&)>& expect) {

@@ -26,6 +26,8 @@ struct AttentionCase {
   uint64_t seed = 1;
   bool causal = true;
   int64_t window = 0;
+  ScoreForm scores{};
+  bool has_sinks = false;
 };
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 std::string text_of(const AttentionCase& c);
@@ -34,16 +36,17 @@ std::string text_of(const AttentionCase& c);
 struct AttentionData {
   at::Tensor q_BTD, k_BTG, v_BTG;  // or their gradients
   at::Tensor out_BTD;              // or the factors of the loss, which is sum(out * factors)
-  AttentionReach reach;
+  AttentionReach reach;            // with sinks, a leaf of all ranks, or their gradient
 };
 AttentionData make_data(const AttentionCase& c, at::ScalarType dtype);
 
 // Outputs and gradients in fp64, and what rounding can do to them: the same expressions taken over
-// absolute values, whose largest elements times (rounding unit x depth) bound the error.
+// absolute values, whose largest elements times (rounding unit x depth) bound the error. A soft cap
+// only shrinks both.
 struct Expected {
   AttentionData result;
   AttentionData absolute;
-  double largest_score = 0;  // of |q| |k| / sqrt(H)
+  double largest_score = 0;  // of |q| |k| and the scale
 };
 Expected oracle(const AttentionCase& c, const AttentionData& data);
 

@@ -28,10 +28,17 @@ Operands operands(int64_t t, int64_t s, int64_t heads, int64_t kv_heads, int64_t
   return {of(heads, t), of(kv_heads, s), of(kv_heads, s), of(heads, t)};
 }
 
+// The usual scale, and another one for heads of an unusual width.
+double scale_of(const Operands& in) {
+  const int64_t H = in.q.size(3);
+  return H == 34 ? 0.1 : 1 / std::sqrt(static_cast<double>(H));
+}
+
 std::vector<at::Tensor> all_of(const Operands& in, bool is_causal) {
-  const PartialAttention out = bf16_attention(in.q, in.k, in.v, is_causal);
+  const double scale = scale_of(in);
+  const PartialAttention out = bf16_attention(in.q, in.k, in.v, is_causal, scale);
   const AttentionGradients grads =
-      bf16_attention_backward(in.grad_out, in.q, in.k, in.v, out, is_causal);
+      bf16_attention_backward(in.grad_out, in.q, in.k, in.v, out, is_causal, scale);
   return {out.out_BNtH, out.lse_BNt, grads.q_BNtH, grads.k_BKsH, grads.v_BKsH};
 }
 
@@ -67,10 +74,11 @@ TEST_F(Bf16Attention, EqualsTheComposedFormOnTheSameNumbers) {
       const Operands in = operands(t, s, heads, kv_heads, H);
       const std::vector<at::Tensor> kernel = all_of(in, is_causal);
       const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
+      const ScoreForm scores{.scale = scale_of(in)};
       const PartialAttention composed =
-          composed_attention(wide(in.q), wide(in.k), wide(in.v), {is_causal});
+          composed_attention(wide(in.q), wide(in.k), wide(in.v), {is_causal}, scores);
       const AttentionGradients grads = composed_attention_backward(
-          wide(in.grad_out), wide(in.q), wide(in.k), wide(in.v), composed, {is_causal});
+          wide(in.grad_out), wide(in.q), wide(in.k), wide(in.v), composed, {is_causal}, scores);
       const std::string what = std::to_string(t) + " x " + std::to_string(s) + ", " +
                                std::to_string(heads) + " heads of " + std::to_string(H);
       constexpr double kTwice = 2 * 0x1p-8, kFourTimes = 4 * 0x1p-8;
@@ -88,11 +96,11 @@ TEST_F(Bf16Attention, EqualsTheComposedFormOnTheSameNumbers) {
 
 TEST_F(Bf16Attention, LaterTokensChangeNoBitOfEarlierOnes) {
   const Operands in = operands(300, 300, 2, 2, 64);
-  const at::Tensor out = bf16_attention(in.q, in.k, in.v, true).out_BNtH;
+  const at::Tensor out = bf16_attention(in.q, in.k, in.v, true, scale_of(in)).out_BNtH;
   for (const int64_t first : {1, 63, 130, 299}) {
     const at::Tensor k = in.k.clone(), v = in.v.clone();
     for (const at::Tensor& x : {k, v}) x.narrow(2, first, 300 - first).fill_(1e30);
-    const at::Tensor other = bf16_attention(in.q, k, v, true).out_BNtH;
+    const at::Tensor other = bf16_attention(in.q, k, v, true, scale_of(in)).out_BNtH;
     assert_same_bits(other.narrow(2, 0, first).contiguous(), out.narrow(2, 0, first).contiguous(),
                      std::to_string(first));
   }

@@ -39,6 +39,10 @@ AttentionCase random_case(uint64_t seed) {
   c.has_documents = random() % 2 == 0;
   c.causal = random() % 3 != 0;
   if (c.causal && random() % 3 == 0) c.window = up_to(c.T + 4);
+  if (random() % 3 == 0) c.scores.scale = 0.05 * static_cast<double>(up_to(20));
+  // Scores are about as large as the head's width allows, so that most are far into the cap.
+  if (random() % 3 == 0) c.scores.softcap = 0.25 * static_cast<double>(up_to(8));
+  c.has_sinks = random() % 3 == 0;
   return c;
 }
 
@@ -59,6 +63,32 @@ TEST_P(RandomCases, BothFormsAreOneRanksAttention) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomCases, testing::Range(0, kRandomCases, 10));
+
+// Longer than the blocks of queries whose capped scores exist at once. bf16 computes a cap in fp32.
+TEST(ContextAttention, CapsScalesAndSinksHoldInLongSequencesAndEveryDtype) {
+  for (const auto& [scores, has_sinks] : {std::pair(ScoreForm{.softcap = 1.5}, false),
+                                          {ScoreForm{.scale = 0.4}, false},
+                                          {ScoreForm{}, true}}) {
+    for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      for (const auto& [ranks, window] : {std::pair(1, 0), {2, 0}, {3, 70}}) {
+        const AttentionCase c{.ranks = ranks,
+                              .T = 530,
+                              .N = 4,
+                              .K = 2,
+                              .seed = 5,
+                              .window = window,
+                              .scores = scores,
+                              .has_sinks = has_sinks};
+        const AttentionData data = make_data(c, dtype);
+        const Expected expected = oracle(c, data);
+        for (const ContextForm form : {ContextForm::kRing, ContextForm::kAllToAll}) {
+          expect_close(c, run_split(c, data, attend(c, data, form)), expected);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
 
 TEST(ContextAttention, ACausalTokenReadsNothingAhead) {
   const AttentionCase c{3, 1, 20, 3, 3, 8};

@@ -14,9 +14,10 @@ namespace {
 
 using namespace harness;
 
-at::Tensor plain(const Tensors& in, const at::Tensor& targets) {
-  return at::cross_entropy_loss(at::linear(in[0], in[1]).flatten(0, -2), targets.flatten(), {},
-                                at::Reduction::Sum, kIgnoredTarget);
+at::Tensor plain(const Tensors& in, const at::Tensor& targets, double softcap = 0) {
+  const at::Tensor logits = at::linear(in[0], in[1]).flatten(0, -2);
+  const at::Tensor capped = softcap > 0 ? softcap * at::tanh(logits / softcap) : logits;
+  return at::cross_entropy_loss(capped, targets.flatten(), {}, at::Reduction::Sum, kIgnoredTarget);
 }
 
 at::Tensor some_targets(int64_t tokens, int64_t vocab) {
@@ -29,13 +30,16 @@ TEST(LinearCrossEntropy, EqualsLinearThenCrossEntropyAtEveryChunkSize) {
   const at::Tensor targets = some_targets(14, 37).view({2, 7});
   targets.select(0, 1).narrow(0, 2, 3).fill_(kIgnoredTarget);
   for (const int64_t chunk : {1, 3, 14, 100}) {
-    assert_same_function(
-        [&](const Tensors& in) {
-          const Loss loss = linear_cross_entropy(in[0], in[1], targets, {.chunk_tokens = chunk});
-          EXPECT_EQ(loss.count, 11);
-          return loss.sum;
-        },
-        [&](const Tensors& in) { return plain(in, targets); }, {x, w}, 1e-13);
+    for (const double softcap : {0.0, 2.5}) {
+      assert_same_function(
+          [&](const Tensors& in) {
+            const Loss loss = linear_cross_entropy(in[0], in[1], targets,
+                                                   {.chunk_tokens = chunk, .softcap = softcap});
+            EXPECT_EQ(loss.count, 11);
+            return loss.sum;
+          },
+          [&](const Tensors& in) { return plain(in, targets, softcap); }, {x, w}, 1e-13);
+    }
   }
 }
 
@@ -73,11 +77,11 @@ TEST(LinearCrossEntropy, ADeviceComputesWhatTheHostComputes) {
                                          {at::kFloat, 4e-6},
                                          {at::kBFloat16, 0x1p-7},
                                          {at::kHalf, 0x1p-10}}) {
-    const auto run = [&, dtype = dtype](at::Device device, int64_t chunk) {
+    const auto run = [&, dtype = dtype](at::Device device, int64_t chunk, double softcap) {
       const Tensors leaves = {x.to(device, dtype).requires_grad_(),
                               w.to(device, dtype).requires_grad_()};
-      const Loss loss =
-          linear_cross_entropy(leaves[0], leaves[1], targets.to(device), {.chunk_tokens = chunk});
+      const Loss loss = linear_cross_entropy(leaves[0], leaves[1], targets.to(device),
+                                             {.chunk_tokens = chunk, .softcap = softcap});
       EXPECT_EQ(loss.count, 14);
       Tensors result = torch::autograd::grad({loss.sum * 0.5}, leaves);
       result.push_back(loss.sum.detach());
@@ -87,11 +91,13 @@ TEST(LinearCrossEntropy, ADeviceComputesWhatTheHostComputes) {
       }
       return result;
     };
-    const Tensors host = run(at::kCPU, 0);
-    for (const int64_t chunk : {0, 4}) {
-      const Tensors device = run(fake_device(0), chunk);
-      for (size_t i = 0; i < host.size(); ++i) {
-        assert_close(device[i], host[i], tolerance, tolerance, std::to_string(i));
+    for (const double softcap : {0.0, 2.5}) {
+      const Tensors host = run(at::kCPU, 0, softcap);
+      for (const int64_t chunk : {0, 4}) {
+        const Tensors device = run(fake_device(0), chunk, softcap);
+        for (size_t i = 0; i < host.size(); ++i) {
+          assert_close(device[i], host[i], tolerance, tolerance, std::to_string(i));
+        }
       }
     }
   }
@@ -149,26 +155,31 @@ TEST(LinearCrossEntropy, ASplitVocabularyHasTheSameLossOnEveryRankAndItsRowsGrad
   const at::Tensor x = values({2, 7, 6}, 0.37, 3), w = values({vocab, 6}, 0.53, 2);
   const at::Tensor targets = some_targets(14, vocab).view({2, 7});
   targets.select(0, 1).narrow(0, 2, 3).fill_(kIgnoredTarget);
-  Tensors leaves = {x.clone().requires_grad_(), w.clone().requires_grad_()};
-  const at::Tensor whole = plain(leaves, targets);
-  const Tensors expected = torch::autograd::grad({whole * 0.5}, leaves);
-  for (const int64_t chunk : {1, 4, 256}) {
-    for_each_axis({1, 2, 3, 4, 5}, [&](const TensorAxis& axis) {
-      const at::Tensor own_x = held_rows(x, axis).requires_grad_();
-      const at::Tensor own_w = part_of(w, 0, axis).requires_grad_();
-      const int64_t first = mesh::split_range(vocab, axis.size(), axis.rank()).offset;
-      const Loss loss = linear_cross_entropy(
-          own_x, own_w, targets,
-          {.chunk_tokens = chunk, .axis = axis, .first_row = first, .vocab_size = vocab});
-      EXPECT_EQ(loss.count, 11);
-      at::Tensor of_root = loss.sum.detach().clone();
-      axis.group->broadcast(of_root, 0)->wait();
-      assert_same_bits(loss.sum.detach(), of_root, "loss");
-      const auto grads = torch::autograd::grad({loss.sum * 0.5}, {own_x, own_w});
-      assert_close(loss.sum.detach(), whole.detach(), 1e-13, 0, "loss");
-      assert_close(grads[0], held_rows(expected[0], axis), 1e-13, 1e-13, "grad x");
-      assert_close(grads[1], part_of(expected[1], 0, axis), 1e-13, 1e-13, "grad w");
-    });
+  for (const double softcap : {0.0, 2.5}) {
+    Tensors leaves = {x.clone().requires_grad_(), w.clone().requires_grad_()};
+    const at::Tensor whole = plain(leaves, targets, softcap);
+    const Tensors expected = torch::autograd::grad({whole * 0.5}, leaves);
+    for (const int64_t chunk : {1, 4, 256}) {
+      for_each_axis({1, 2, 3, 4, 5}, [&](const TensorAxis& axis) {
+        const at::Tensor own_x = held_rows(x, axis).requires_grad_();
+        const at::Tensor own_w = part_of(w, 0, axis).requires_grad_();
+        const int64_t first = mesh::split_range(vocab, axis.size(), axis.rank()).offset;
+        const Loss loss = linear_cross_entropy(own_x, own_w, targets,
+                                               {.chunk_tokens = chunk,
+                                                .axis = axis,
+                                                .first_row = first,
+                                                .vocab_size = vocab,
+                                                .softcap = softcap});
+        EXPECT_EQ(loss.count, 11);
+        at::Tensor of_root = loss.sum.detach().clone();
+        axis.group->broadcast(of_root, 0)->wait();
+        assert_same_bits(loss.sum.detach(), of_root, "loss");
+        const auto grads = torch::autograd::grad({loss.sum * 0.5}, {own_x, own_w});
+        assert_close(loss.sum.detach(), whole.detach(), 1e-13, 0, "loss");
+        assert_close(grads[0], held_rows(expected[0], axis), 1e-13, 1e-13, "grad x");
+        assert_close(grads[1], part_of(expected[1], 0, axis), 1e-13, 1e-13, "grad w");
+      });
+    }
   }
 }
 

@@ -96,6 +96,20 @@ TEST(StageSeconds, AttentionIsComposedWhereGptWasTrainedSo) {
   EXPECT_FALSE(has_fused_attention(work, given));
 }
 
+TEST(StageSeconds, ASoftCapIsComposed) {
+  Workload work = four_layers();
+  work.model.family = "llama";
+  Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const double fused = stage_seconds(work, cluster, part_of(1)).forward.compute;
+  cluster.attention = AttentionKernel::kComposed;
+  const double composed = stage_seconds(work, cluster, part_of(1)).forward.compute;
+  cluster.attention = AttentionKernel::kAuto;
+  work.model.attention.attention_softcap = 50;
+  EXPECT_TRUE(has_fused_attention(work, cluster));  // and no scores are kept
+  EXPECT_DOUBLE_EQ(stage_seconds(work, cluster, part_of(1)).forward.compute, composed);
+  EXPECT_GT(composed, fused);
+}
+
 TEST(StageSeconds, StagesSendOneMicrobatchesActivations) {
   Workload work = four_layers();
   Cluster cluster = cluster_of("a100-80gb", 1, 8);

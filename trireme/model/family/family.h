@@ -24,7 +24,10 @@ struct KeptByBlock {
   // true: norms are composed of libtorch operators, which keep two fp32 tensors. false: a kernel
   // keeps its input.
   bool composes_norms = false;
+  int norms = 2;             // each keeps its input
+  int branch_inputs = 2;     // of a recomputed branch: a norm's output, and perhaps the residual
   int feed_forward = 0;      // number of tensors [B, T, F]
+  int most_on_gpu = 3;       // of these: the activation may be one kernel there
   bool copies_keys = false;  // attention's kernel reads a kv head per query head: on a GPU
 };
 

@@ -62,6 +62,10 @@ void check_attention(const ModelConfig& config) {
                 "\" and model.window 0; set the window, or leave the layers out");
   TRIREME_CHECK(attention.window == 0 || !attention.is_latent(), "model.window is ",
                 attention.window, " and attention latent, which has none; set it to 0");
+  TRIREME_CHECK(attention.has_plain_scores() || !attention.is_latent(), "model.query_scalar is ",
+                attention.query_scalar, ", model.attention_softcap ", attention.attention_softcap,
+                ", model.attention_sinks ", attention.attention_sinks,
+                " and attention latent, which has none of them; set them to 0, 0 and false");
   if (!attention.is_latent()) {
     TRIREME_CHECK(attention.q_lora_rank == 0, "model.q_lora_rank is ", attention.q_lora_rank,
                   " and model.kv_lora_rank 0, so that attention has no latents; set "

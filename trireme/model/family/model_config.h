@@ -32,6 +32,17 @@ struct AttentionConfig {
   TRIREME_KEY(std::string, window_layers, "w", kMustStay,
               "which layers have the window: a letter for each layer, w = window, f = full "
               "attention, repeated over the layers, such as \"wf\" for every other one")
+  TRIREME_KEY(int64_t, query_scalar, 0, kMustStay,
+              "attention scores are divided by the square root of this number, as by Gemma's "
+              "query_pre_attn_scalar; 0 = the head width",
+              Range{0, kMaxWidth})
+  TRIREME_KEY(double, attention_softcap, 0.0, kMustStay,
+              "soft cap c of the attention scores, which become c tanh(score / c), as in Gemma 2; "
+              "0 = none",
+              Range{0, 1e6})
+  TRIREME_KEY(bool, attention_sinks, false, kMustStay,
+              "give each head a learned logit that its softmax's divisor has beside those of the "
+              "keys, as in GPT-OSS")
   TRIREME_KEY(int64_t, kv_lora_rank, 0, kMustStay,
               "latent attention (DeepSeek): width of the latent vector from which all heads "
               "compute keys and values; 0 = ordinary attention",
@@ -56,6 +67,9 @@ struct AttentionConfig {
   int64_t window_of(int64_t layer) const {
     const auto letters = static_cast<int64_t>(window_layers.size());
     return window_layers[static_cast<size_t>(layer % letters)] == 'w' ? window : 0;
+  }
+  bool has_plain_scores() const {
+    return query_scalar == 0 && attention_softcap == 0 && !attention_sinks;
   }
   int64_t qk_width() const { return qk_nope_width + qk_rope_width; }
   // The kernels have one width for queries, keys and values; the narrower ones are padded.
@@ -94,9 +108,12 @@ struct ModelConfig {
               "base of the rotary position embedding (RoPE theta), for families that use it",
               Range{.minimum = 1, .maximum = 1e12, .above_minimum = true})
   TRIREME_KEY(bool, tied_embedding, false, kMustStay,
-              "share one weight between embedding and output head; llama family only")
+              "share one weight between embedding and output head; llama and gemma families only")
   TRIREME_KEY(bool, separate_head, false, kMustStay,
               "give the output head its own weight instead of the embedding's; gpt2 only")
+  TRIREME_KEY(double, logits_softcap, 0.0, kMustStay,
+              "soft cap c of the logits, which become c tanh(logit / c), as in Gemma 2; 0 = none",
+              Range{0, 1e6})
   TRIREME_KEY(double, dropout, 0.0, kMustStay,
               "dropout probability after the embedding, the attention and the feed-forward",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})

@@ -55,6 +55,9 @@ struct TokenBatch {
   at::Tensor positions_T{};  // [T] int64: position of each token in its sequence
   at::Tensor cos_TH{};       // [T, H/2] of the positions; only with rotary positions
   at::Tensor sin_TH{};       // [T, H/2]
+  // The same for layers with a window. Undefined: those above.
+  at::Tensor local_cos_TH{};
+  at::Tensor local_sin_TH{};
   // The tokens of its sequence that a token reads: see AttentionReach.
   bool causal = true;
   at::Tensor documents_BT{};

@@ -87,6 +87,12 @@ void check_rope(const ModelConfig& config) {
   const int64_t R = config.rotary_width();
   TRIREME_CHECK(config.rope_base > 1, "model.rope_base = ", config.rope_base,
                 "; expected more than 1, such as 10000");
+  TRIREME_CHECK(rope.rope_local_base == 0 || rope.rope_local_base > 1,
+                "model.rope_local_base = ", rope.rope_local_base,
+                "; expected more than 1, such as 10000, or 0");
+  TRIREME_CHECK(rope.rope_local_base == 0 || config.attention.window > 0,
+                "model.rope_local_base is ", rope.rope_local_base,
+                " and model.window 0, so that no layer uses it; set the window, or leave it out");
   TRIREME_CHECK(rope.rotary_share == 1 || !config.attention.is_latent(), "model.rotary_share is ",
                 rope.rotary_share,
                 " and attention latent, whose turned part is model.qk_rope_width; set it to 1");

@@ -68,6 +68,10 @@ struct RopeConfig {
   TRIREME_KEY(double, rotary_share, 1.0, kMustStay,
               "share of each head that positions turn, its first part (partial rotary factor)",
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})
+  TRIREME_KEY(double, rope_local_base, 0.0, kMustStay,
+              "rope_base of the layers with a window, whose positions have no scaling, as in Gemma "
+              "3; 0 = the positions of the other layers",
+              Range{0, 1e12})
   TRIREME_KEYS_END()
 };
 

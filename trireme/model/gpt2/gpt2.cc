@@ -123,6 +123,12 @@ class Gpt2Family : public Family {
         attention.head_width, ", model.window ", attention.window,
         "; expected false, 0, false, 0 and 0 (gpt2 has plain attention, with biases): set them "
         "so, or model.family to \"llama\"");
+    TRIREME_CHECK(attention.has_plain_scores() && config.logits_softcap == 0,
+                  "model.query_scalar is ", attention.query_scalar, ", model.attention_softcap ",
+                  attention.attention_softcap, ", model.attention_sinks ",
+                  attention.attention_sinks, " and model.logits_softcap ", config.logits_softcap,
+                  "; expected 0, 0, false and 0 (gpt2 has plain scores and logits): set them so, "
+                  "or model.family to \"llama\"");
     bool has_rope = false;
     visit_keys<RopeConfig>(
         [&](const auto& key) { has_rope |= config.rope.*key.member != RopeConfig{}.*key.member; });

@@ -1,7 +1,10 @@
 #include "trireme/model/layers/attention.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 
+#include "trireme/model/family/init.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/layers/rotary.h"
 #include "trireme/parallel/tensor/split_layers.h"
@@ -22,26 +25,36 @@ at::Tensor split_heads(const at::Tensor& x_BTG, int64_t kv_heads, int64_t copies
   return x_BTNH.transpose(1, 2);
 }
 
+parallel::ScoreForm score_form(const AttentionConfig& config) {
+  const auto scalar = static_cast<double>(config.query_scalar);
+  return {.scale = config.query_scalar > 0 ? 1 / std::sqrt(scalar) : 0,
+          .softcap = config.attention_softcap};
+}
+
 }  // namespace
 
 at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
                           int64_t heads, int64_t kv_heads, const parallel::AttentionReach& reach) {
   // The kernels of the CPU read kv heads where they lie, and know where a document begins.
   const bool hides_nothing = reach.window == 0 || reach.window >= q_BTD.size(1);
-  if (reach.documents_BT.defined() || q_BTD.is_cpu() || !hides_nothing)
+  const bool is_plain = hides_nothing && reach.scores.softcap == 0 && !reach.sinks_N.defined();
+  if (reach.documents_BT.defined() || q_BTD.is_cpu() || !is_plain)
     return parallel::whole_attention(q_BTD, k_BTG, v_BTG, heads, kv_heads, reach);
   const int64_t copies = heads / kv_heads;
   const at::Tensor q_BNTH = split_heads(q_BTD, heads, 1);
   const at::Tensor k_BNTH = split_heads(k_BTG, kv_heads, copies);
   const at::Tensor v_BNTH = split_heads(v_BTG, kv_heads, copies);
   const at::Tensor out_BNTH = at::scaled_dot_product_attention(
-      q_BNTH, k_BNTH, v_BNTH, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/reach.causal);
+      q_BNTH, k_BNTH, v_BNTH, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/reach.causal,
+      reach.scores.scale_of(q_BNTH.size(-1)));
   return out_BNTH.transpose(1, 2).reshape(q_BTD.sizes());
 }
 
 Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                      const AttentionOptions& options)
-    : axis_(axes.tensor), head_width_(config.head_width()), window_(options.window) {
+    : axis_(axes.tensor),
+      head_width_(config.head_width()),
+      reach_{.window = options.window, .scores = score_form(config.attention)} {
   const TensorCuts cuts(config, axis_.size());
   const mesh::Range own = cuts.heads_of(axis_.rank());
   const mesh::Range kv = cuts.kv_heads_of(axis_.rank(), config);
@@ -64,10 +77,12 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
   k_proj = linear(options.key, D, kv_width, qkv_bias);
   v_proj = linear(options.value, D, kv_width, qkv_bias);
   o_proj = linear(options.output, heads_ * head_width_, D, options.bias);
+  if (config.attention.attention_sinks)
+    sinks_N = register_parameter("sinks", new_parameter({heads_}, dtype));
   if (!config.attention.qk_norm) return;
   const auto norm = [&](const char* name) {
-    return register_module(
-        name, std::make_shared<SharedNorm>(head_width_, config.norm_epsilon, axis_, dtype));
+    return register_module(name, std::make_shared<SharedNorm>(head_width_, config.norm_epsilon,
+                                                              axis_, dtype, options.norm_offset));
   };
   q_norm = norm("q_norm");
   k_norm = norm("k_norm");
@@ -104,13 +119,18 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
       batch.lead(), axis_);
   at::Tensor q_BTD = q_norm ? q_norm->forward(qkv[0]) : qkv[0];
   at::Tensor k_BTG = k_norm ? k_norm->forward(qkv[1]) : qkv[1];
-  if (batch.cos_TH.defined()) {
-    q_BTD = apply_rotary(q_BTD, batch.cos_TH, batch.sin_TH, head_width_);
-    k_BTG = apply_rotary(k_BTG, batch.cos_TH, batch.sin_TH, head_width_);
+  const bool is_local = reach_.window > 0 && batch.local_cos_TH.defined();
+  const at::Tensor& cos_TH = is_local ? batch.local_cos_TH : batch.cos_TH;
+  const at::Tensor& sin_TH = is_local ? batch.local_sin_TH : batch.sin_TH;
+  if (cos_TH.defined()) {
+    q_BTD = apply_rotary(q_BTD, cos_TH, sin_TH, head_width_);
+    k_BTG = apply_rotary(k_BTG, cos_TH, sin_TH, head_width_);
   }
   const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
   parallel::AttentionReach reach = batch.reach();
-  reach.window = window_;
+  reach.window = reach_.window;
+  reach.scores = reach_.scores;
+  reach.sinks_N = sinks_N;
   const auto core = [heads = heads_, kv_heads, context = batch.context,
                      reach](const std::vector<at::Tensor>& in) {
     if (!context) return attention_core(in[0], in[1], in[2], heads, kv_heads, reach);

@@ -15,8 +15,8 @@
 
 namespace trireme::model {
 
-// softmax(q k^T / sqrt(H)) v for each head, over the tokens that `reach` allows. Query head n reads
-// kv head n / (N/K).
+// softmax(q k^T / sqrt(H)) v for each head, over the tokens that `reach` allows, with the scores of
+// reach.scores. Query head n reads kv head n / (N/K).
 // Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H] -> [B, T, N * H]
 at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
                           int64_t heads, int64_t kv_heads,
@@ -29,7 +29,8 @@ struct AttentionOptions {
   const char* key = "k_proj";
   const char* value = "v_proj";
   const char* output = "o_proj";
-  int64_t window = 0;  // reads the last so many tokens only; 0: all
+  int64_t window = 0;      // reads the last so many tokens only; 0: all
+  double norm_offset = 0;  // what is added to the weights of q_norm and k_norm
 };
 
 // Each rank of the tensor axis holds some of the heads.
@@ -46,6 +47,7 @@ class Attention : public AttentionBranch {
   std::shared_ptr<Linear> o_proj;      // [D, n * H]
   std::shared_ptr<SharedNorm> q_norm;  // [H], of each head; null without model.qk_norm
   std::shared_ptr<SharedNorm> k_norm;  // [H]
+  at::Tensor sinks_N;                  // [n]; undefined without model.attention_sinks
 
  private:
   parallel::LinearWeight kv_weights(const Linear& projection, const TokenBatch& batch) const;
@@ -53,10 +55,10 @@ class Attention : public AttentionBranch {
 
   parallel::TensorAxis axis_;
   int64_t head_width_;
-  int64_t window_;
-  int64_t heads_;         // n
-  int64_t kv_heads_;      // those this rank computes
-  bool shares_kv_heads_;  // kv projections are whole on every rank
+  parallel::AttentionReach reach_;  // window and scores
+  int64_t heads_;                   // n
+  int64_t kv_heads_;                // those this rank computes
+  bool shares_kv_heads_;            // kv projections are whole on every rank
   int64_t first_kv_row_ = 0;
   std::vector<int64_t> kv_head_of_;  // if shared: each query head's, among those computed
 };

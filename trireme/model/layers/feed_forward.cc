@@ -111,8 +111,9 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
   return SwigluFunction::apply(gate_BTF, up_BTF);
 }
 
-FeedForward::FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype)
-    : axis_(axes.tensor) {
+FeedForward::FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype,
+                         Gate gate)
+    : axis_(axes.tensor), gate_(gate) {
   gate_proj = register_module("gate_proj", std::make_shared<Linear>(width, rows, false, dtype));
   up_proj = register_module("up_proj", std::make_shared<Linear>(width, rows, false, dtype));
   down_proj = register_module("down_proj", std::make_shared<Linear>(rows, width, false, dtype));
@@ -122,8 +123,9 @@ at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                 const TokenBatch& batch) {
   const std::vector<at::Tensor> gate_up = parallel::column_linear(
       x, {gate_proj->weights(batch), up_proj->weights(batch)}, batch.lead(), axis_);
-  return dropout.close_branch(swiglu(gate_up[0], gate_up[1]), down_proj->weights(batch), residual,
-                              axis_, batch);
+  const at::Tensor hidden = gate_ == Gate::kSilu ? swiglu(gate_up[0], gate_up[1])
+                                                 : at::gelu(gate_up[0], "tanh") * gate_up[1];
+  return dropout.close_branch(hidden, down_proj->weights(batch), residual, axis_, batch);
 }
 
 GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,

@@ -1,4 +1,4 @@
-// The feed-forward branches of blocks: SwiGLU and the GELU perceptron.
+// The feed-forward branches of blocks: SwiGLU, GeGLU and the GELU perceptron.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,22 @@ namespace trireme::model {
 // Source: Shazeer 2020, arXiv:2002.05202, section 2
 at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
 
+// The function of the gate of a feed-forward.
+enum class Gate {
+  kSilu,      // swiglu()
+  kGeluTanh,  // GELU with the approximation by tanh: GeGLU
+};
+
 // Each rank of the tensor axis holds some rows of F.
+// Source: Shazeer 2020, arXiv:2002.05202, section 2
 class FeedForward : public torch::nn::Module {
  public:
   // width: D; rows: of F that this rank holds.
-  FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype);
-  // Adds down(silu(gate(x)) * up(x)), after dropout, to the residual stream.
-  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype,
+              Gate gate = Gate::kSilu);
+  // Adds down(function(gate(x)) * up(x)), after dropout, to the residual stream.
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them; residual undefined:
+  //         none -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
   void set_dropout(double probability, const std::string& place) {
@@ -41,6 +50,7 @@ class FeedForward : public torch::nn::Module {
 
  private:
   parallel::TensorAxis axis_;
+  Gate gate_;
 };
 
 struct GeluOptions {

@@ -22,31 +22,33 @@ constexpr int64_t kRowsPerBlock = 128;
 
 template <typename stored, typename scalar = wide_t<stored>>
 TRIREME_INLINE void forward_body(const stored* x, const stored* weight, stored* y, scalar* scale,
-                                 int64_t rows, int64_t width, scalar epsilon) {
+                                 int64_t rows, int64_t width, scalar epsilon, scalar offset) {
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
     const scalar squares =
         lane_sum<scalar>(width, [&](int64_t i) { return widen(x[i]) * widen(x[i]); });
     const scalar r = scalar{1} / std::sqrt(squares / static_cast<scalar>(width) + epsilon);
-    for (int64_t i = 0; i < width; ++i) y[i] = narrow<stored>(widen(x[i]) * r * widen(weight[i]));
+    for (int64_t i = 0; i < width; ++i)
+      y[i] = narrow<stored>(widen(x[i]) * r * (offset + widen(weight[i])));
     scale[row] = r;
   }
 }
 
-// With g = grad_y * weight: grad_x = r g - x r^3 mean(g x) (+ grad_residual);
+// With g = grad_y * (offset + weight): grad_x = r g - x r^3 mean(g x) (+ grad_residual);
 // grad_weight += grad_y x r.
 template <typename stored, typename scalar = wide_t<stored>>
 TRIREME_INLINE void backward_body(const stored* grad_y, const stored* grad_residual,
                                   const stored* x, const stored* weight, const scalar* scale,
-                                  stored* grad_x, scalar* grad_weight, int64_t rows,
-                                  int64_t width) {
+                                  stored* grad_x, scalar* grad_weight, int64_t rows, int64_t width,
+                                  scalar offset) {
   for (int64_t row = 0; row < rows; ++row) {
     const scalar r = scale[row];
-    const scalar gx = lane_sum<scalar>(
-        width, [&](int64_t i) { return widen(grad_y[i]) * widen(weight[i]) * widen(x[i]); });
+    const scalar gx = lane_sum<scalar>(width, [&](int64_t i) {
+      return widen(grad_y[i]) * (offset + widen(weight[i])) * widen(x[i]);
+    });
     const scalar c = gx / static_cast<scalar>(width) * r * r * r;
     for (int64_t i = 0; i < width; ++i) grad_weight[i] += widen(grad_y[i]) * widen(x[i]) * r;
     const auto grad = [&](int64_t i) {
-      return r * (widen(grad_y[i]) * widen(weight[i])) - c * widen(x[i]);
+      return r * (widen(grad_y[i]) * (offset + widen(weight[i]))) - c * widen(x[i]);
     };
     if (grad_residual != nullptr) {
       for (int64_t i = 0; i < width; ++i)
@@ -62,13 +64,15 @@ TRIREME_INLINE void backward_body(const stored* grad_y, const stored* grad_resid
 #define TRIREME_RMS_NORM_KERNELS(stored, scalar)                                                \
   TRIREME_MULTIVERSION void forward_rows(const stored* x, const stored* weight, stored* y,      \
                                          scalar* scale, int64_t rows, int64_t width,            \
-                                         scalar epsilon) {                                      \
-    forward_body(x, weight, y, scale, rows, width, epsilon);                                    \
+                                         scalar epsilon, scalar offset) {                       \
+    forward_body(x, weight, y, scale, rows, width, epsilon, offset);                            \
   }                                                                                             \
   TRIREME_MULTIVERSION void backward_rows(                                                      \
       const stored* grad_y, const stored* grad_residual, const stored* x, const stored* weight, \
-      const scalar* scale, stored* grad_x, scalar* grad_weight, int64_t rows, int64_t width) {  \
-    backward_body(grad_y, grad_residual, x, weight, scale, grad_x, grad_weight, rows, width);   \
+      const scalar* scale, stored* grad_x, scalar* grad_weight, int64_t rows, int64_t width,    \
+      scalar offset) {                                                                          \
+    backward_body(grad_y, grad_residual, x, weight, scale, grad_x, grad_weight, rows, width,    \
+                  offset);                                                                      \
   }
 TRIREME_RMS_NORM_KERNELS(float, float)
 TRIREME_RMS_NORM_KERNELS(double, double)
@@ -82,7 +86,7 @@ at::ScalarType wide_type(const at::Tensor& x) {
 class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x_in,
-                               const at::Tensor& weight_D, double epsilon) {
+                               const at::Tensor& weight_D, double epsilon, double offset) {
     const at::Tensor x = x_in.contiguous();
     const int64_t width = weight_D.numel();
     const int64_t rows = x.numel() / width;
@@ -96,21 +100,24 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
       auto* scale_data = scale.mutable_data_ptr<wide>();
       at::parallel_for(0, rows, kRowsPerBlock, [&](int64_t begin, int64_t end) {
         forward_rows(x_data + begin * width, weight_data, y_data + begin * width,
-                     scale_data + begin, end - begin, width, static_cast<wide>(epsilon));
+                     scale_data + begin, end - begin, width, static_cast<wide>(epsilon),
+                     static_cast<wide>(offset));
       });
     });
     ctx->save_for_backward({x, weight_D});
     ctx->saved_data["scale"] = scale;
+    ctx->saved_data["offset"] = offset;
     ctx->set_materialize_grads(false);
     return {x_in, y};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    if (!grads[1].defined()) return {grads[0], at::Tensor(), at::Tensor()};
+    if (!grads[1].defined()) return {grads[0], at::Tensor(), at::Tensor(), at::Tensor()};
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor& weight_D = saved[1];
     const at::Tensor scale = ctx->saved_data["scale"].toTensor();
+    const double offset = ctx->saved_data["offset"].toDouble();
     const at::Tensor grad_y = grads[1].contiguous();
     const at::Tensor grad_residual = grads[0].defined() ? grads[0].contiguous() : at::Tensor();
     const int64_t width = weight_D.numel();
@@ -135,11 +142,12 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
           const int64_t at = row * width;
           backward_rows(grad_y_data + at, residual_data ? residual_data + at : nullptr, x_data + at,
                         weight_data, scale_data + row, grad_x_data + at,
-                        partial_data + block * width, std::min(kRowsPerBlock, rows - row), width);
+                        partial_data + block * width, std::min(kRowsPerBlock, rows - row), width,
+                        static_cast<wide>(offset));
         }
       });
     });
-    return {grad_x, partial.sum(0).to(weight_D.scalar_type()), at::Tensor()};
+    return {grad_x, partial.sum(0).to(weight_D.scalar_type()), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -157,38 +165,47 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) {
 }
 
 std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at::Tensor& weight_D,
-                                                  double epsilon) {
+                                                  double epsilon, double offset) {
   TRIREME_ASSERT(x.dim() > 0 && x.size(-1) == weight_D.numel(), "norm of width ", weight_D.numel());
   const bool kernel =
       x.is_cpu() && x.scalar_type() != at::kHalf && x.scalar_type() == weight_D.scalar_type();
+  if (!kernel && offset != 0) {
+    // A sum in a narrow dtype would round the weight as if it were as large as the offset.
+    const at::Tensor weight = weight_D.to(wide_type(x)) + offset;
+    const at::Tensor y = at::rms_norm(x.to(wide_type(x)), {weight_D.numel()}, weight, epsilon);
+    return {x, y.to(x.scalar_type())};
+  }
   // libtorch's computes in at least fp32, on a GPU in one kernel.
   if (!kernel) return {x, at::rms_norm(x, {weight_D.numel()}, weight_D, epsilon)};
-  const variable_list out = RmsNormFunction::apply(x, weight_D, epsilon);
+  const variable_list out = RmsNormFunction::apply(x, weight_D, epsilon, offset);
   return {out[0], out[1]};
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsilon) {
-  return rms_norm_branch(x, weight_D, epsilon).second;
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsilon,
+                    double offset) {
+  return rms_norm_branch(x, weight_D, epsilon, offset).second;
 }
 
-RmsNorm::RmsNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
-    : epsilon_(config.norm_epsilon), axis_(axes.tensor) {
-  weight_D = register_parameter("weight", new_parameter({config.width}, dtype, 1));
+RmsNorm::RmsNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                 double offset)
+    : epsilon_(config.norm_epsilon), offset_(offset), axis_(axes.tensor) {
+  weight_D = register_parameter("weight", new_parameter({config.width}, dtype, 1 - offset));
 }
 
 std::pair<at::Tensor, at::Tensor> RmsNorm::branch(const at::Tensor& x) {
-  return rms_norm_branch(x, parallel::weight_of_rows(weight_D, axis_), epsilon_);
+  return rms_norm_branch(x, parallel::weight_of_rows(weight_D, axis_), epsilon_, offset_);
 }
 
 SharedNorm::SharedNorm(int64_t width, double epsilon, const parallel::TensorAxis& axis,
-                       at::ScalarType dtype)
-    : epsilon_(epsilon), axis_(axis) {
-  weight_H = register_parameter("weight", new_parameter({width}, dtype, 1));
+                       at::ScalarType dtype, double offset)
+    : epsilon_(epsilon), offset_(offset), axis_(axis) {
+  weight_H = register_parameter("weight", new_parameter({width}, dtype, 1 - offset));
 }
 
 at::Tensor SharedNorm::forward(const at::Tensor& x) const {
   const at::Tensor of_heads = x.unflatten(-1, {-1, weight_H.numel()});
-  return rms_norm(of_heads, parallel::replicated_weight(weight_H, axis_), epsilon_).view_as(x);
+  return rms_norm(of_heads, parallel::replicated_weight(weight_H, axis_), epsilon_, offset_)
+      .view_as(x);
 }
 
 }  // namespace trireme::model

@@ -152,6 +152,23 @@ void RotaryTable::move_to(at::Device device) {
   sin_TH = sin_TH.to(device);
 }
 
+RotaryAngles::RotaryAngles(const ModelConfig& config, at::ScalarType dtype)
+    : table_(config.sequence_length, config.rotary_width(), config.rope_base, dtype, config.rope) {
+  if (config.rope.rope_local_base == 0) return;
+  local_.emplace(config.sequence_length, config.rotary_width(), config.rope.rope_local_base, dtype);
+}
+
+void RotaryAngles::complete(TokenBatch& batch) {
+  const auto rows = [&](const at::Tensor& x_TH) { return x_TH.index_select(0, batch.positions_T); };
+  table_.move_to(batch.positions_T.device());
+  batch.cos_TH = rows(table_.cos_TH);
+  batch.sin_TH = rows(table_.sin_TH);
+  if (!local_) return;
+  local_->move_to(batch.positions_T.device());
+  batch.local_cos_TH = rows(local_->cos_TH);
+  batch.local_sin_TH = rows(local_->sin_TH);
+}
+
 at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH, const at::Tensor& sin_TH,
                         int64_t head_width) {
   if (head_width == 0) head_width = 2 * cos_TH.size(1);

@@ -3,8 +3,11 @@
 // Source: Su et al. 2021, arXiv:2104.09864, section 3.4.2; pairs as in Hugging Face's weights
 #pragma once
 
+#include <optional>
+
 #include <ATen/core/Tensor.h>
 
+#include "trireme/model/family/plan.h"
 #include "trireme/model/family/rope_config.h"
 
 namespace trireme::model {
@@ -18,6 +21,19 @@ struct RotaryTable {
 
   at::Tensor cos_TH;  // [T, R/2]
   at::Tensor sin_TH;  // [T, R/2]
+};
+
+// The angles of all layers of a model, which differ between those with a window and the others if
+// model.rope_local_base is set.
+class RotaryAngles {
+ public:
+  RotaryAngles(const ModelConfig& config, at::ScalarType dtype);
+  // Adds those of the batch's positions. The tables move to its device.
+  void complete(TokenBatch& batch);
+
+ private:
+  RotaryTable table_;
+  std::optional<RotaryTable> local_;
 };
 
 // Returns x rotated. On the CPU, an x of the table's dtype or in bf16 is rotated in place, so x

@@ -23,7 +23,8 @@ class AttentionBranch : public torch::nn::Module {
  public:
   // Adds the attention of x, after dropout, to the residual stream. Rotates queries and keys if the
   // batch has rotary positions.
-  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them; residual undefined:
+  //         none -> the same
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
                              const TokenBatch& batch) = 0;
 
@@ -45,7 +46,8 @@ class TransformerBlock : public Block {
   virtual at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) = 0;
 
   // Each adds its branch of `normed`, after dropout, to the residual stream.
-  // Shapes: normed, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  // Shapes: normed, residual [B, T, D], or their rows as the tensor axis holds them; residual
+  //         undefined: none -> the same
   at::Tensor attend(AttentionBranch& attention, const at::Tensor& normed,
                     const at::Tensor& residual, const TokenBatch& batch) const {
     return run_branch(plan_.attention, attention, normed, residual, batch);
@@ -77,11 +79,14 @@ class TransformerBlock : public Block {
   template <typename Branch>
   static at::Tensor run_branch(bool again, Branch& branch, const at::Tensor& normed,
                                const at::Tensor& residual, const TokenBatch& batch) {
-    return recompute_if(again,
-                        [&branch, batch](const std::vector<at::Tensor>& in) {
-                          return branch.forward(in[0], in[1], batch);
-                        },
-                        {normed, residual});
+    std::vector<at::Tensor> inputs{normed};
+    if (residual.defined()) inputs.push_back(residual);
+    return recompute_if(
+        again,
+        [&branch, batch](const std::vector<at::Tensor>& in) {
+          return branch.forward(in[0], in.size() > 1 ? in[1] : at::Tensor(), batch);
+        },
+        inputs);
   }
 
   double dropout_;

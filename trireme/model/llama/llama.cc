@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/branch_plan.h"
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/latent_attention.h"
 #include "trireme/model/layers/linear.h"
@@ -19,34 +20,6 @@ std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const
   if (config.attention.is_latent()) return std::make_shared<LatentAttention>(config, axes, dtype);
   return std::make_shared<Attention>(config, axes, dtype,
                                      AttentionOptions{.window = config.attention.window_of(layer)});
-}
-
-// A SwiGLU of width F.
-void add_swiglu(ModelPlan& plan, const std::string& mlp, int64_t F,
-                const std::vector<int64_t>& cuts) {
-  const int64_t D = plan.config().width;
-  plan.add_split(mlp + "gate_proj.weight", {F, D}, 0, cuts);
-  plan.add_split(mlp + "up_proj.weight", {F, D}, 0, cuts);
-  plan.add_split(mlp + "down_proj.weight", {D, F}, 1, cuts);
-}
-
-void add_attention(ModelPlan& plan, const std::string& attention) {
-  const ModelConfig& config = plan.config();
-  const TensorCuts& cuts = plan.cuts();
-  const int64_t D = config.width, H = config.head_width();
-  const int64_t Q = config.heads * H, G = config.kv_heads * H;
-  const auto add = [&](const std::string& name, int64_t rows, std::span<const int64_t> heads) {
-    plan.add_split(attention + name + ".weight", {rows, D}, 0, heads, H);
-    if (config.attention.attention_bias)
-      plan.add_split(attention + name + ".bias", {rows}, 0, heads, H);
-  };
-  add("q_proj", Q, cuts.heads);
-  add("k_proj", G, cuts.kv_heads);
-  add("v_proj", G, cuts.kv_heads);
-  plan.add_split(attention + "o_proj.weight", {D, Q}, 1, cuts.heads, H);
-  if (!config.attention.qk_norm) return;
-  plan.add_whole(attention + "q_norm.weight", {H});
-  plan.add_whole(attention + "k_norm.weight", {H});
 }
 
 void add_latent_attention(ModelPlan& plan, const std::string& attention) {
@@ -93,7 +66,8 @@ void add_experts(ModelPlan& plan, const std::string& mlp) {
   plan.add_experts(mlp + "experts.up_proj", {E, F, D}, 1, plan.cuts().expert);
   plan.add_experts(mlp + "experts.down_proj", {E, D, F}, 2, plan.cuts().expert);
   if (config.sparse.shared_experts > 0)
-    add_swiglu(plan, mlp + "shared_experts.", config.shared_width(), plan.cuts().shared);
+    add_gated_feed_forward(plan, mlp + "shared_experts.", config.shared_width(),
+                           plan.cuts().shared);
 }
 
 class LlamaFamily : public Family {
@@ -126,7 +100,7 @@ class LlamaFamily : public Family {
       if (config.sparse.is_sparse(layer)) {
         add_experts(plan, block + "mlp.");
       } else {
-        add_swiglu(plan, block + "mlp.", F, cuts.ffn);
+        add_gated_feed_forward(plan, block + "mlp.", F, cuts.ffn);
       }
     }
     plan.add_whole("model.norm.weight", {D});
@@ -218,9 +192,7 @@ at::Tensor LlamaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
 
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
-    : Network(part),
-      rotary_(config.sequence_length, config.rotary_width(), config.rope_base, dtype, config.rope),
-      dropout_(config.dropout, "embedding") {
+    : Network(part), rotary_(config, dtype), dropout_(config.dropout, "embedding") {
   const auto model = register_module("model", std::make_shared<torch::nn::Module>());
   if (part.embeds) {
     embed_tokens_ = model->register_module("embed_tokens",
@@ -239,11 +211,7 @@ Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& 
   add_head("lm_head", lm_head->weight);
 }
 
-void Llama::complete(TokenBatch& batch) const {
-  rotary_.move_to(batch.positions_T.device());
-  batch.cos_TH = rotary_.cos_TH.index_select(0, batch.positions_T);
-  batch.sin_TH = rotary_.sin_TH.index_select(0, batch.positions_T);
-}
+void Llama::complete(TokenBatch& batch) const { rotary_.complete(batch); }
 
 at::Tensor Llama::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
   return dropout_.forward(embed_tokens_->forward(tokens_BT), batch);

@@ -45,7 +45,7 @@ class Llama : public Network {
   at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
   at::Tensor last_norm(const at::Tensor& x) override;
 
-  mutable RotaryTable rotary_;                    // on the device of the last batch
+  mutable RotaryAngles rotary_;                   // on the device of the last batch
   std::shared_ptr<TokenEmbedding> embed_tokens_;  // null: the part does not embed
   Dropout dropout_;                               // of the embedding
   std::shared_ptr<RmsNorm> norm_;                 // null: the part has no head

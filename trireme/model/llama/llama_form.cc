@@ -32,6 +32,21 @@ void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) 
                 "checkpoint goes on here, and has no form there");
 }
 
+bool has_own_scores(const ModelConfig& config) {
+  return !config.attention.has_plain_scores() || config.logits_softcap > 0 ||
+         config.rope.rope_local_base > 0;
+}
+
+void check_scores_of(const HuggingFaceKind& kind, const ModelConfig& config) {
+  const AttentionConfig& attention = config.attention;
+  TRIREME_CHECK(
+      !has_own_scores(config), "transformers' ", kind.name, " has neither model.query_scalar (",
+      attention.query_scalar, ") nor model.attention_softcap (", attention.attention_softcap,
+      "), model.attention_sinks (", attention.attention_sinks, "), model.logits_softcap (",
+      config.logits_softcap, ") or model.rope_local_base (", config.rope.rope_local_base,
+      "); the checkpoint goes on here, and has no form there");
+}
+
 void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
   TRIREME_CHECK(rope.rotary_share == 1 || &kind == &kPhi3Kind, "transformers' ", kind.name,
@@ -211,7 +226,8 @@ std::vector<HuggingFaceTensor> llama_joined_tensors(const ModelPlan& plan) {
 
 std::vector<HuggingFaceTensor> llama_torchtitan_tensors(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();
-  if (config.sparse.experts > 0 || &kind_of(config) != &kLlamaKind) return {};
+  const bool is_llama = config.sparse.experts == 0 && &kind_of(config) == &kLlamaKind;
+  if (!is_llama || has_own_scores(config)) return {};
   std::vector<HuggingFaceTensor> tensors;
   for (const ParameterPlan& parameter : plan.parameters()) {
     HuggingFaceTensor tensor = own_tensor(parameter);
@@ -227,6 +243,7 @@ HuggingFaceForm llama_form(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();
   const HuggingFaceKind& kind = kind_of(config);
   check_attention_of(kind, config);
+  check_scores_of(kind, config);
   check_rope_of(kind, config);
   check_window_of(kind, config);
   if (config.sparse.experts > 0 || &kind == &kDeepSeekKind) check_experts_of(kind, config);

@@ -131,10 +131,10 @@ bool has_bf16_attention(const at::Tensor& q_BNtH) {
 }
 
 PartialAttention bf16_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                                const at::Tensor& v_BKsH, bool is_causal) {
+                                const at::Tensor& v_BKsH, bool is_causal, double scale) {
   RECORD_FUNCTION("trireme::attention", {});
   const Problem on{with_dense_rows(q_BNtH), with_dense_rows(k_BKsH), with_dense_rows(v_BKsH),
-                   is_causal};
+                   is_causal, static_cast<float>(scale)};
   const at::Tensor out = empty_by_token(on.q.sizes(), on.q.options());
   const at::Tensor lse_BNt =
       at::empty({on.q.size(0), on.t, on.q.size(1)}, on.q.options().dtype(at::kFloat))

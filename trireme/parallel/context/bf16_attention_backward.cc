@@ -199,10 +199,10 @@ class Backward {
 AttentionGradients bf16_attention_backward(const at::Tensor& grad_out_BNtH,
                                            const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                                            const at::Tensor& v_BKsH, const PartialAttention& whole,
-                                           bool is_causal) {
+                                           bool is_causal, double scale) {
   RECORD_FUNCTION("trireme::attention_backward", {});
   const Problem on{with_dense_rows(q_BNtH), with_dense_rows(k_BKsH), with_dense_rows(v_BKsH),
-                   is_causal};
+                   is_causal, static_cast<float>(scale)};
   const at::Tensor grad_out = with_dense_rows(grad_out_BNtH);
   const at::Tensor out = with_dense_rows(whole.out_BNtH);
   const auto* lse = whole.lse_BNt.const_data_ptr<float>();

@@ -1,7 +1,6 @@
 // Shared by both passes of bf16_attention.h: operands by head, sizes of blocks, a thread's memory.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include <ATen/core/Tensor.h>
@@ -80,9 +79,9 @@ void pack_whole_rows(Bits x, int64_t n, int64_t H, Pairs to);
 struct Problem {
   at::Tensor q, k, v;
   bool is_causal;
+  float scale;  // of q k^T
   int64_t t = q.size(2), s = k.size(2), H = q.size(3);
   int64_t group = q.size(1) / k.size(1);  // query heads that read one kv head
-  float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(H)));
 };
 
 }  // namespace trireme::parallel::internal

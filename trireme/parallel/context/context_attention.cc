@@ -203,9 +203,14 @@ at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
                                 const AttentionReach& reach) {
+  AttentionReach own = reach;
+  if (reach.sinks_N.defined()) {
+    const mesh::Range queries = mesh::split_range(heads, group.size(), group.rank());
+    own.sinks_N = reach.sinks_N.narrow(0, queries.offset, queries.size);
+  }
   const LocalAttention attention = [&](const at::Tensor& q, const at::Tensor& k,
                                        const at::Tensor& v, int64_t n,
-                                       int64_t m) { return whole_attention(q, k, v, n, m, reach); };
+                                       int64_t m) { return whole_attention(q, k, v, n, m, own); };
   return all_to_all_attention(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group, attention);
 }
 

@@ -1,7 +1,6 @@
 #include "trireme/parallel/context/local_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -56,14 +55,20 @@ at::Tensor view_groups(const at::Tensor& x, int64_t kv_heads) {
 }
 
 // Windows' edges are few, so libtorch's operators serve for them.
-bool has_kernel(const at::Tensor& q, const BlockReach& reach) {
-  return !reach.edge && (has_bf16_attention(q) || has_flash_kernel(q));
+bool has_kernel(const at::Tensor& q, const BlockReach& reach, const ScoreForm& scores) {
+  return !reach.edge && scores.softcap == 0 && (has_bf16_attention(q) || has_flash_kernel(q));
 }
 
-// q k^T / sqrt(H), masked: [B, K, N/K, t, s].
-at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const BlockReach& reach) {
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+// Scaled, capped and masked: [B, K, N/K, t, s]. slope: set to the cap's derivative if there is one.
+at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const BlockReach& reach,
+                     const ScoreForm& form, at::Tensor* slope = nullptr) {
+  const double scale = form.scale_of(q.size(-1));
   at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).mul_(scale);
+  if (form.softcap > 0) {
+    scores.div_(form.softcap).tanh_();
+    if (slope != nullptr) *slope = scores.square().neg_().add_(1);
+    scores.mul_(form.softcap);
+  }
   if (reach.is_whole()) return scores;
   const at::Tensor all = at::ones({q.size(-2), k.size(-2)}, q.options().dtype(at::kBool));
   const at::Tensor is_masked = reach.is_causal ? at::triu(all, 1) : at::tril(all, *reach.edge - 1);
@@ -90,48 +95,59 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype) {
 }
 
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                           const at::Tensor& v_BKsH, const BlockReach& reach) {
-  if (!has_kernel(q_BNtH, reach)) return composed_attention(q_BNtH, k_BKsH, v_BKsH, reach);
-  if (has_bf16_attention(q_BNtH)) return bf16_attention(q_BNtH, k_BKsH, v_BKsH, reach.is_causal);
+                           const at::Tensor& v_BKsH, const BlockReach& reach,
+                           const ScoreForm& scores) {
+  if (!has_kernel(q_BNtH, reach, scores)) {
+    return composed_attention(q_BNtH, k_BKsH, v_BKsH, reach, scores);
+  }
+  const double scale = scores.scale_of(q_BNtH.size(-1));
+  if (has_bf16_attention(q_BNtH)) {
+    return bf16_attention(q_BNtH, k_BKsH, v_BKsH, reach.is_causal, scale);
+  }
   const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      q_BNtH, k_BKsH, v_BKsH, /*dropout_p=*/0.0, reach.is_causal);
+      q_BNtH, k_BKsH, v_BKsH, /*dropout_p=*/0.0, reach.is_causal, /*attn_mask=*/{}, scale);
   return {out, lse};
 }
 
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
-                                      const PartialAttention& whole, const BlockReach& reach) {
-  if (!has_kernel(q_BNtH, reach)) {
-    return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach);
+                                      const PartialAttention& whole, const BlockReach& reach,
+                                      const ScoreForm& scores) {
+  if (!has_kernel(q_BNtH, reach, scores)) {
+    return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach, scores);
   }
+  const double scale = scores.scale_of(q_BNtH.size(-1));
   if (has_bf16_attention(q_BNtH)) {
-    return bf16_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach.is_causal);
+    return bf16_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach.is_causal,
+                                   scale);
   }
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole.out_BNtH, whole.lse_BNt, /*dropout_p=*/0.0,
-      reach.is_causal);
+      reach.is_causal, /*attn_mask=*/{}, scale);
   return {q, k, v};
 }
 
 PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                                    const at::Tensor& v_BKsH, const BlockReach& reach) {
+                                    const at::Tensor& v_BKsH, const BlockReach& reach,
+                                    const ScoreForm& scores) {
   const at::ScalarType dtype = accumulation_dtype(q_BNtH.scalar_type());
   const at::Tensor q = view_groups(q_BNtH.to(dtype), k_BKsH.size(1));
   const at::Tensor k = k_BKsH.to(dtype).unsqueeze(2);
   const at::Tensor v = v_BKsH.to(dtype).unsqueeze(2);
-  const at::Tensor s = scores(q, k, reach);
+  const at::Tensor s = scores_of(q, k, reach, scores);
   const at::Tensor lse = s.logsumexp(-1);
   // exp(s - lse) is the softmax, with no second pass for its sum.
   const at::Tensor out = at::matmul((s - lse.unsqueeze(-1)).exp_(), v);
   return {out.flatten(1, 2).to(q_BNtH.scalar_type()), lse.flatten(1, 2)};
 }
 
-// With p = exp(s - lse): dv = p^T do, ds = p * (do v^T - sum(do * out)), dq = ds k, dk = ds^T q.
+// With p = exp(s - lse): dv = p^T do, ds = p * (do v^T - sum(do * out)), dq = ds k, dk = ds^T q. A
+// cap multiplies ds by its slope, 1 - tanh(s / c)^2.
 AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
                                                const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                                                const at::Tensor& v_BKsH,
                                                const PartialAttention& whole,
-                                               const BlockReach& reach) {
+                                               const BlockReach& reach, const ScoreForm& scores) {
   const at::ScalarType dtype = accumulation_dtype(q_BNtH.scalar_type());
   const int64_t K = k_BKsH.size(1);
   const at::Tensor grad_out = view_groups(grad_out_BNtH.to(dtype), K);
@@ -140,13 +156,14 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
   const at::Tensor q = view_groups(q_BNtH.to(dtype), K);
   const at::Tensor k = k_BKsH.to(dtype).unsqueeze(2);
   const at::Tensor v = v_BKsH.to(dtype).unsqueeze(2);
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
 
   // Recomputed from lse and not kept: keeping it is what this attention avoids.
-  const at::Tensor p = scores(q, k, reach).sub_(lse.unsqueeze(-1)).exp_();
+  at::Tensor slope;
+  const at::Tensor p = scores_of(q, k, reach, scores, &slope).sub_(lse.unsqueeze(-1)).exp_();
   const at::Tensor rows = (grad_out * out).sum(-1, /*keepdim=*/true);
-  const at::Tensor grad_s =
-      at::matmul(grad_out, v.transpose(-1, -2)).sub_(rows).mul_(p).mul_(scale);
+  at::Tensor grad_s = at::matmul(grad_out, v.transpose(-1, -2)).sub_(rows).mul_(p);
+  if (slope.defined()) grad_s.mul_(slope);
+  grad_s.mul_(scores.scale_of(q.size(-1)));
   return {at::matmul(grad_s, k).flatten(1, 2), at::matmul(grad_s.transpose(-1, -2), q).sum(2),
           at::matmul(p.transpose(-1, -2), grad_out).sum(2)};
 }
@@ -226,6 +243,14 @@ void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& par
   out.mul_(lse.sub(sum).exp_().unsqueeze(-1));
   out.addcmul_(part.out_BNtH.to(out.scalar_type()), part.lse_BNt.sub(sum).exp_().unsqueeze(-1));
   lse.copy_(sum);
+}
+
+void OnlineSoftmax::add_sinks(const at::Tensor& sinks_N) {
+  fill();
+  out_BNtH_ = laid_out_by_token(out_BNtH_.to(options_.dtype()));
+  const at::Tensor sum = at::logaddexp(lse_BNt_, sinks_N.to(options_.dtype()).unsqueeze(-1));
+  out_BNtH_.mul_((lse_BNt_ - sum).exp_().unsqueeze(-1));
+  lse_BNt_ = sum;
 }
 
 BlockSum::BlockSum(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH)

@@ -50,27 +50,31 @@ struct AttentionGradients {
 };
 
 // Query head n reads kv head n / (N/K). No dimension may be 0. Uses bf16_attention() where it can
-// compute it, libtorch's flash kernel on CPUs otherwise, and composed_attention() elsewhere and at
-// the edges of windows.
+// compute it, libtorch's flash kernel on CPUs otherwise, and composed_attention() elsewhere, at the
+// edges of windows, and for soft caps, which no kernel has.
 // Shapes: q [B, N, t, H], k and v [B, K, s, H]; causal: t = s -> [B, N, t, H] in q's dtype and [B,
 //         N, t] in accumulation_dtype()
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                           const at::Tensor& v_BKsH, const BlockReach& reach);
+                           const at::Tensor& v_BKsH, const BlockReach& reach,
+                           const ScoreForm& scores = {});
 // These keys' part of the gradients. `whole` has the output and log-sum-exp over all keys.
 // Shapes: grad_out and out as q -> each as the tensor whose gradient it is
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
-                                      const PartialAttention& whole, const BlockReach& reach);
+                                      const PartialAttention& whole, const BlockReach& reach,
+                                      const ScoreForm& scores = {});
 
 // The same made from ATen's operators, for any device and dtype. Computes in accumulation_dtype()
 // and makes all scores at once. The gradients have that dtype.
 PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
-                                    const at::Tensor& v_BKsH, const BlockReach& reach);
+                                    const at::Tensor& v_BKsH, const BlockReach& reach,
+                                    const ScoreForm& scores = {});
 AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
                                                const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                                                const at::Tensor& v_BKsH,
                                                const PartialAttention& whole,
-                                               const BlockReach& reach);
+                                               const BlockReach& reach,
+                                               const ScoreForm& scores = {});
 
 // Tracks which tokens of a result hold values: in each sequence, those before a frontier. The
 // result therefore need not be filled before it is written.
@@ -95,6 +99,8 @@ class OnlineSoftmax {
   explicit OnlineSoftmax(const at::Tensor& q_BNtH);
   // Adds the block's part. Keeps the part's tensors where it can.
   void add(const AttentionBlock& block, const PartialAttention& part);
+  // Adds to each query a key without a value, whose score is that of its head. After all parts.
+  void add_sinks(const at::Tensor& sinks_N);
 
   // For a query that has read no key, out is 0 and lse is -inf.
   at::Tensor out_BNtH();  // laid out [B, t, N, H]; in the part's dtype if one part is the whole

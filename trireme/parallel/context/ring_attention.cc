@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trireme/base/error.h"
 #include "trireme/parallel/context/attention_blocks.h"
 #include "trireme/parallel/context/bf16_attention.h"
 #include "trireme/parallel/context/local_attention.h"
@@ -117,14 +119,30 @@ struct Pair {
   at::Tensor v_BKsH;
 };
 
+// The same blocks with at most AttentionMask::kCausalTokens queries each.
+std::vector<AttentionBlock> with_few_queries(const std::vector<AttentionBlock>& blocks) {
+  std::vector<AttentionBlock> result;
+  for (const AttentionBlock& block : blocks) {
+    // The others have few already.
+    const int64_t most = block.reach.is_whole() ? AttentionMask::kCausalTokens : block.queries.size;
+    for (int64_t first = 0; first < block.queries.size; first += most) {
+      AttentionBlock part = block;
+      part.queries = {block.queries.offset + first, std::min(most, block.queries.size - first)};
+      result.push_back(part);
+    }
+  }
+  return result;
+}
+
 // Shared by forward and backward.
 struct Call : torch::CustomClassHolder {
   Call(int64_t heads, int64_t kv_heads, const SequenceSplit& split, AttentionMask mask,
-       comm::Communicator* group, RingOptions options)
+       const ScoreForm& scores, comm::Communicator* group, RingOptions options)
       : heads(heads),
         kv_heads(kv_heads),
         split(split),
         mask(std::move(mask)),
+        scores(scores),
         group(group),
         options(options) {}
 
@@ -132,13 +150,16 @@ struct Call : torch::CustomClassHolder {
   std::vector<AttentionBlock> blocks(int step) const {
     const int rank = group == nullptr ? 0 : group->rank();
     const int p = split.num_ranks();
-    return mask.blocks(rank, (rank - step + p) % p);
+    std::vector<AttentionBlock> blocks = mask.blocks(rank, (rank - step + p) % p);
+    // Capped scores of a block exist at once.
+    return scores.softcap > 0 ? with_few_queries(blocks) : blocks;
   }
 
   int64_t heads;
   int64_t kv_heads;
   SequenceSplit split;
   AttentionMask mask;
+  ScoreForm scores;
   comm::Communicator* group;
   RingOptions options;
 };
@@ -218,21 +239,24 @@ void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor&
 class RingFunction : public torch::autograd::Function<RingFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_BtD, const at::Tensor& k_BtG,
-                            const at::Tensor& v_BtG, const c10::intrusive_ptr<Call>& call) {
+                            const at::Tensor& v_BtG, const std::optional<at::Tensor>& sinks_N,
+                            const c10::intrusive_ptr<Call>& call) {
     const at::Tensor q = split_heads(q_BtD, call->heads);
     OnlineSoftmax softmax(q);
     // The order of the pieces differs from rank to rank, but for one rank it is always the same.
     for_each_piece(*call, k_BtG, v_BtG, [&](int step, const Pair& keys) {
       for (const AttentionBlock& block : call->blocks(step)) {
-        softmax.add(block,
-                    attention(block_of(q, block.sequences, block.queries),
-                              block_of(keys.k_BKsH, block.sequences, block.keys),
-                              block_of(keys.v_BKsH, block.sequences, block.keys), block.reach));
+        softmax.add(block, attention(block_of(q, block.sequences, block.queries),
+                                     block_of(keys.k_BKsH, block.sequences, block.keys),
+                                     block_of(keys.v_BKsH, block.sequences, block.keys),
+                                     block.reach, call->scores));
       }
     });
+    if (sinks_N) softmax.add_sinks(*sinks_N);
     const at::Tensor out_BtD = join_heads(softmax.out_BNtH(), q_BtD.scalar_type());
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
-    ctx->save_for_backward({q_BtD, k_BtG, v_BtG, out_BtD, softmax.lse_BNt()});
+    ctx->save_for_backward(
+        {q_BtD, k_BtG, v_BtG, out_BtD, softmax.lse_BNt(), sinks_N.value_or(at::Tensor())});
     return out_BtD;
   }
 
@@ -262,7 +286,7 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
             block_of(keys.k_BKsH, sequences, keys_of), block_of(keys.v_BKsH, sequences, keys_of),
             {block_of(whole.out_BNtH, sequences, queries),
              block_of(whole.lse_BNt, sequences, queries)},
-            reach);
+            reach, call->scores);
         grad_q.add(sequences, queries, part.q_BNtH);
         grad_k.add(sequences, keys_of, part.k_BKsH);
         grad_v.add(sequences, keys_of, part.v_BKsH);
@@ -293,7 +317,19 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     }
     const at::ScalarType dtype = q.scalar_type();
     return {join_heads(grad_q.sum_BNtH(dtype), dtype), join_heads(home.k_BKsH, dtype),
-            join_heads(home.v_BKsH, dtype), at::Tensor()};
+            join_heads(home.v_BKsH, dtype), gradient_of_sinks(saved[5], grad_out, whole),
+            at::Tensor()};
+  }
+
+ private:
+  // A sink has no value, so its score's gradient is p * (0 - sum(do * out)).
+  static at::Tensor gradient_of_sinks(const at::Tensor& sinks_N, const at::Tensor& grad_out_BNtH,
+                                      const PartialAttention& whole) {
+    if (!sinks_N.defined()) return {};
+    const at::ScalarType dtype = whole.lse_BNt.scalar_type();
+    const at::Tensor p_BNt = (sinks_N.to(dtype).unsqueeze(-1) - whole.lse_BNt).exp_();
+    const at::Tensor rows_BNt = (grad_out_BNtH.to(dtype) * whole.out_BNtH.to(dtype)).sum(-1);
+    return (p_BNt * rows_BNt).sum({0, 2}).neg_().to(sinks_N.scalar_type());
   }
 };
 
@@ -301,12 +337,19 @@ c10::intrusive_ptr<Call> make_call(const at::Tensor& q_BtD, int64_t heads, int64
                                    const SequenceSplit& split, comm::Communicator* group,
                                    const AttentionReach& reach, const RingOptions& options) {
   // Our own kernel leaves out what is masked.
-  const int64_t causal_tokens = has_bf16_attention(split_heads(q_BtD, heads))
-                                    ? std::max<int64_t>(1, q_BtD.size(1))
-                                    : AttentionMask::kCausalTokens;
+  const bool skips = reach.scores.softcap == 0 && has_bf16_attention(split_heads(q_BtD, heads));
+  const int64_t causal_tokens =
+      skips ? std::max<int64_t>(1, q_BtD.size(1)) : AttentionMask::kCausalTokens;
   return c10::make_intrusive<Call>(heads, kv_heads, split,
-                                   AttentionMask(split, q_BtD.size(0), reach, causal_tokens), group,
-                                   options);
+                                   AttentionMask(split, q_BtD.size(0), reach, causal_tokens),
+                                   reach.scores, group, options);
+}
+
+std::optional<at::Tensor> sinks_of(const AttentionReach& reach, int64_t heads) {
+  if (!reach.sinks_N.defined()) return std::nullopt;
+  TRIREME_ASSERT(reach.sinks_N.numel() == heads, "sinks ", reach.sinks_N.sizes(), " of ", heads,
+                 " heads");
+  return reach.sinks_N;
 }
 
 }  // namespace
@@ -316,7 +359,7 @@ at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, cons
                           comm::Communicator& group, const AttentionReach& reach,
                           RingOptions options) {
   check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
-  return RingFunction::apply(q_BtD, k_BtG, v_BtG,
+  return RingFunction::apply(q_BtD, k_BtG, v_BtG, sinks_of(reach, heads),
                              make_call(q_BtD, heads, kv_heads, split, &group, reach, options));
 }
 
@@ -325,7 +368,7 @@ at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                            const AttentionReach& reach) {
   const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
   check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
-  return RingFunction::apply(q_BTD, k_BTG, v_BTG,
+  return RingFunction::apply(q_BTD, k_BTG, v_BTG, sinks_of(reach, heads),
                              make_call(q_BTD, heads, kv_heads, split, nullptr, reach, {}));
 }
 

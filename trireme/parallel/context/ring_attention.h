@@ -95,7 +95,8 @@ class RingPass {
 // Source: Liu et al. 2023, arXiv:2310.01889, section 3; balance: Brandon et al. 2023,
 //         arXiv:2311.09431, section 3
 
-// softmax(q k^T / sqrt(H)) v per head, over the tokens of the whole sequence that `reach` allows.
+// softmax(q k^T / sqrt(H)) v per head, over the tokens of the whole sequence that `reach` allows,
+// with the scores of reach.scores.
 // Query head n reads kv head n / (N/K); kv heads are sent unexpanded. The bits are the same in
 // every run: a query merges the pieces of ranks r, r - 1, r - 2, ... (mod p), and the gradients of
 // rank r's keys are summed in the order r + 1, r + 2, ..., r, in fp32 at least. In fp32 and fp64
@@ -106,6 +107,7 @@ class RingPass {
 //             * (T - tokens of the next rank); backward as much, and n * (T - t) for gradients
 //             (bf16 and fp16: 2 n, sent as fp32). Even split: (p-1)/p * T of each. Within a host
 //             the next rank reads these bytes in place, without a copy.
+// Memory:     with a soft cap, the scores of 256 queries with all their keys in fp32 at least
 // Collective: every rank of `group`, in forward and in backward: each rank's loss must depend on
 //             its output, even if that is empty
 // Throws:     ConfigError when shapes, heads, split and group do not fit together

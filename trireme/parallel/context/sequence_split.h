@@ -2,6 +2,7 @@
 // holds.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,19 @@ enum class ContextForm {
 inline constexpr Choice<ContextForm> kContextForms[] = {{"ring", ContextForm::kRing},
                                                         {"all-to-all", ContextForm::kAllToAll}};
 
-// The tokens of its sequence that a token attends to.
+// What becomes of q k^T before its softmax.
+// Source: the cap: Bello et al. 2016, arXiv:1611.09940, section 4.2; in Gemma 2: Riviere et al.
+//         2024, arXiv:2408.00118, section 2
+struct ScoreForm {
+  double scale = 0;    // its factor; 0: 1 / sqrt(H)
+  double softcap = 0;  // c: a scaled score s becomes c tanh(s / c); 0: it stays
+
+  double scale_of(int64_t head_width) const {
+    return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_width));
+  }
+};
+
+// The tokens of its sequence that a token attends to, and how.
 struct AttentionReach {
   bool causal = true;  // itself and earlier tokens; false: later tokens too
   // Restricts these to tokens with the same number. [B, T] int64, for the whole sequences, the same
@@ -28,6 +41,11 @@ struct AttentionReach {
   at::Tensor documents_BT{};
   // Restricts these to the last so many, itself included; 0: all. Only causal.
   int64_t window = 0;
+  ScoreForm scores{};
+  // [N]: for each query head a learned logit, an attention sink, that its softmax's divisor has
+  // beside those of the keys. Its gradient is that of this rank's queries. Undefined: none.
+  // Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink for all keys)
+  at::Tensor sinks_N{};
 };
 
 // Decides which tokens of a sequence each rank of the context axis holds. Pure arithmetic; never

@@ -269,7 +269,9 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       // The same memory for every chunk.
       const at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
       multiply_on_device(logits_Cv, x_CD, w.t());
-      const RowsLoss loss = loss_and_gradient(*call, logits_Cv, start, call->factors);
+      const RowsLoss loss = call->options.softcap > 0
+                                ? capped_loss_and_gradient(*call, logits_Cv, start)
+                                : loss_and_gradient(*call, logits_Cv, start, call->factors);
       sum.add_(loss.sum);
       if (!call->wants_gradient()) continue;
       const ProductFactor gradient_Cv = loss.gradient_Cv;
@@ -338,6 +340,19 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       softmax.to_gradient(factors.data(), gradient_Cv);
     }
     return {at::scalar_tensor(loss, at::kDouble), gradient_Cv};
+  }
+
+  // The same of logits that are capped first. d/dz c tanh(z / c) = 1 - tanh(z / c)^2.
+  static RowsLoss capped_loss_and_gradient(const CrossEntropyCall& call,
+                                           const at::Tensor& logits_Cv, int64_t start) {
+    logits_Cv.div_(call.options.softcap).tanh_();
+    at::Tensor slope_Cv;
+    if (call.wants_gradient()) slope_Cv = logits_Cv.square().neg_().add_(1);
+    logits_Cv.mul_(call.options.softcap);
+    RowsLoss loss = loss_and_gradient(call, logits_Cv, start, call.wide);
+    // Rounded after the product, and once.
+    if (slope_Cv.defined()) loss.gradient_Cv = loss.gradient_Cv.mul_(slope_Cv).to(call.factors);
+    return loss;
   }
 };
 

@@ -59,6 +59,7 @@ struct CrossEntropyOptions {
   TensorAxis axis{};
   int64_t first_row = 0;   // of the vocabulary, where this rank's weight begins
   int64_t vocab_size = 0;  // V; 0: this rank has the whole vocabulary
+  double softcap = 0;      // c: logits become c tanh(logit / c) before the softmax; 0: they stay
 };
 
 // Sum over tokens of -log softmax(x W^T)[target], in fp64, and the number of targets that were not
@@ -67,15 +68,16 @@ struct CrossEntropyOptions {
 // the number of threads.
 // Shapes: x as the layers hold it, [..., D] or with axis.sequence [s, D]; w_vD [v, D]; targets_BT
 //         [...] int64, S of them -> scalar
-// Memory:     chunk_tokens * v elements, as many of their gradient where that is narrower, and the
-//             two gradients in fp32 at least
+// Memory:     chunk_tokens * v elements, as many of their gradient where that is narrower, as many
+//             again with a soft cap, and the two gradients in fp32 at least
 // Comm:       24 bytes per token from each rank to all, and n = S*D*itemsize in fp32 or fp64:
 //             forward 2(p-1)/p * n for x's gradient; with axis.sequence 2(p-1)/p * n (x, its
 //             gradient), less where a narrower x travels in its own type
 // Collective: every rank of the axis, with the same targets
 // Throws:     ConfigError when a target is neither in [0, V) nor kIgnoredTarget
 // Source:     Wijmans et al. 2024, arXiv:2411.09009, section 4 (the idea; blocks only over tokens);
-//             over ranks: Shoeybi et al. 2019, arXiv:1909.08053, section 3
+//             over ranks: Shoeybi et al. 2019, arXiv:1909.08053, section 3; the cap: Riviere et al.
+//             2024, arXiv:2408.00118, section 2
 Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at::Tensor& targets_BT,
                           const CrossEntropyOptions& options = {});
 

@@ -71,8 +71,8 @@ BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
     add_feed_forward(block, n, number(config.ffn_width) / t, matrices, D, 1);
     block.parameters = counts.dense_parameters / t;
   }
-  // Two norms and two sums with the residual.
-  block.wide_elements += 10 * rows_of(work) * D;
+  // The norms, and two sums with the residual.
+  block.wide_elements += (2 * work.kept_by_block.norms + 6) * rows_of(work) * D;
   block.num_kernels = (sparse ? 60 : 40) + (t > 1 ? 4 : 0);
   return block;
 }
@@ -191,10 +191,12 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   // Recomputation starts from a norm's output and from the residual, which a composed norm does not
   // keep.
   const int branches = again.attention + again.feed_forward;
-  const int residuals = work.kept_by_block.composes_norms && !stores ? branches : 0;
+  const bool keeps_residuals = work.kept_by_block.composes_norms && !stores;
+  const int residuals = keeps_residuals ? branches * (work.kept_by_block.branch_inputs - 1) : 0;
   const int outputs = stores ? 2 - branches : 2;
-  // Two norms' in and out, and what is computed between them.
-  const double norms = (2 * norm_input + (outputs + residuals) * item) * D * rows +
+  // The norms' inputs, the outputs of those before a branch, and what is computed between them.
+  const double inputs = work.kept_by_block.norms * norm_input;
+  const double norms = (inputs + (outputs + residuals) * item) * D * rows +
                        (stores_scores ? bytes_of_scores(work) : 0);
   const double whole = attention.latents;
   kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;
@@ -221,7 +223,7 @@ InputBytes stored_input_bytes(const Workload& work) {
   const auto add = [&](double one, double times) {
     if (times > 0) bytes = {bytes.sum + times * one, std::max(bytes.largest, one)};
   };
-  add(row, 2 * (again.attention + again.feed_forward));  // a norm's output and the residual
+  add(row, work.kept_by_block.branch_inputs * (again.attention + again.feed_forward));
   if (again.attention_core && !again.attention) {
     const model::ModelConfig& model = work.model;
     const double heads = number(model.heads * model.core_width());

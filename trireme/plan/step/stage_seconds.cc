@@ -42,7 +42,9 @@ class StageModel {
         cluster_(cluster),
         device_(cluster.device),
         item_(work.sizes.weight),
-        is_fused_(has_fused_attention(work, cluster)) {}
+        // No kernel caps scores. What is composed for that keeps none.
+        is_fused_(has_fused_attention(work, cluster) &&
+                  work.model.attention.attention_softcap == 0) {}
 
   void add_block(StageSeconds& stage, bool sparse) const {
     const BlockWork block = block_work(work_, sparse, cluster_.expert_skew);

@@ -256,7 +256,8 @@ Workload as_on_device(const Workload& work, const Device& device) {
   if (device.is_asynchronous) {
     on.kept_by_block.composes_norms = false;
     on.kept_by_block.copies_keys = true;
-    on.kept_by_block.feed_forward = std::min(on.kept_by_block.feed_forward, 3);
+    on.kept_by_block.feed_forward =
+        std::min(on.kept_by_block.feed_forward, on.kept_by_block.most_on_gpu);
   }
   return on;
 }
