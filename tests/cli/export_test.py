@@ -35,8 +35,13 @@ DEEPSEEK = [*LLAMA, "--model.kv_heads=4", "--model.kv_lora_rank=12", "--model.q_
             "--model.experts_per_token=3", "--model.expert_width=24", "--model.shared_experts=2",
             "--model.dense_layers=1", "--model.expert_groups=4", "--model.groups_per_token=2",
             "--model.router_score=sigmoid", "--model.router_scale=1.5", "--model.router_bias_rate=1e-3"]
-FAMILIES = {"llama": LLAMA, "mixtral": MIXTRAL, "qwen3": QWEN3, "qwen3 moe": QWEN3_MOE, "deepseek": DEEPSEEK, "tied llama": [*LLAMA, "--model.tied_embedding=true"], "gpt2": GPT2}
-CLASSES = {"llama": transformers.LlamaForCausalLM, "mixtral": transformers.MixtralForCausalLM,
+GEMMA2 = ["--model.family=gemma", *LLAMA[1:], "--model.tied_embedding=true", "--model.head_width=12",
+          "--model.query_scalar=20", "--model.attention_softcap=0.5", "--model.logits_softcap=2", "--model.window=5",
+          "--model.window_layers=wf"]
+GEMMA3 = [*GEMMA2[:6], "--model.qk_norm=true", "--model.window=5", "--model.window_layers=wf", "--model.rope_scaling=linear",
+          "--model.rope_factor=3", "--model.rope_local_base=50"]
+FAMILIES = {"gemma2": GEMMA2, "gemma3": GEMMA3, "llama": LLAMA, "mixtral": MIXTRAL, "qwen3": QWEN3, "qwen3 moe": QWEN3_MOE, "deepseek": DEEPSEEK, "tied llama": [*LLAMA, "--model.tied_embedding=true"], "gpt2": GPT2}
+CLASSES = {"gemma2": transformers.Gemma2ForCausalLM, "gemma3": transformers.Gemma3ForCausalLM, "llama": transformers.LlamaForCausalLM, "mixtral": transformers.MixtralForCausalLM,
            "qwen3": transformers.Qwen3ForCausalLM, "qwen3 moe": transformers.Qwen3MoeForCausalLM,
            "deepseek": transformers.DeepseekV3ForCausalLM,
            "tied llama": transformers.LlamaForCausalLM,
@@ -144,7 +149,7 @@ class Exports(ProgramTest):
 
     def test_every_layout_gives_transformers_the_loss_of_the_run(self):
         for family, model_options in FAMILIES.items():
-            few = family in ("tied llama", "qwen3", "qwen3 moe", "deepseek")
+            few = family in ("gemma2", "gemma3", "tied llama", "qwen3", "qwen3 moe", "deepseek")
             layouts = ["tensor of three, pipeline", "context, zero 3"] if few else LAYOUTS
             for layout in layouts:
                 ranks, overrides = LAYOUTS[layout]
@@ -187,7 +192,7 @@ class Exports(ProgramTest):
                     self.assertGreater(self.relative_difference(family, model), 4 * TOLERANCE[precision])
 
     def test_transformers_writes_the_text_that_the_program_writes(self):
-        for family in ("llama", "gpt2"):
+        for family in ("llama", "gpt2", "gemma2", "gemma3"):
             with self.subTest(family=family):
                 self.train(family, 2, *FAMILIES[family], *TENSOR, steps=30)
                 self.export(family, f"{family}-hf")

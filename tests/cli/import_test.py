@@ -44,6 +44,15 @@ FAMILIES["deepseek pairs"] = ("DeepseekV3", {**FAMILIES["deepseek"][1], "rope_in
 FAMILIES["phi3"] = ("Phi3", {"pad_token_id": None, "original_max_position_embeddings": LENGTH // 2, "rope_parameters": {
     "rope_type": "longrope", "rope_theta": 500.0, "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.25],
     "long_factor": [1.5, 3.0]}})
+# Scores and logits are well into their caps.
+FAMILIES["gemma2"] = ("Gemma2", {"head_dim": 12, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0,
+                                 "final_logit_softcapping": 4.0, "sliding_window": 5})
+FAMILIES["gemma3"] = ("Gemma3", {"head_dim": 12, "query_pre_attn_scalar": 20, "sliding_window": 5, "num_hidden_layers": 3,
+                                 "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                                 "rope_parameters": {
+                                     "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0},
+                                     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}})
+TEXT_CONFIG = {"Gemma3": "Gemma3Text"}  # classes whose config has another name
 
 
 def scaled(rope_type, **members):
@@ -62,17 +71,21 @@ SCALINGS = {
     "yarn of deepseek": ("DeepseekV3", {**FAMILIES["deepseek"][1], **scaled(
         "yarn", factor=4.0, mscale=1.0, mscale_all_dim=0.5, beta_fast=4, beta_slow=1, **ORIGINAL)}),
 }
-# A window on all layers, on some, and with experts.
+# A window on all layers, on some, of Gemma, and with experts.
 WINDOWS = {
     "window": ("Mistral", {"sliding_window": 5}),
     "windows of some layers": ("Qwen3", {"use_sliding_window": True, "sliding_window": 5,
                                          "layer_types": ["sliding_attention", "full_attention"]}),
+    "windows of gemma2": FAMILIES["gemma2"],
+    "windows of gemma3": FAMILIES["gemma3"],
     "window of experts": ("Mixtral", {**FAMILIES["mixtral"][1], "sliding_window": 5}),
 }
 # What the file of a model says that has none.
 PLAIN = {**dict.fromkeys(SCALINGS, {"rope_scaling": None}),
          **dict.fromkeys(WINDOWS, {"sliding_window": None}),
-         "windows of some layers": {"use_sliding_window": False, "layer_types": None}}
+         "windows of some layers": {"use_sliding_window": False, "layer_types": None},
+         "windows of gemma2": {"layer_types": ["full_attention"] * 2},
+         "windows of gemma3": {"rope_local_base_freq": 500.0}}
 FAMILIES["phi3 of whole heads"] = ("Phi3", {"pad_token_id": None, "sliding_window": None})
 REWRITTEN = ("deepseek pairs", "phi3 of whole heads")  # exported with rows in another order; as a Llama
 GPT2 = {"vocab_size": 257, "n_embd": 32, "n_inner": 80, "n_layer": 2, "n_head": 4, "n_positions": LENGTH,
@@ -87,7 +100,7 @@ LAYOUTS = {
 
 def make_model(name, options):
     """A random model whose every weight matters."""
-    config = getattr(transformers, name + "Config")(**(GPT2 if name == "GPT2" else {**SIZES, **options}))
+    config = getattr(transformers, TEXT_CONFIG.get(name, name) + "Config")(**(GPT2 if name == "GPT2" else {**SIZES, **options}))
     head = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
     torch.manual_seed(1)
     model = getattr(transformers, name + head)._from_config(config, attn_implementation="eager").eval()
@@ -95,7 +108,7 @@ def make_model(name, options):
         for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if "norm" in key or ".ln_" in key:
                 tensor.add_(0.1 * torch.randn_like(tensor))
-            elif "inv_freq" not in key:
+            elif "inv_freq" not in key and "embed_scale" not in key:
                 tensor.copy_(0.15 * torch.randn_like(tensor))
     return model
 
@@ -194,13 +207,18 @@ class Imports(ImportTest):
 
     def test_the_loss_would_show_a_wrong_key(self):
         for family, key, value in (("llama", "rms_norm_eps", 1e-2), ("qwen3", "rope_parameters", {"rope_theta": 1000.0}),
-                                   ("deepseek", "routed_scaling_factor", 1.6), ("mixtral", "num_experts_per_tok", 2)):
+                                   ("deepseek", "routed_scaling_factor", 1.6), ("mixtral", "num_experts_per_tok", 2),
+                                   ("gemma2", "attn_logit_softcapping", None), ("gemma2", "final_logit_softcapping", 5.0),
+                                   ("gemma2", "query_pre_attn_scalar", 12),
+                                   ("gemma3", "query_pre_attn_scalar", 12),
+                                   ("gemma3", "rope_parameters", {"full_attention": {"rope_theta": 500.0}})):
             with self.subTest(family=family, key=key):
-                expected = mean_loss(self.save(family, f"{family} hf"), self.sequences())
-                self.change_config(f"{family} hf", **{key: value})
-                self.do_import(f"{family} hf", f"{family} run")
-                self.tune(f"{family} tuned", 1, init=f"{family} run")
-                difference = abs(self.validation_loss(f"{family} tuned") - expected) / expected
+                folder, run, tuned = (f"{family} {key} {part}" for part in ("hf", "run", "tuned"))
+                expected = mean_loss(self.save(family, folder), self.sequences())
+                self.change_config(folder, **{key: value})
+                self.do_import(folder, run)
+                self.tune(tuned, 1, init=run)
+                difference = abs(self.validation_loss(tuned) - expected) / expected
                 self.assertGreater(difference, 4 * TOLERANCE)
 
     def change_config(self, folder, **changes):

@@ -99,6 +99,37 @@ TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
   }
 }
 
+// Caps so low that most scores and logits are well into them, and windows on every other layer.
+std::vector<Override> gemma2() {
+  return {{"model.family", "gemma"},
+          {"model.tied_embedding", "true"},
+          {"model.head_width", "6"},
+          {"model.query_scalar", "2"},
+          {"model.attention_softcap", "0.1"},
+          {"model.logits_softcap", "0.3"},
+          {"model.window", "4"},
+          {"model.window_layers", "wf"}};
+}
+
+// Positions of layers with a window, and scaled ones of the others.
+std::vector<Override> gemma3() {
+  return {
+      {"model.family", "gemma"},        {"model.qk_norm", "true"},       {"model.window", "4"},
+      {"model.window_layers", "wf"},    {"model.rope_local_base", "50"}, {"model.rope_base", "500"},
+      {"model.rope_scaling", "linear"}, {"model.rope_factor", "4"}};
+}
+
+TEST_F(LayoutsTest, EveryAxisOfGemmaIsTheOneRank) {
+  for (const AxisChoice& choice : axis_choices()) {
+    for (const auto& [model, dropout] :
+         {std::pair(gemma2(), "0"), {gemma2(), "0.1"}, {gemma3(), "0"}}) {
+      auto overrides = joined(choice.overrides, model);
+      overrides.emplace_back("model.dropout", dropout);
+      check(overrides, choice.ranks);
+    }
+  }
+}
+
 // Windows on some layers, scaled positions of a part of each head, and attention sinks.
 TEST_F(LayoutsTest, EveryAxisWithWindowsScaledPositionsAndSinksIsTheOneRank) {
   for (const AxisChoice& choice : axis_choices()) {
@@ -196,7 +227,7 @@ TEST_F(LayoutsTest, EveryAxisWithFrozenParametersIsTheOneRank) {
 // Without experts: a rounding may send a token to another one.
 TEST_F(LayoutsTest, EveryAxisAloneInBf16IsTheOneRankWithinItsRoundings) {
   for (const AxisChoice& choice : axis_choices()) {
-    for (const char* family : {"llama", "gpt2"}) {
+    for (const char* family : {"llama", "gpt2", "gemma"}) {
       auto overrides = choice.overrides;
       overrides.emplace_back("model.family", family);
       overrides.emplace_back("train.precision", "bf16");

@@ -126,13 +126,15 @@ inline Overrides draw_problem(Draw& draw) {
       set("model.window_layers", draw.one_of({"w", "wf"}));
       set("model.rope_local_base", draw.one_of({"0", "50"}));
     }
+    const bool is_gemma = attention != "latent" && draw.number(0, 3) == 0;
+    if (is_gemma) set("model.family", "gemma");
     if (attention != "latent" && draw.number(0, 3) == 0) {
       set("model.query_scalar", draw.one_of({"0", "3"}));
       set("model.attention_softcap", draw.one_of({"0", "0.1", "2"}));
       set("model.logits_softcap", draw.one_of({"0", "0.3", "5"}));
       set("model.attention_sinks", draw.one_of({"false", "true"}));
     }
-    if (draw.number(0, 2) == 0) draw_experts(draw, overrides);
+    if (!is_gemma && draw.number(0, 2) == 0) draw_experts(draw, overrides);
   }
   set("model.dropout", draw.one_of({"0", "0.1"}));
   set("data.separate_documents", draw.one_of({"false", "true"}));

@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/model_config.h"
+#include "trireme/model/gemma/gemma.h"
 #include "trireme/model/gpt2/gpt2.h"
 #include "trireme/model/llama/llama.h"
 
@@ -16,6 +17,7 @@ constexpr Choice<const Family& (*)()> kFamilies[] = {
     {"llama", llama_family},
     {"mixtral", mixtral_family},
     {"gpt2", gpt2_family},
+    {"gemma", gemma_family},
 };
 
 }  // namespace

@@ -89,6 +89,8 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
   for (const char* key : {"bos_token_id", "eos_token_id"}) {
     object[key] = end_of_document ? ordered_json(*end_of_document) : ordered_json(nullptr);
   }
+  // Some classes assume one, whose embedding transformers never trains.
+  object["pad_token_id"] = nullptr;
   object["use_cache"] = true;
   if (!kept.empty()) object.update(ordered_json::parse(kept));
   return object.dump(2) + "\n";
@@ -113,6 +115,7 @@ constexpr std::string_view kKept[] = {
     "bad_words_ids",
     "begin_suppress_tokens",
     "bos_token_id",
+    "cache_implementation",
     "cls_token_id",
     "decoder_start_token_id",
     "do_sample",
@@ -388,6 +391,8 @@ HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::str
   TRIREME_CHECK(root.is_object(), source,
                 " is not a JSON object; expected transformers' config.json");
   std::vector<std::string> notes;
+  if (kind_of(JsonView(root, source), source).has_local_rope)
+    unpack_local_rope(root, source, notes);
   unpack_rope(root, source, notes);
   return Reader(root, source, std::move(notes)).read();
 }

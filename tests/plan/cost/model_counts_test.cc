@@ -31,6 +31,37 @@ TEST(ModelCounts, AreMegatronsTable) {
   }
 }
 
+// The numbers of parameters that the published checkpoints have.
+TEST(ModelCounts, AreThoseOfThePublishedGemmas) {
+  const model::ModelConfig gemma2_2b{.family = "gemma",
+                                     .layers = 26,
+                                     .width = 2304,
+                                     .heads = 8,
+                                     .kv_heads = 4,
+                                     .ffn_width = 9216,
+                                     .vocab_size = 256000,
+                                     .tied_embedding = true,
+                                     .attention = {.head_width = 256}};
+  const model::ModelConfig gemma3_1b{.family = "gemma",
+                                     .layers = 26,
+                                     .width = 1152,
+                                     .heads = 4,
+                                     .kv_heads = 1,
+                                     .ffn_width = 6912,
+                                     .vocab_size = 262144,
+                                     .tied_embedding = true,
+                                     .attention = {.qk_norm = true, .head_width = 256}};
+  for (const auto& [config, parameters] :
+       {std::pair(gemma2_2b, 2614341888.0), {gemma3_1b, 999885952.0}}) {
+    const ModelCounts counts = count_model(config);
+    EXPECT_EQ(26 * counts.dense_parameters + counts.embedding_parameters, parameters);
+    EXPECT_EQ(counts.head_parameters, 0);
+    EXPECT_EQ(counts.feed_forward_matrices, 3);
+    const double heads = number((config.heads + config.kv_heads) * 256);
+    EXPECT_EQ(counts.attention_matmul, 2 * number(config.width) * heads);
+  }
+}
+
 TEST(ModelCounts, PartsOfASparseModelAddUp) {
   const model::ModelConfig config = sparse_llama();
   const ModelCounts counts = count_model(config);

@@ -124,7 +124,11 @@ TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
   const std::vector<Override> norms = {{"model.heads", "4"}, {"model.qk_norm", "true"}};
   const std::vector<Override> wide = {
       {"model.heads", "4"}, {"model.head_width", "6"}, {"model.qk_norm", "true"}};
-  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms, wide}) {
+  const std::vector<Override> gemma = {{"model.family", "gemma"},
+                                       {"model.heads", "4"},
+                                       {"model.qk_norm", "true"},
+                                       {"model.attention_softcap", "2"}};
+  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms, wide, gemma}) {
     for (const std::string precision : {"fp32", "bf16"}) {
       for (const auto& [recompute, modules] :
            {std::pair<std::string, std::string>{"none", "attention_core"},

@@ -77,6 +77,9 @@ struct HuggingFaceKind {
   // does.
   // Throws: ConfigError
   void (*finish)(const JsonView& root, ModelConfig& config) = nullptr;
+  // Whether layers with a window have rotary positions of their own, in rope_parameters an object
+  // for each kind of layers.
+  bool has_local_rope = false;
 };
 
 struct HuggingFaceTensor {

@@ -6,6 +6,21 @@ HuggingFaceKey::Value always(HuggingFaceValue value) {
   return [value = std::move(value)](const ModelConfig& /*config*/) { return value; };
 }
 
+HuggingFaceKey head_width_key(int64_t missing_width) {
+  return {
+      .name = "head_dim",
+      .value = [](const ModelConfig& config) -> HuggingFaceValue { return config.head_width(); },
+      .take =
+          [](const JsonView& found, HuggingFaceModel& model) {
+            ModelConfig& config = model.config;
+            const int64_t width = read_as(found, &AttentionConfig::head_width);
+            config.attention.head_width = config.heads * width == config.width ? 0 : width;
+          },
+      .missing = [missing_width](const ModelConfig& config) -> HuggingFaceValue {
+        return missing_width > 0 ? missing_width : config.width / config.heads;
+      }};
+}
+
 HuggingFaceKey fixed(std::string name, HuggingFaceValue value, HuggingFaceKey::Value missing) {
   return {
       .name = std::move(name), .value = always(std::move(value)), .missing = std::move(missing)};

@@ -1,6 +1,7 @@
 // Helpers with which a family describes its keys of config.json (hugging_face_form.h).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -64,6 +65,8 @@ HuggingFaceKey mapped(std::string name, Value Section::*member,
               },
           .missing = std::move(missing)};
 }
+// head_dim. missing_width: what the class assumes without the key; 0: width / heads
+HuggingFaceKey head_width_key(int64_t missing_width = 0);
 // A key with one value for all our models.
 HuggingFaceKey fixed(std::string name, HuggingFaceValue value, HuggingFaceKey::Value missing = {});
 // The same for a key that is not written.

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/model/family/hugging_face_mapping.h"
 
@@ -33,6 +34,9 @@ HuggingFaceKey member_for(Scalings scalings, HuggingFaceKey key) {
 }
 
 constexpr const char* kPlain = "default";
+constexpr const char* kLocalBase = "rope_local_base_freq";
+constexpr const char* kFullLayers = "full_attention";
+constexpr const char* kLocalLayers = "sliding_attention";
 
 bool is_unscaled(const ModelConfig& config) {
   return config.rope.rope_scaling == RopeScaling::kNone;
@@ -204,6 +208,67 @@ std::vector<HuggingFaceKey> phi3_rope_keys() {
   keys.push_back(ignored(std::string(kRopePrefix) + "original_max_position_embeddings"));
   keys.push_back(mapped("partial_rotary_factor", &RopeConfig::rotary_share, always(1.0)));
   return keys;
+}
+
+HuggingFaceKey local_base_key(double missing) {
+  return {.name = kLocalBase,
+          .value = [](const ModelConfig& config) -> HuggingFaceValue {
+            const double base = config.rope.rope_local_base;
+            return base > 0 ? base : config.rope_base;
+          },
+          .take =
+              [](const JsonView& found, HuggingFaceModel& model) {
+                RopeConfig& rope = model.config.rope;
+                rope.rope_local_base = read_as(found, &RopeConfig::rope_local_base);
+                if (rope.rope_local_base <= 1) found.fail("more than 1");
+              },
+          .missing = always(missing),
+          // Without a layer that has it, it says nothing.
+          .is_compared = false};
+}
+
+namespace {
+
+// A kind of layers in rope_parameters; empty: the file has none.
+nlohmann::json rope_of_layers(const nlohmann::json& root, const std::string& source,
+                              const char* kind) {
+  const auto found = JsonView(root, source).at("rope_parameters").find(kind);
+  if (!found || found->value().is_null()) return nlohmann::json::object();
+  if (!found->value().is_object()) found->fail("an object");
+  return found->value();
+}
+
+}  // namespace
+
+void unpack_local_rope(nlohmann::json& root, const std::string& source,
+                       std::vector<std::string>& notes) {
+  const JsonView view(root, source);
+  const auto both = view.find("rope_parameters");
+  if (!both || both->value().is_null()) return;
+  for (const auto& [name, value] : both->members()) {
+    TRIREME_CHECK(name == kFullLayers || name == kLocalLayers, source, ": rope_parameters has ",
+                  in_quotes(name), "; expected an object ", kFullLayers, " and one ", kLocalLayers);
+  }
+  nlohmann::json full = rope_of_layers(root, source, kFullLayers);
+  const nlohmann::json local = rope_of_layers(root, source, kLocalLayers);
+  for (const auto& [name, value] : local.items()) {
+    const bool is_type = name == "rope_type" || name == "type";
+    const bool is_plain = name == "rope_theta" || (is_type && value == kPlain);
+    if (!is_plain)
+      both->at(kLocalLayers).at(name).fail("plain positions, with no key but rope_theta");
+  }
+  if (const auto theta = local.find("rope_theta"); theta != local.end()) {
+    const auto beside = root.find(kLocalBase);
+    if (beside != root.end() && *beside != *theta)
+      notes.push_back(concat("rope_theta of ", kLocalLayers, " counts, and not ", kLocalBase,
+                             ", another number"));
+    root[kLocalBase] = *theta;
+  }
+  // As transformers joins them.
+  const auto scaling = root.find(kRopeObject);
+  if (scaling != root.end() && scaling->is_object()) full.update(*scaling);
+  root[kRopeObject] = std::move(full);
+  root.erase("rope_parameters");
 }
 
 void check_deepseek_rope(const JsonView& root, ModelConfig& config) {

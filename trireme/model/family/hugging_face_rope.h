@@ -2,7 +2,10 @@
 // "rope_scaling.factor"; a writer puts them into the object.
 #pragma once
 
+#include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "trireme/model/family/hugging_face_form.h"
 
@@ -18,6 +21,15 @@ HuggingFaceKey length_key();
 std::vector<HuggingFaceKey> rope_keys();
 // Phi-3 has the length of the pretraining beside the object, and turns parts of heads.
 std::vector<HuggingFaceKey> phi3_rope_keys();
+// rope_local_base_freq, the angle of layers with a window, for classes with has_local_rope.
+// missing: what the class assumes without the key
+HuggingFaceKey local_base_key(double missing);
+// Of a class with has_local_rope: replaces a newer file's rope_parameters, an object for each kind
+// of layers, by the older keys. rope_scaling then has the positions of layers with full attention.
+// Throws: ConfigError when the object is another one, or scales layers with a window
+void unpack_local_rope(nlohmann::json& root, const std::string& source,
+                       std::vector<std::string>& notes);
+
 // For the end of DeepSeek's keys.
 void check_deepseek_rope(const JsonView& root, ModelConfig& config);
 

@@ -12,8 +12,10 @@
 namespace trireme::model {
 namespace {
 
-constexpr int64_t kQwenWindow = 4096;
+constexpr int64_t kUsualWindow = 4096;  // what Qwen and Gemma assume without the key
 constexpr int64_t kQwenFullLayers = 28;
+constexpr int64_t kGemma2Pattern = 2;
+constexpr int64_t kGemma3Pattern = 6;
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
@@ -38,19 +40,32 @@ std::string letters_of(const ModelConfig& config) {
   return letters;
 }
 
+HuggingFaceValue types_of_layers(const ModelConfig& config) {
+  std::vector<std::string> types;
+  for (const char letter : letters_of(config)) {
+    types.emplace_back(letter == 'w' ? kSliding : kFull);
+  }
+  return types;
+}
+
 HuggingFaceValue length_of(const ModelConfig& config) {
   if (has_window(config)) return config.attention.window;
   return nullptr;
 }
 
-// Read by take_qwen_window().
-HuggingFaceKey written_with_window(std::string name, HuggingFaceKey::Value value) {
+// Read at the end, from the whole file.
+HuggingFaceKey read_at_the_end(std::string name, HuggingFaceKey::Value value) {
   return {.name = std::move(name),
           .value = std::move(value),
           .take = [](const JsonView& /*found*/, HuggingFaceModel& /*model*/) {},
           .missing = always(nullptr),
-          .is_compared = false,
-          .is_left_out = [](const ModelConfig& config) { return !has_window(config); }};
+          .is_compared = false};
+}
+
+HuggingFaceKey written_with_window(std::string name, HuggingFaceKey::Value value) {
+  HuggingFaceKey key = read_at_the_end(std::move(name), std::move(value));
+  key.is_left_out = [](const ModelConfig& config) { return !has_window(config); };
+  return key;
 }
 
 // nullopt: missing or null.
@@ -65,21 +80,14 @@ int64_t qwen_window(const JsonView& root) {
   const auto use = value_at(root, "use_sliding_window");
   if (!use || !use->boolean()) return 0;
   const auto window = root.find("sliding_window");
-  if (!window) return kQwenWindow;
+  if (!window) return kUsualWindow;
   return window->value().is_null() ? 0 : window->integer(1);
 }
 
-// The letters of all layers.
-std::string qwen_layers(const JsonView& root, const ModelConfig& config, bool is_on) {
+// The letters of layer_types. is_on: whether layers may slide.
+std::string letters_of_types(const JsonView& types, const ModelConfig& config, bool is_on) {
   std::string letters;
-  const auto types = value_at(root, "layer_types");
-  if (!types) {
-    const auto first = value_at(root, "max_window_layers");
-    const int64_t full = first ? first->integer(0) : kQwenFullLayers;
-    for (int64_t layer = 0; layer < config.layers; ++layer) letters += layer < full ? 'f' : 'w';
-    return letters;
-  }
-  for (const JsonView& type : types->elements()) {
+  for (const JsonView& type : types.elements()) {
     const bool slides = type.text() == kSliding && is_on;
     if (!slides && type.text() != kFull) {
       type.fail(is_on ? concat('"', kFull, "\" or \"", kSliding, '"') : concat('"', kFull, '"'));
@@ -87,8 +95,33 @@ std::string qwen_layers(const JsonView& root, const ModelConfig& config, bool is
     letters += slides ? 'w' : 'f';
   }
   if (std::ssize(letters) != config.layers)
-    types->fail(concat("one for each of ", config.layers, " layers"));
+    types.fail(concat("one for each of ", config.layers, " layers"));
   return letters;
+}
+
+// The letters of all layers.
+std::string qwen_layers(const JsonView& root, const ModelConfig& config, bool is_on) {
+  if (const auto types = value_at(root, "layer_types"))
+    return letters_of_types(*types, config, is_on);
+  const auto first = value_at(root, "max_window_layers");
+  const int64_t full = first ? first->integer(0) : kQwenFullLayers;
+  std::string letters;
+  for (int64_t layer = 0; layer < config.layers; ++layer) letters += layer < full ? 'f' : 'w';
+  return letters;
+}
+
+// pattern: of so many layers the last one has full attention, where the file does not say.
+void take_gemma_window(const JsonView& root, ModelConfig& config, int64_t pattern) {
+  const auto window = root.find("sliding_window");
+  std::string letters;
+  if (const auto types = value_at(root, "layer_types")) {
+    letters = letters_of_types(*types, config, /*is_on=*/true);
+  } else {
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      letters += (layer + 1) % pattern == 0 ? 'f' : 'w';
+    }
+  }
+  set_window(config, window ? window->integer(1, kMaxSequence) : kUsualWindow, std::move(letters));
 }
 
 }  // namespace
@@ -126,16 +159,9 @@ HuggingFaceKey layer_types_key() {
 }
 
 std::vector<HuggingFaceKey> qwen_window_keys() {
-  const auto kinds_of_layers = [](const ModelConfig& config) -> HuggingFaceValue {
-    std::vector<std::string> kinds;
-    for (const char letter : letters_of(config)) {
-      kinds.emplace_back(letter == 'w' ? kSliding : kFull);
-    }
-    return kinds;
-  };
   return {written_with_window("use_sliding_window", always(true)),
           written_with_window("sliding_window", length_of), ignored("max_window_layers"),
-          written_with_window("layer_types", kinds_of_layers)};
+          written_with_window("layer_types", types_of_layers)};
 }
 
 void take_qwen_window(const JsonView& root, ModelConfig& config) {
@@ -145,6 +171,24 @@ void take_qwen_window(const JsonView& root, ModelConfig& config) {
 
 void take_qwen_moe_window(const JsonView& root, ModelConfig& config) {
   set_window(config, qwen_window(root), "w");
+}
+
+std::vector<HuggingFaceKey> gemma_window_keys() {
+  // transformers wants a number even where no layer slides.
+  const auto length = [](const ModelConfig& config) -> HuggingFaceValue {
+    return has_window(config) ? config.attention.window : config.sequence_length;
+  };
+  return {read_at_the_end("sliding_window", length),
+          read_at_the_end("layer_types", types_of_layers)};
+}
+
+void take_gemma2_window(const JsonView& root, ModelConfig& config) {
+  take_gemma_window(root, config, kGemma2Pattern);
+}
+
+void take_gemma3_window(const JsonView& root, ModelConfig& config) {
+  const auto pattern = root.find("sliding_window_pattern");
+  take_gemma_window(root, config, pattern ? pattern->integer(1) : kGemma3Pattern);
 }
 
 }  // namespace trireme::model

@@ -25,4 +25,10 @@ std::vector<HuggingFaceKey> qwen_window_keys();
 void take_qwen_window(const JsonView& root, ModelConfig& config);
 void take_qwen_moe_window(const JsonView& root, ModelConfig& config);
 
+// Gemma's windows, which are always on: on the layers that layer_types says, or else on all but
+// each second one, or in Gemma 3 on all but each one of sliding_window_pattern.
+std::vector<HuggingFaceKey> gemma_window_keys();
+void take_gemma2_window(const JsonView& root, ModelConfig& config);
+void take_gemma3_window(const JsonView& root, ModelConfig& config);
+
 }  // namespace trireme::model

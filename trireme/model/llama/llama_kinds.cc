@@ -30,22 +30,6 @@ using Keys = std::vector<HuggingFaceKey>;
 
 void append(Keys& keys, Keys more) { std::ranges::move(more, std::back_inserter(keys)); }
 
-// `missing_width`: what the class assumes without the key; 0: width / heads.
-HuggingFaceKey head_width_key(int64_t missing_width = 0) {
-  return {
-      .name = "head_dim",
-      .value = [](const ModelConfig& config) -> HuggingFaceValue { return config.head_width(); },
-      .take =
-          [](const JsonView& found, HuggingFaceModel& model) {
-            ModelConfig& config = model.config;
-            const int64_t width = read_as(found, &AttentionConfig::head_width);
-            config.attention.head_width = config.heads * width == config.width ? 0 : width;
-          },
-      .missing = [missing_width](const ModelConfig& config) -> HuggingFaceValue {
-        return missing_width > 0 ? missing_width : config.width / config.heads;
-      }};
-}
-
 // Keys that all classes have. The parameters are the values assumed when two of them are missing.
 Keys plain_keys(double missing_epsilon = 1e-6, double missing_base = 1e4) {
   Keys keys = {

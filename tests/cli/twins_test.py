@@ -1,0 +1,65 @@
+"""Fifty steps beside Hugging Face's transformers, with torch's AdamW on the same sequences: the same losses."""
+import os
+import unittest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
+
+import numpy
+import torch
+import transformers
+
+from import_test import LENGTH, ImportTest, make_model
+
+STEPS = 50
+SEQUENCES = 8  # all are the batch of each step, in any order
+RATE, DECAY, BETAS, CLIP = 1e-3, 0.1, (0.9, 0.95), 1.0
+FAMILIES = ["gemma2", "gemma3"]
+# Each step rounds its gradients by some 1e-7 of themselves, and AdamW turns that into as much of an update.
+TOLERANCE = 1e-5
+
+
+class Twins(ImportTest):
+    def prepare_data(self):
+        (self.folder / "few.txt").write_text((self.folder / "text" / "0.txt").read_text()[:SEQUENCES * LENGTH])
+        self.succeed("data", "prepare", "--input", "few.txt", "--tokenizer", "bytes", "--validation-fraction", 0,
+                     "--output", "data/few")
+        tokens = numpy.fromfile(self.folder / "data" / "few.bin", dtype=numpy.uint16).astype(numpy.int64)
+        return (torch.tensor(part).view(SEQUENCES, LENGTH) for part in (tokens[:-1], tokens[1:]))
+
+    def losses_of_transformers(self, folder, inputs, targets):
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.folder / folder, attn_implementation="eager",
+                                                                  dtype=torch.float32).train()
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        vectors = [p for p in model.parameters() if p.dim() == 1]
+        optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY},
+                                       {"params": vectors, "weight_decay": 0}], lr=RATE, betas=BETAS, eps=1e-8)
+        losses = []
+        for _ in range(STEPS):
+            loss = torch.nn.functional.cross_entropy(model(inputs).logits.flatten(0, 1), targets.flatten())
+            losses.append(loss.item())
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+        return losses
+
+    def test_fifty_steps_have_the_losses_of_transformers(self):
+        inputs, targets = self.prepare_data()
+        for family in FAMILIES:
+            self.save(family, family)
+            theirs = self.losses_of_transformers(family, inputs, targets)
+            self.assertLess(theirs[-1], 0.8 * theirs[0])
+            self.succeed("train", "--init", family, f"--output.folder={family} run", "--data.path=data/few",
+                         f"--train.steps={STEPS}", f"--train.global_batch={SEQUENCES}", "--train.micro_batch=4",
+                         f"--train.gradient_clip={CLIP}", f"--optimizer.learning_rate={RATE}",
+                         "--optimizer.schedule=constant", "--optimizer.warmup_steps=0",
+                         f"--optimizer.weight_decay={DECAY}", f"--optimizer.beta2={BETAS[1]}")
+            ours = [line["loss"] for line in self.metrics(f"{family} run")]
+            self.assertEqual(len(ours), STEPS)
+            for step, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+                with self.subTest(family=family, step=step):
+                    self.assertLess(abs(a - b) / b, TOLERANCE)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

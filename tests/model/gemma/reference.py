@@ -1,0 +1,44 @@
+"""Causal language models computed by Hugging Face's transformers: the reference of gemma_test.cc.
+
+Each FOLDER has config.json, model.safetensors and tokens.safetensors (tokens and targets). Writes
+FOLDER/result.safetensors (logits and the sum of cross-entropies) and, under the names of a checkpoint, every gradient of
+that sum to FOLDER/gradients/model.safetensors.
+"""
+
+import os
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+
+def compute(folder):
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True)
+    wrong = {key: value for key, value in report.items() if value}
+    if wrong:
+        raise SystemExit(f"transformers does not load {folder}: {wrong}")
+    given = load_file(f"{folder}/tokens.safetensors")
+    # Its embedding never learns this token.
+    model.model.embed_tokens.padding_idx = None
+    logits = model(given["tokens"]).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), given["targets"].flatten(), reduction="sum")
+    loss.backward()
+    save_file({"logits": logits.detach().contiguous(), "loss": loss.detach()}, f"{folder}/result.safetensors")
+    for parameter in model.parameters():
+        parameter.data = parameter.grad
+    model.save_pretrained(f"{folder}/gradients")
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    for folder in sys.argv[1:]:
+        compute(folder)
+
+
+if __name__ == "__main__":
+    main()

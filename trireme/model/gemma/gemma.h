@@ -1,0 +1,65 @@
+// Gemma 2 and 3: norms before and after each branch, whose weights are stored less one, grouped
+// queries, GeGLU, an embedding scaled by sqrt(D), and alternating windows. Gemma 2 caps the scores
+// of attention and the logits; Gemma 3 norms queries and keys instead, and layers with a window
+// have rotary positions of their own.
+// Sources: Riviere et al. 2024, arXiv:2408.00118, section 2; Kamath et al. 2025, arXiv:2503.19786,
+//          section 2
+#pragma once
+
+#include <memory>
+
+#include "trireme/model/family/family.h"
+#include "trireme/model/family/network.h"
+#include "trireme/model/layers/attention.h"
+#include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/embedding.h"
+#include "trireme/model/layers/feed_forward.h"
+#include "trireme/model/layers/norm.h"
+#include "trireme/model/layers/rotary.h"
+#include "trireme/model/layers/transformer_block.h"
+
+namespace trireme::model {
+
+// x + norm(attention(norm(x))), then the same with the feed-forward.
+class GemmaBlock : public TransformerBlock {
+ public:
+  // layer: the block's number in the whole model.
+  GemmaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
+
+ private:
+  at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) override;
+
+  std::shared_ptr<RmsNorm> input_layernorm_;
+  std::shared_ptr<Attention> self_attn_;
+  std::shared_ptr<RmsNorm> post_attention_layernorm_;
+  std::shared_ptr<RmsNorm> pre_feedforward_layernorm_;
+  std::shared_ptr<FeedForward> mlp_;
+  std::shared_ptr<RmsNorm> post_feedforward_layernorm_;
+  Dropout attention_dropout_;     // of what the branch adds, after its norm
+  Dropout feed_forward_dropout_;  // likewise
+};
+
+// Embedding, blocks, norm and a head that is the embedding if model.tied_embedding is true, as far
+// as the part has them.
+class Gemma : public Network {
+ public:
+  Gemma(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
+        at::ScalarType dtype);
+  // Adds the rotary angles of the positions.
+  void complete(TokenBatch& batch) const override { rotary_.complete(batch); }
+
+ private:
+  at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
+  at::Tensor last_norm(const at::Tensor& x) override { return norm_->forward(x); }
+
+  mutable RotaryAngles rotary_;                   // on the device of the last batch
+  double embedding_scale_;                        // sqrt(D)
+  std::shared_ptr<TokenEmbedding> embed_tokens_;  // null: the part does not embed
+  Dropout dropout_;                               // of the embedding
+  std::shared_ptr<RmsNorm> norm_;                 // null: the part has no head
+};
+
+// The plan splits as llama's.
+const Family& gemma_family();
+
+}  // namespace trireme::model
