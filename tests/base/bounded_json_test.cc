@@ -86,6 +86,24 @@ TEST(ParseJson, RefusesAKeyThatAnObjectHasTwice) {
             "a.json: the text has the key \"a\" twice in one object");
 }
 
+TEST(ParseOrderedJson, KeepsTheOrderOfKeys) {
+  const char* text = R"({"b":1,"a":{"z":[{"y":2,"x":null}],"c":true}})";
+  EXPECT_EQ(parse_ordered_json(text, "a.json").dump(), text);
+}
+
+TEST(ParseOrderedJson, HasTheLimitsOfTheOtherAndOneOfKeys) {
+  const auto refused = [](const std::string& text) {
+    return message_of<ConfigError>([&] { parse_ordered_json(text, "a.json"); });
+  };
+  EXPECT_THAT(refused(R"({"b": 1, "b": 2})"), HasSubstr("the key \"b\" twice"));
+  EXPECT_THAT(refused(repeated("[", 40)), HasSubstr("more than 32 deep"));
+  EXPECT_THAT(refused("{"), HasSubstr("not valid JSON"));
+  std::string many = "{";
+  for (int i = 0; i < 1001; ++i) many += concat(i == 0 ? "" : ",", "\"k", i, "\":0");
+  EXPECT_THAT(refused(many + "}"), HasSubstr("an object of more than 1000 keys"));
+  EXPECT_EQ(refusal(many + "}"), "");
+}
+
 TEST(ParseJson, SaysWhereATextIsDamagedWithoutTheParsersWords) {
   for (const std::string& text :
        {std::string("{\"a\": 1,\n tru}"), std::string(""), std::string("[1] 2"),

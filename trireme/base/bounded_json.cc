@@ -1,6 +1,7 @@
 #include "trireme/base/bounded_json.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include <nlohmann/json.hpp>
 
@@ -57,31 +58,38 @@ std::optional<std::string> path_to(const json& value, const json* target) {
 }
 
 // Builds the value from the parser's events and stops when a limit is exceeded.
-class Builder : public json::json_sax_t {
+template <typename Json>
+class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view text, const std::string& source, const JsonLimits& limits)
       : text_(text), source_(source), limits_(limits) {}
 
-  json take() { return std::move(root_); }
+  Json take() { return std::move(root_); }
 
-  bool null() override { return add(json()); }
-  bool boolean(bool value) override { return add(json(value)); }
-  bool number_integer(json::number_integer_t value) override { return add(json(value)); }
-  bool number_unsigned(json::number_unsigned_t value) override { return add(json(value)); }
-  bool number_float(json::number_float_t value, const std::string&) override {
-    return add(json(value));
+  bool null() override { return add(Json()); }
+  bool boolean(bool value) override { return add(Json(value)); }
+  bool number_integer(typename Json::number_integer_t value) override { return add(Json(value)); }
+  bool number_unsigned(typename Json::number_unsigned_t value) override { return add(Json(value)); }
+  bool number_float(typename Json::number_float_t value, const std::string&) override {
+    return add(Json(value));
   }
-  bool string(std::string& value) override { return add(json(std::move(value))); }
-  bool binary(json::binary_t&) override { return fail("has a value that is not JSON"); }
+  bool string(std::string& value) override { return add(Json(std::move(value))); }
+  bool binary(typename Json::binary_t&) override { return fail("has a value that is not JSON"); }
 
-  bool start_object(size_t) override { return open(json::object()); }
-  bool start_array(size_t) override { return open(json::array()); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
   bool key(std::string& name) override {
+    auto& object = open_.back()->template get_ref<typename Json::object_t&>();
+    if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
+      if (object.size() >= limits_.max_ordered_keys) {
+        fail("has an object of more than ", limits_.max_ordered_keys, " keys");
+      }
+    }
     // A null until the value comes, which is the next event.
-    const auto [member, is_new] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
+    const auto [member, is_new] = object.emplace(name, nullptr);
     if (!is_new) return fail("has the key ", in_quotes(name, kShownBytes), " twice in one object");
     member_ = &member->second;
     return true;
@@ -106,7 +114,7 @@ class Builder : public json::json_sax_t {
     throw ConfigError(concat(source_, ": the text ", args...));
   }
 
-  json* place(json value) {
+  Json* place(Json value) {
     if (++num_values_ > limits_.max_values) {
       fail("has more than ", limits_.max_values, " values");
     }
@@ -118,17 +126,17 @@ class Builder : public json::json_sax_t {
       *member_ = std::move(value);
       return member_;
     }
-    auto& elements = open_.back()->get_ref<json::array_t&>();
+    auto& elements = open_.back()->template get_ref<typename Json::array_t&>();
     elements.push_back(std::move(value));
     return &elements.back();
   }
 
-  bool add(json value) {
+  bool add(Json value) {
     place(std::move(value));
     return true;
   }
 
-  bool open(json value) {
+  bool open(Json value) {
     if (open_.size() >= limits_.max_depth) {
       fail("has arrays or objects more than ", limits_.max_depth, " deep");
     }
@@ -144,11 +152,11 @@ class Builder : public json::json_sax_t {
   std::string_view text_;
   const std::string& source_;
   const JsonLimits& limits_;
-  json root_;
-  // The open arrays and objects, outermost first. An array grows only while it is the last of them,
-  // so these pointers stay valid.
-  std::vector<json*> open_;
-  json* member_ = nullptr;  // value of the last key, when open_.back() is an object
+  Json root_;
+  // The open arrays and objects, outermost first. An array or an ordered object grows only while it
+  // is the last of them, so these pointers stay valid.
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;  // value of the last key, when open_.back() is an object
   size_t num_values_ = 0;
 };
 
@@ -161,16 +169,30 @@ std::string in_quotes(std::string_view text, size_t max_bytes) {
   return text.size() > max_bytes ? shown.substr(0, shown.size() - 1) + "...\"" : shown;
 }
 
-nlohmann::json parse_json(std::string_view text, const std::string& source,
-                          const JsonLimits& limits) {
+namespace {
+
+template <typename Json>
+Json parse(std::string_view text, const std::string& source, const JsonLimits& limits) {
   TRIREME_CHECK(text.size() <= limits.max_bytes, source, ": the text has ", text.size(),
                 " bytes; expected at most ", limits.max_bytes);
   // The parser would stop at a NUL and ignore the rest.
   TRIREME_CHECK(text.find('\0') == std::string_view::npos, source,
                 ": the text is not valid JSON: it has a zero at byte ", text.find('\0'));
-  Builder builder(text, source, limits);
-  json::sax_parse(text.begin(), text.end(), &builder);
+  Builder<Json> builder(text, source, limits);
+  Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const std::string& source,
+                          const JsonLimits& limits) {
+  return parse<json>(text, source, limits);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
+                                          const JsonLimits& limits) {
+  return parse<nlohmann::ordered_json>(text, source, limits);
 }
 
 JsonView::JsonView(const nlohmann::json& root, const std::string& source)

@@ -23,6 +23,7 @@ struct JsonLimits {
   size_t max_bytes = size_t{64} << 20;  // of the text
   size_t max_values = size_t{4} << 20;  // in total: objects, arrays, strings, numbers, literals
   size_t max_depth = 32;                // of nested arrays and objects
+  size_t max_ordered_keys = 1000;       // in one object of parse_ordered_json()
 };
 
 // Parses `text`, one JSON value in well-formed UTF-8. The limits bound memory. Later operations on
@@ -32,6 +33,10 @@ struct JsonLimits {
 //         one object
 nlohmann::json parse_json(std::string_view text, const std::string& source,
                           const JsonLimits& limits = {});
+// The same for a value in which the order of keys counts. A key is found by going through those
+// before it, which is why an object may have only so many.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
+                                          const JsonLimits& limits = {});
 
 // Quotes `text` for a message as JSON would, in ASCII only, and cuts it after `max_bytes`.
 std::string in_quotes(std::string_view text, size_t max_bytes = 200);
