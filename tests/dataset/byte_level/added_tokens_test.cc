@@ -15,7 +15,7 @@ std::string cut(std::vector<AddedToken> tokens, std::string_view text) {
   AddedTokens(std::move(tokens))
       .split(
           text, memory, [&](std::string_view part) { add(std::string(part)); },
-          [&](int32_t token) { add(concat("#", token)); });
+          [&](int32_t token, std::string_view) { add(concat("#", token)); });
   return parts;
 }
 

@@ -98,6 +98,53 @@ TEST(ByteLevelBpe, FindsNormalisedTokensInNormalisedText) {
   EXPECT_EQ(make(json).encode("ge\u0301 g\u00E9"), (Tokens{264, ' ', 'g', 0xC3, 0xA9}));
 }
 
+// The token that holds each of the given characters.
+std::vector<size_t> holders(const ByteLevelBpe& bpe, std::string_view text,
+                            const std::vector<size_t>& characters) {
+  std::vector<size_t> found;
+  EXPECT_EQ(bpe.encode(text, characters, found), bpe.encode(text));
+  return found;
+}
+
+TEST(ByteLevelBpe, SaysWhichTokenHoldsACharacter) {
+  using Found = std::vector<size_t>;
+  const ByteLevelBpe bpe = make();
+  // abc, ab, then the special token, then x and the two bytes of a letter.
+  EXPECT_EQ(holders(bpe, "abcab<|im_start|>x\u00E9", {0, 1, 2, 3, 4, 5, 16, 17, 18}),
+            (Found{0, 0, 0, 1, 1, 2, 2, 3, 4}));
+  EXPECT_EQ(holders(bpe, "abab", {1, 1, 2}), (Found{0, 0, 1}));
+  EXPECT_EQ(holders(bpe, "ab", {}), Found{});
+  EXPECT_EQ(holders(bpe, "", {}), Found{});
+}
+
+TEST(ByteLevelBpe, SaysSoOfTheTextBeforeItIsComposedOrSpaced) {
+  using Found = std::vector<size_t>;
+  Json json = small_tokenizer_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  // x, two bytes of the composed letter, y: the mark is a part of the letter before it.
+  EXPECT_EQ(holders(make(json), "xe\u0301y", {0, 1, 4}), (Found{0, 1, 3}));
+  std::vector<size_t> found;
+  expect_config_error([&] { make(json).encode("xe\u0301y", std::vector<size_t>{2}, found); },
+                      {"a character is composed with one before it"});
+  json["pre_tokenizer"]["add_prefix_space"] = true;
+  // A space that the text has not is the first token, and counts as the first character.
+  EXPECT_EQ(holders(make(json), "xy<|im_start|> z", {0, 1, 2, 14, 15}), (Found{0, 2, 3, 4, 5}));
+  Json token = json["added_tokens"][1];
+  token["id"] = 264;
+  token["content"] = "ge\u0301";
+  token["normalized"] = true;
+  json["added_tokens"].push_back(token);
+  json["pre_tokenizer"]["add_prefix_space"] = false;
+  EXPECT_EQ(holders(make(json), "xge\u0301y", {0, 1, 5}), (Found{0, 1, 2}));
+}
+
+TEST(ByteLevelBpe, FindsTheUsualEndWhenATemplateMayWriteIt) {
+  const ByteLevelBpe bpe(read_tokenizer_file(small_tokenizer_text(), "file"), kEndOfDocument,
+                         "file", UsualEnd::kIsToken);
+  EXPECT_EQ(bpe.encode("a<|endoftext|>"), (Tokens{'a', kEndOfDocument}));
+  EXPECT_EQ(bpe.decode(Tokens{kEndOfDocument}), "<|endoftext|>");
+}
+
 TEST(ByteLevelBpe, RefusesAnEndOfADocumentThatTextEncodesTo) {
   for (const char* content : {"a", "abc"}) {
     Json json = small_tokenizer_json();

@@ -67,7 +67,7 @@ bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end,
 
 void AddedTokens::split(std::string_view text, MatchMemory& memory,
                         const std::function<void(std::string_view)>& on_text,
-                        const std::function<void(int32_t)>& on_token) const {
+                        const std::function<void(int32_t, std::string_view)>& on_token) const {
   const auto is_space = [&](std::string_view character) {
     return space_.find(character, 0, memory).has_value();
   };
@@ -95,7 +95,7 @@ void AddedTokens::split(std::string_view text, MatchMemory& memory,
       end += character.size();
     }
     if (begin > done) on_text(text.substr(done, begin - done));
-    on_token(token->id);
+    on_token(token->id, text.substr(begin, end - begin));
     done = end;
     at = end;
   }

@@ -28,11 +28,12 @@ class AddedTokens {
   // is empty, and no two are the same.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
-  // Calls on_text(part) for the text between added tokens and on_token(id) for each of those, in
-  // order. Where several begin, the longest counts. `text` must be well-formed UTF-8.
+  // Calls on_text(part) for the text between added tokens and on_token(id, part) for each of those,
+  // in order; the parts together are the text. Where several begin, the longest counts. `text` must
+  // be well-formed UTF-8.
   void split(std::string_view text, MatchMemory& memory,
              const std::function<void(std::string_view)>& on_text,
-             const std::function<void(int32_t)>& on_token) const;
+             const std::function<void(int32_t, std::string_view)>& on_token) const;
 
  private:
   // The longest token at the beginning of `text`; null: none.

@@ -62,6 +62,17 @@ struct ByteLevelBpe::Memory {
   MergeMemory merge;
   std::unordered_map<std::string, Cached, Hash, std::equal_to<>> cache;
   std::vector<int32_t> cached_tokens;
+
+  // Where the tokens of a normalised text end in it, if somebody asks.
+  bool notes_ends = false;
+  std::vector<int64_t> ends;
+  int64_t at = 0;        // how far the text is encoded
+  int64_t earliest = 0;  // end of the next token
+
+  void note(size_t num_bytes) {
+    at += static_cast<int64_t>(num_bytes);
+    if (notes_ends) ends.push_back(std::max(at, earliest));
+  }
 };
 
 // A Memory of this call, kept for the next when the call ends.
@@ -78,6 +89,7 @@ class ByteLevelBpe::Lease {
   }
   ~Lease() {
     memory_->tokens = {};
+    memory_->notes_ends = false;
     const std::lock_guard lock(owner_.mutex_);
     owner_.idle_.push_back(std::move(memory_));
   }
@@ -91,12 +103,15 @@ class ByteLevelBpe::Lease {
   std::unique_ptr<Memory> memory_;
 };
 
-ByteLevelBpe::ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const std::string& source)
+ByteLevelBpe::ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const std::string& source,
+                           UsualEnd usual_end)
     : bytes_(file.bytes),
       merges_(file.merges),
       composes_(file.composes),
       end_of_document_(end_of_document),
-      hidden_(is_usual_end_of_document(file, end_of_document) ? end_of_document : -1),
+      hidden_(usual_end == UsualEnd::kIsText && is_usual_end_of_document(file, end_of_document)
+                  ? end_of_document
+                  : -1),
       added_(chosen(file, hidden_, false)),
       added_normalised_(chosen(file, hidden_, true)) {
   const bool is_byte = std::ranges::find(bytes_, end_of_document) != bytes_.end();
@@ -144,13 +159,63 @@ void ByteLevelBpe::encode_well_formed(std::string_view text, Memory& memory) con
       [&](std::string_view part) {
         encode_normalised(composes_ ? composed(part, normalised) : part, memory);
       },
-      [&](int32_t token) { memory.tokens.push_back(token); });
+      [&](int32_t token, std::string_view) { memory.tokens.push_back(token); });
+}
+
+std::vector<int32_t> ByteLevelBpe::encode(std::string_view text, std::span<const size_t> characters,
+                                          std::vector<size_t>& holders) const {
+  TRIREME_CHECK(text.size() <= kMaxTextBytes, "a text of ", text.size(),
+                " bytes is too large to encode at once; expected at most ", kMaxTextBytes);
+  TRIREME_ASSERT(is_utf8(text), "characters of a text that is not UTF-8");
+  Lease lease(*this);
+  Memory& memory = lease.memory();
+  memory.match.begin_text(text.size());
+  memory.notes_ends = true;
+  holders.clear();
+  std::string normalised, before;
+  const auto has_more = [&](std::string_view part) {
+    return holders.size() < characters.size() &&
+           characters[holders.size()] < static_cast<size_t>(part.end() - text.begin());
+  };
+  added_.split(
+      text, memory.match,
+      [&](std::string_view part) {
+        const auto begin = static_cast<size_t>(part.begin() - text.begin());
+        const size_t first = memory.tokens.size();
+        memory.ends.clear();
+        memory.at = memory.earliest = 0;
+        const std::string_view whole = composes_ ? composed(part, normalised) : part;
+        encode_normalised(whole, memory);
+        const bool is_changed = whole.data() != part.data();
+        const auto size_of = [&](std::string_view raw) {
+          return is_changed ? composed(raw, before).size() : raw.size();
+        };
+        size_t raw = 0, at = 0;  // how far the characters are counted, in `part` and in `whole`
+        while (has_more(part)) {
+          const size_t next = characters[holders.size()] - begin;
+          at += size_of(part.substr(raw, next - raw));
+          raw = next;
+          const auto end = std::ranges::upper_bound(memory.ends, static_cast<int64_t>(at));
+          holders.push_back(first + static_cast<size_t>(end - memory.ends.begin()));
+        }
+        TRIREME_CHECK(!is_changed || at + size_of(part.substr(raw)) == whole.size(),
+                      "a character is composed with one before it, and only one of them is in a "
+                      "part of the text that counts; write the composed character");
+      },
+      [&](int32_t token, std::string_view part) {
+        while (has_more(part)) holders.push_back(memory.tokens.size());
+        memory.tokens.push_back(token);
+      });
+  return std::move(memory.tokens);
 }
 
 void ByteLevelBpe::encode_normalised(std::string_view text, Memory& memory) const {
   added_normalised_.split(
       text, memory.match, [&](std::string_view part) { cut(part, 0, memory); },
-      [&](int32_t token) { memory.tokens.push_back(token); });
+      [&](int32_t token, std::string_view part) {
+        memory.tokens.push_back(token);
+        memory.note(part.size());
+      });
 }
 
 void ByteLevelBpe::cut(std::string_view text, size_t step, Memory& memory) const {
@@ -161,6 +226,9 @@ void ByteLevelBpe::cut(std::string_view text, size_t step, Memory& memory) const
   if (adds_space && text.front() != ' ') {
     with_space = concat(' ', text);
     text = with_space;
+    // Its token counts as one of the first character.
+    memory.earliest = memory.at + 1;
+    --memory.at;
   }
   size_t done = 0;
   while (regex != nullptr && done < text.size()) {
@@ -177,12 +245,11 @@ void ByteLevelBpe::encode_part(std::string_view part, Memory& memory) const {
   if (const auto found = memory.cache.find(part); found != memory.cache.end()) {
     const auto begin =
         memory.cached_tokens.begin() + static_cast<std::ptrdiff_t>(found->second.begin);
-    memory.tokens.insert(memory.tokens.end(), begin,
-                         begin + static_cast<std::ptrdiff_t>(found->second.count));
+    append({begin, found->second.count}, memory);
     return;
   }
   const std::vector<int32_t> tokens = tokens_of(part, memory);
-  memory.tokens.insert(memory.tokens.end(), tokens.begin(), tokens.end());
+  append(tokens, memory);
   if (part.size() > kMaxCachedBytes) return;
   if (memory.cache.size() == kMaxCachedParts) {
     memory.cache.clear();
@@ -190,6 +257,12 @@ void ByteLevelBpe::encode_part(std::string_view part, Memory& memory) const {
   }
   memory.cache.emplace(part, Memory::Cached{memory.cached_tokens.size(), tokens.size()});
   memory.cached_tokens.insert(memory.cached_tokens.end(), tokens.begin(), tokens.end());
+}
+
+void ByteLevelBpe::append(std::span<const int32_t> tokens, Memory& memory) const {
+  memory.tokens.insert(memory.tokens.end(), tokens.begin(), tokens.end());
+  if (!memory.notes_ends) return;
+  for (const int32_t token : tokens) memory.note(tokens_[static_cast<size_t>(token)].size());
 }
 
 std::vector<int32_t> ByteLevelBpe::tokens_of(std::string_view part, Memory& memory) const {

@@ -22,13 +22,20 @@
 
 namespace trireme::dataset {
 
+// Whether texts have the usual end of a document (is_usual_end_of_document()).
+enum class UsualEnd {
+  kIsText,   // its name in a text is plain text, so that no text can end a document
+  kIsToken,  // it is found, like all other added tokens: for text that a chat template writes
+};
+
 class ByteLevelBpe {
  public:
-  // `end_of_document` is one of the file's added tokens. Texts have none of a usual one
-  // (is_usual_end_of_document()); another one has a meaning of its own in them and is found there.
+  // `end_of_document` is one of the file's added tokens. One that is not usual has a meaning of its
+  // own in texts and is found there.
   // `source` begins every message.
   // Throws: ConfigError when text can be merged to the end of a document, or a pattern is refused
-  ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const std::string& source);
+  ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const std::string& source,
+               UsualEnd usual_end = UsualEnd::kIsText);
   ~ByteLevelBpe();
 
   int64_t vocab_size() const { return std::ssize(tokens_); }
@@ -37,6 +44,12 @@ class ByteLevelBpe {
   // Throws: ConfigError for 2 GiB or more of text, or when a pattern takes too many steps or
   //         too long
   std::vector<int32_t> encode(std::string_view text) const;
+  // The same for well-formed UTF-8, and which token holds the first byte of some characters.
+  // characters: where they begin in `text`, in order
+  // holders:    becomes the number of the token of each
+  // Throws: ConfigError also when one of them is composed with a character before it
+  std::vector<int32_t> encode(std::string_view text, std::span<const size_t> characters,
+                              std::vector<size_t>& holders) const;
   // A usual end of a document decodes to nothing, an added token to its content.
   // Throws: ConfigError for a token outside the vocabulary
   std::string decode(std::span<const int32_t> tokens) const;
@@ -53,6 +66,7 @@ class ByteLevelBpe {
   void encode_normalised(std::string_view text, Memory& memory) const;
   void cut(std::string_view text, size_t step, Memory& memory) const;
   void encode_part(std::string_view part, Memory& memory) const;
+  void append(std::span<const int32_t> tokens, Memory& memory) const;
   std::vector<int32_t> tokens_of(std::string_view part, Memory& memory) const;
 
   std::vector<std::string> tokens_;  // the bytes of each
