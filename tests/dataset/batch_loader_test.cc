@@ -10,8 +10,8 @@
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/batch_reader.h"
-#include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/source.h"
+#include "trireme/dataset/token_source.h"
 
 namespace trireme::dataset {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/token_source.h"
 
 #include <algorithm>
 

@@ -14,7 +14,9 @@
 #include "trireme/comm/recorder/ring_layout.h"
 #include "trireme/dataset/image/image_records.h"
 #include "trireme/dataset/indexed_file.h"
-#include "trireme/dataset/indexed_file_writer.h"
+#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/token_files.h"
+#include "trireme/dataset/token_source.h"
 
 namespace trireme::hostile {
 namespace {
@@ -23,13 +25,16 @@ class TokenFile : public Format {
  public:
   explicit TokenFile(const std::filesystem::path& folder) : prefix_((folder / "a").string()) {
     std::filesystem::create_directories(folder);
-    dataset::IndexedFileWriter writer(prefix_, 1000);
+    dataset::TokenFile file(prefix_, 1000, /*has_mask=*/true);
     for (const int32_t size : {5, 0, 1, 17, 3}) {
-      std::vector<int32_t> tokens(static_cast<size_t>(size));
+      std::vector<int32_t> tokens(static_cast<size_t>(size)), mask(tokens.size(), 1);
       std::iota(tokens.begin(), tokens.end(), size);
-      writer.add_document(tokens);
+      file.add_document(tokens, mask);
     }
-    writer.finish();
+    file.complete();
+    file.publish();
+    mask_idx_ = get_file(dataset::idx_path(dataset::loss_prefix(prefix_)));
+    mask_ = get_file(dataset::bin_path(dataset::loss_prefix(prefix_)));
     idx_ = get_file(dataset::idx_path(prefix_));
     bin_ = get_file(dataset::bin_path(prefix_));
   }
@@ -52,12 +57,17 @@ class TokenFile : public Format {
     }
     put_file(dataset::idx_path(prefix_), idx);
     put_file(dataset::bin_path(prefix_), bin);
+    std::string mask = mask_;
+    if (random.one_in(2)) damage_bytes(mask, random);
+    put_file(dataset::idx_path(dataset::loss_prefix(prefix_)), mask_idx_);
+    put_file(dataset::bin_path(dataset::loss_prefix(prefix_)), mask);
     later_idx_ = idx_;
     damage_bytes(later_idx_, random);
     sequence_length_ = static_cast<int64_t>(1 + random.below(30));
   }
 
   void read() override {
+    expect_refusal_or_sense([&] { use_samples(); });
     expect_refusal_or_sense([&] {
       const dataset::IndexedFile file(prefix_);
       use(file);
@@ -95,8 +105,20 @@ class TokenFile : public Format {
     });
   }
 
+  // With the mask, cut as a stream and packed.
+  void use_samples() const {
+    const dataset::TokenOptions options{
+        .sequence_length = sequence_length_, .vocab_size = 1000, .documents = true};
+    const dataset::TokenStream stream(prefix_, options.vocab_size);
+    const auto read_all = [](const dataset::Source& source) {
+      for (int64_t i = 0; i < source.size(); ++i) source.get(i, {});
+    };
+    expect_refusal_or_sense([&] { read_all(dataset::TokenSource(stream, options)); });
+    expect_refusal_or_sense([&] { read_all(dataset::PackedSource(stream, options)); });
+  }
+
   std::string prefix_;
-  std::string idx_, bin_;
+  std::string idx_, bin_, mask_idx_, mask_;
   std::string later_idx_;
   int64_t sequence_length_ = 1;
 };

@@ -73,9 +73,13 @@ inline void collect(const ParallelModel& model, std::map<std::string, at::Tensor
   }
 }
 
+// The microbatches of a step that a data rank has.
+using BatchesOf = std::function<std::vector<dataset::Batch>(const RunConfig&, int64_t data_rank)>;
+
 // config: shares count if it has any. prepare: may change a rank's parameters before the step.
 inline StepOutcome run(RunConfig config, int num_ranks,
-                       const std::function<void(ParallelModel&)>& prepare = {}) {
+                       const std::function<void(ParallelModel&)>& prepare = {},
+                       const BatchesOf& read = batches_of) {
   const harness::TemporaryFolder folder;
   config.offload.folder = folder.path();
   std::vector<dataset::Shares> shares = std::move(config.shares);
@@ -95,7 +99,7 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     if (prepare) prepare(model);
     const int64_t data_rank =
         mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
-    const auto batches = batches_of(config, data_rank);
+    const auto batches = read(config, data_rank);
     const double evaluated = model.sum_over_batches(model.evaluate(batches));
     // What routers learn of a step changes the next one.
     if (config.task->model().traits().num_counts > 0) {

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-
 #include "trireme/base/error.h"
 #include "trireme/dataset/file/as_config_error.h"
 
@@ -48,6 +46,14 @@ class Table {
                  std::as_writable_bytes(std::span(block_)));
     }
     return block_[static_cast<size_t>(index - block_begin_)];
+  }
+
+  // Both are read for the first time.
+  bool equals(Table other) {
+    for (int64_t i = 0; i < size_; ++i) {
+      if (at(i) != other.at(i)) return false;
+    }
+    return true;
   }
 
  private:
@@ -237,61 +243,41 @@ void IndexedFile::read(int64_t offset, std::span<int64_t> out) const {
   }
 }
 
-TokenSource::TokenSource(std::shared_ptr<const IndexedFile> file, TokenOptions options)
-    : file_(std::move(file)), options_(options) {
-  TRIREME_CHECK(options.sequence_length >= 1, "sequence_length is ", options.sequence_length,
-                ", expected at least 1");
-  TRIREME_CHECK(file_->num_tokens() > options.sequence_length, bin_path(file_->prefix()).string(),
-                " has ", file_->num_tokens(),
-                " tokens, expected at least sequence_length + 1 = ", options.sequence_length + 1,
-                "; prepare more text or lower sequence_length");
-  size_ = (file_->num_tokens() - 1) / options.sequence_length;
+std::vector<int64_t> IndexedFile::document_sizes() const {
+  std::vector<int64_t> sizes(static_cast<size_t>(num_documents_));
+  const auto read = [&] {
+    Table<int64_t> boundaries(idx_, documents_, num_documents_ + 1);
+    Table<int32_t> lengths(idx_, lengths_, num_sequences_);
+    int64_t sequence = 0;
+    for (int64_t i = 0; i < num_documents_; ++i) {
+      const int64_t end = boundaries.at(i + 1);
+      // Checked when the file was opened, but read again now, and the file may have changed.
+      TRIREME_CHECK(end >= sequence && end <= num_sequences_, idx_.path().string(),
+                    " changed while it was read: document ", i, " ends at sequence ", end, " of ",
+                    num_sequences_, kRemake);
+      for (; sequence < end; ++sequence) {
+        const int32_t length = lengths.at(sequence);
+        TRIREME_CHECK(length >= 0, idx_.path().string(), " changed while it was read: sequence ",
+                      sequence, " has ", length, " tokens", kRemake);
+        sizes[static_cast<size_t>(i)] += length;
+      }
+    }
+  };
+  as_config_error(read, kRemake);
+  return sizes;
 }
 
-NamedTensors TokenSource::get(int64_t index, std::optional<RandomKey> /*augmentation*/) const {
-  const int64_t T = options_.sequence_length;
-  std::vector<int64_t> sequence(static_cast<size_t>(T + 1));
-  read_tokens(index, sequence);
-  NamedTensors sample = {{"tokens", at::empty({T}, at::kLong)},
-                         {"targets", at::empty({T}, at::kLong)}};
-  std::copy_n(sequence.begin(), T, sample[0].second.mutable_data_ptr<int64_t>());
-  std::copy_n(sequence.begin() + 1, T, sample[1].second.mutable_data_ptr<int64_t>());
-  if (options_.documents) {
-    const at::Tensor documents_T = at::empty({T}, at::kLong);
-    read_documents(index, {documents_T.mutable_data_ptr<int64_t>(), static_cast<size_t>(T)});
-    sample.emplace_back("documents", documents_T);
+bool IndexedFile::has_documents_of(const IndexedFile& other) const {
+  if (num_sequences_ != other.num_sequences_ || num_documents_ != other.num_documents_) {
+    return false;
   }
-  return sample;
-}
-
-void TokenSource::read_tokens(int64_t index, std::span<int64_t> out) const {
-  TRIREME_ASSERT(index >= 0 && index < size_, "sequence ", index, " of ", size_);
-  TRIREME_ASSERT(static_cast<int64_t>(out.size()) == options_.sequence_length + 1, out.size(),
-                 " tokens asked, a sample has ", options_.sequence_length + 1);
-  const int64_t offset = index * options_.sequence_length;
-  file_->read(offset, out);
-  if (options_.vocab_size == 0) return;
-  for (size_t i = 0; i < out.size(); ++i)
-    TRIREME_CHECK(out[i] >= 0 && out[i] < options_.vocab_size, bin_path(file_->prefix()).string(),
-                  ": token ", out[i], " at position ", offset + static_cast<int64_t>(i),
-                  " is outside the model's vocabulary of ", options_.vocab_size,
-                  "; set vocab_size to the tokenizer's, or prepare the data again");
-}
-
-void TokenSource::read_documents(int64_t index, std::span<int64_t> out) const {
-  const int64_t T = options_.sequence_length;
-  TRIREME_ASSERT(static_cast<int64_t>(out.size()) == T, out.size(), " documents asked of ", T);
-  const int64_t offset = index * T;
-  int64_t document = file_->document_at(offset);
-  for (int64_t at = 0; at < T; ++document) {
-    TRIREME_CHECK(document < file_->num_documents(), idx_path(file_->prefix()).string(),
-                  " changed while it was read: no document has token ", offset + at,
-                  "; make the files again with `trireme data prepare`");
-    const auto [begin, size] = file_->document(document);
-    const int64_t end = std::clamp(begin + size - offset, at, T);
-    std::fill(out.begin() + at, out.begin() + end, document);
-    at = end;
-  }
+  const auto compare = [&] {
+    return Table<int32_t>(idx_, lengths_, num_sequences_)
+               .equals(Table<int32_t>(other.idx_, other.lengths_, num_sequences_)) &&
+           Table<int64_t>(idx_, documents_, num_documents_ + 1)
+               .equals(Table<int64_t>(other.idx_, other.documents_, num_documents_ + 1));
+  };
+  return as_config_error(compare, kRemake);
 }
 
 }  // namespace trireme::dataset

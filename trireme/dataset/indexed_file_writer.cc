@@ -47,8 +47,8 @@ class BufferedOutput {
 
 }  // namespace
 
-IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size)
-    : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(token_type_for(vocab_size)) {
+IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size, TokenType type)
+    : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(type) {
   try {
     bin_ = std::make_unique<AtomicFile>(bin_path(prefix_));
     idx_ = std::make_unique<AtomicFile>(idx_path(prefix_));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/dataset/indexed_file.h"
@@ -22,7 +23,10 @@ namespace trireme::dataset {
 class IndexedFileWriter {
  public:
   // Throws: ConfigError when the files cannot be created
-  IndexedFileWriter(std::string prefix, int64_t vocab_size);
+  IndexedFileWriter(std::string prefix, int64_t vocab_size)
+      : IndexedFileWriter(std::move(prefix), vocab_size, token_type_for(vocab_size)) {}
+  // type: wide enough for the vocabulary
+  IndexedFileWriter(std::string prefix, int64_t vocab_size, TokenType type);
   IndexedFileWriter(const IndexedFileWriter&) = delete;
   IndexedFileWriter& operator=(const IndexedFileWriter&) = delete;
   ~IndexedFileWriter();

@@ -1,7 +1,6 @@
 #include "trireme/dataset/prepare.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -13,12 +12,11 @@
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/documents.h"
 #include "trireme/dataset/indexed_file_writer.h"
+#include "trireme/dataset/token_files.h"
 #include "trireme/dataset/tokenizer.h"
 
 namespace trireme::dataset {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Split {
   std::vector<Document> training;
@@ -132,15 +130,6 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const
   return tokenizer;
 }
 
-void make_parent_folder(const std::string& prefix) {
-  const fs::path folder = fs::path(prefix).parent_path();
-  if (folder.empty()) return;
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  TRIREME_CHECK(!failure, "output ", prefix, " is not writable: ", failure.message(),
-                "; choose another --output");
-}
-
 // Encodes documents into a token file and counts the encoded bytes.
 class Encoder {
  public:
@@ -159,7 +148,6 @@ class Encoder {
       if (append_) writer.append({&end, 1});
       writer.end_document();
     }
-    writer.complete();
   }
 
  private:
@@ -167,16 +155,6 @@ class Encoder {
   bool append_;
   std::function<void(int64_t)> on_bytes_;
 };
-
-std::vector<fs::path> output_paths(const std::string& prefix) {
-  const std::string validation = validation_prefix(prefix);
-  return {bin_path(prefix),
-          idx_path(prefix),
-          bin_path(validation),
-          idx_path(validation),
-          tokenizer_json_path(prefix),
-          tokenizer_model_path(prefix)};
-}
 
 }  // namespace
 
@@ -188,12 +166,12 @@ PrepareReport prepare(const PrepareOptions& options,
   const DocumentOptions wanted = {.inputs = options.inputs,
                                   .globs = options.globs,
                                   .excludes = options.excludes,
-                                  .ignored = output_paths(options.output),
+                                  .ignored = prepared_paths(options.output),
                                   .as_text = options.as_text};
   std::vector<Document> documents = find_documents(wanted);
   std::optional<WorkFolder> work;  // keeps another prepare() away from this output
   const auto take_output = [&] {
-    make_parent_folder(options.output);
+    make_prefix_folder(options.output);
     if (!work) work.emplace(options.output);
   };
   if (std::ranges::any_of(documents, &Document::is_pipe)) {
@@ -214,32 +192,22 @@ PrepareReport prepare(const PrepareOptions& options,
     done += n;
     if (progress) progress(done, bytes);
   });
-  const std::string validation_output = validation_prefix(options.output);
-  IndexedFileWriter training(options.output, tokenizer->vocab_size());
-  encoder.encode(split.training, training);
-  std::optional<IndexedFileWriter> validation;
+  TokenFile training(options.output, tokenizer->vocab_size(), /*has_mask=*/false);
+  encoder.encode(split.training, training.tokens());
+  std::optional<TokenFile> validation;
   if (!split.validation.empty()) {
-    validation.emplace(validation_output, tokenizer->vocab_size());
-    encoder.encode(split.validation, *validation);
+    validation.emplace(validation_prefix(options.output), tokenizer->vocab_size(), false);
+    encoder.encode(split.validation, validation->tokens());
   }
-
-  // Left by an earlier run. Without an index no one reads them with the new tokenizer.
-  std::error_code ignored;
-  for (const std::string& prefix : {options.output, validation_output}) {
-    fs::remove(idx_path(prefix), ignored);
-  }
-  save_tokenizer(*tokenizer, options.output);
-  if (!validation) fs::remove(bin_path(validation_output), ignored);
-  training.publish();
-  if (validation) validation->publish();
+  publish_token_files(options.output, *tokenizer, training, validation ? &*validation : nullptr);
 
   PrepareReport report;
   report.tokenizer = tokenizer->kind();
   report.vocab_size = tokenizer->vocab_size();
-  report.documents = training.num_documents();
-  report.tokens = training.num_tokens();
-  report.validation_documents = validation ? validation->num_documents() : 0;
-  report.validation_tokens = validation ? validation->num_tokens() : 0;
+  report.documents = training.tokens().num_documents();
+  report.tokens = training.tokens().num_tokens();
+  report.validation_documents = validation ? validation->tokens().num_documents() : 0;
+  report.validation_tokens = validation ? validation->tokens().num_tokens() : 0;
   report.bytes = bytes;
   const int64_t tokens = report.tokens + report.validation_tokens;
   report.bytes_per_token = static_cast<double>(bytes) / static_cast<double>(tokens);

@@ -263,9 +263,13 @@ std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model
   TRIREME_ASSERT(names.size() == values.size(), "evaluation metrics: ", values.size(),
                  " values for ", names.size(), " names");
   for (size_t i = 0; i < names.size(); ++i) others.emplace_back(names[i], values[i]);
-  return Evaluation{.loss = all[0] / model.sum_over_batches(std::move(counts)),
-                    .others = std::move(others),
-                    .finding = bad_samples.take_finding()};
+  const double count = model.sum_over_batches(std::move(counts));
+  TRIREME_CHECK(
+      count > 0,
+      "the evaluation's losses sum over 0 terms; expected at least one target "
+      "that is not ignored: raise train.evaluate_sequences, or give other validation data");
+  return Evaluation{
+      .loss = all[0] / count, .others = std::move(others), .finding = bad_samples.take_finding()};
 }
 
 }  // namespace trireme::train

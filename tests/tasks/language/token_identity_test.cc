@@ -25,7 +25,7 @@ class TokenIdentityTest : public ::testing::Test {
   }
   std::string prefix(const std::string& name) const { return (folder_ / name).string(); }
   train::DataIdentity identity(const std::string& name) const {
-    return identify(dataset::IndexedFile(prefix(name)), *dataset::make_bytes_tokenizer());
+    return identify(dataset::TokenStream(prefix(name), 0), *dataset::make_bytes_tokenizer());
   }
 
   harness::TemporaryFolder folder_;
@@ -90,7 +90,7 @@ TEST_F(TokenIdentityTest, AnotherTokenizerIsOtherData) {
   one.model = "a model";
   other.model = "another";
   const train::DataIdentity bytes = prepare("a", text(100));
-  const dataset::IndexedFile file(prefix("a"));
+  const dataset::TokenStream file(prefix("a"), 0);
   const train::DataIdentity a = identify(file, one);
   EXPECT_EQ(a, identify(file, one));
   EXPECT_NE(a, identify(file, other));

@@ -1,5 +1,7 @@
 #include "trireme/model/layers/embedding.h"
 
+#include <tuple>
+
 #include <ATen/ATen.h>
 
 #include "trireme/model/family/init.h"
@@ -27,11 +29,30 @@ PositionEmbedding::PositionEmbedding(const ModelConfig& config, const ModelAxes&
       register_parameter("weight", new_parameter({config.sequence_length, config.width}, dtype));
 }
 
+namespace {
+
+// The position of each of this rank's tokens in its document.
+// Shapes: -> [B, T] int64
+at::Tensor document_positions(const TokenBatch& batch) {
+  const at::Tensor& documents_BT = batch.documents_BT;  // of the whole sequences
+  const at::Tensor index_T = at::arange(documents_BT.size(1), documents_BT.options());
+  const at::Tensor continues_BT = at::zeros_like(documents_BT, at::kBool);
+  continues_BT.slice(1, 1).copy_(documents_BT.slice(1, 1).eq(documents_BT.slice(1, 0, -1)));
+  const at::Tensor begins_BT = index_T.expand_as(documents_BT).masked_fill(continues_BT, 0);
+  const at::Tensor whole_BT = index_T - std::get<0>(begins_BT.cummax(1));
+  return batch.context ? batch.context->local(whole_BT, 1) : whole_BT;
+}
+
+}  // namespace
+
 at::Tensor PositionEmbedding::forward(const at::Tensor& x, const TokenBatch& batch) {
   const at::Tensor weight = parallel::weight_of_rows(weight_TD, axis_);
-  if (!axis_.sequence) return x + weight.index_select(0, batch.positions_T);
+  const bool is_one_document = !batch.documents_BT.defined();
+  if (!axis_.sequence && is_one_document) return x + weight.index_select(0, batch.positions_T);
+  const at::Tensor rows_S =
+      is_one_document ? batch.positions_T.repeat({batch.B}) : document_positions(batch).flatten();
+  if (!axis_.sequence) return x + weight.index_select(0, rows_S).view(x.sizes());
   const mesh::Range own = axis_.own_rows(batch.B * batch.T);
-  const at::Tensor rows_S = batch.positions_T.repeat({batch.B});
   return x + weight.index_select(0, rows_S.narrow(0, own.offset, own.size));
 }
 

@@ -27,7 +27,8 @@ class TokenEmbedding : public torch::nn::Module {
 class PositionEmbedding : public torch::nn::Module {
  public:
   PositionEmbedding(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
-  // Adds to each row the embedding of its position.
+  // Adds to each row the embedding of its position: in its document when the batch has those,
+  // otherwise in its sequence.
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch);
 

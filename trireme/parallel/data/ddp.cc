@@ -291,7 +291,8 @@ int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count, int64_t
   global_count_ = sum_over_ranks(local_count);
   TRIREME_CHECK(global_count_ > 0, "the step's losses sum over 0 terms on all ranks of group ",
                 (groups_.shard != nullptr ? groups_.shard : groups_.replica)->name(),
-                "; expected at least one target that is not ignored");
+                "; expected at least one target that is not ignored: make the global batch larger, "
+                "or leave samples without targets out of the data");
   if (runner_) runner_->begin_step();
   reducer_->begin(num_microbatches);
   backwards_left_ = num_microbatches;

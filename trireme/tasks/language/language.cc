@@ -12,8 +12,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
-#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/prepare.h"
+#include "trireme/dataset/token_stream.h"
 #include "trireme/model/experts/router.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/init.h"
@@ -26,6 +27,7 @@
 #include "trireme/tasks/language/foreign/foreign_weights.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/foreign/peft_adapters.h"
+#include "trireme/tasks/language/token_data.h"
 #include "trireme/tasks/language/token_identity.h"
 #include "trireme/train/parallel/stage_costs.h"
 
@@ -38,30 +40,6 @@ namespace trireme::tasks {
 // then still the folder's.
 
 namespace {
-
-// Explains prefixes to users who gave something else. Opening the files reports all other errors.
-void check_prefix(const std::string& given) {
-  namespace fs = std::filesystem;
-  const fs::path path = given;
-  std::error_code unknown;
-  const fs::path tokens = given + ".bin";
-  if (fs::exists(tokens, unknown)) return;
-  const bool has_ending = path.extension() == ".bin" || path.extension() == ".idx";
-  TRIREME_CHECK(!has_ending || !fs::exists(path, unknown), "data.path is ", given,
-                ", a file; expected what its name begins with: ",
-                fs::path(path).replace_extension().string());
-  std::vector<std::string> prefixes;
-  for (const fs::directory_entry& file : fs::directory_iterator(path, unknown)) {
-    const bool is_training =
-        file.path().extension() == ".idx" && !file.path().stem().string().ends_with(".validation");
-    if (is_training) prefixes.push_back(fs::path(file.path()).replace_extension().string());
-  }
-  std::ranges::sort(prefixes);
-  TRIREME_CHECK(prefixes.empty(), "data.path is ", given,
-                ", a folder; expected the data in it: ", joined(prefixes));
-  throw ConfigError(concat("data.path is ", given, ", and there is no ", tokens.string(),
-                           "; make it with `trireme data prepare --output ", given, "`"));
-}
 
 class LanguageStage : public train::StageModel {
  public:
@@ -149,6 +127,7 @@ class LanguageTaskModel : public train::TaskModel {
     model::ModelConfig model = config_.model;
     if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
     model::validate(model);
+    check_packing();
   }
   void check_layout(const train::RunConfig& config) const override {
     const int64_t experts = config_.model.sparse.experts;
@@ -218,6 +197,20 @@ class LanguageTaskModel : public train::TaskModel {
   }
 
  private:
+  // A router sees padding as tokens, and these would count in what all tokens share.
+  void check_packing() const {
+    const model::ExpertConfig& sparse = config_.model.sparse;
+    const bool counts_tokens = sparse.balance_loss > 0 || sparse.router_z_loss > 0 ||
+                               sparse.capacity_factor > 0 || sparse.router_bias_rate > 0;
+    TRIREME_CHECK(
+        config_.data.packing == dataset::Packing::kStream || sparse.experts == 0 || !counts_tokens,
+        "data.packing is \"whole\", and model.balance_loss is ", sparse.balance_loss,
+        ", model.router_z_loss ", sparse.router_z_loss, ", model.capacity_factor ",
+        sparse.capacity_factor, " and model.router_bias_rate ", sparse.router_bias_rate,
+        ", in which padding would count; expected 0 each: set them so, or data.packing "
+        "to \"stream\"");
+  }
+
   const LanguageConfig& config_;
 };
 
@@ -250,17 +243,18 @@ class LanguageTask : public train::Task {
     const int64_t T = config_.model.sequence_length;
     // int64 tokens and targets, and the document of each token.
     const double bytes_per_token = config_.data.separate_documents ? 24 : 16;
+    const std::string packed = training_ ? training_->description() : "";
     std::vector<std::string> files = imported_file_names();
     files.push_back(dataset::tokenizer_json_path("tokenizer").string());
     files.push_back(dataset::tokenizer_model_path("tokenizer").string());
-    return {.data_name = config_.data.path,
-            .samples_name = concat("sequences of ", T, " tokens"),
-            .unit = "tokens",
-            .units_per_sample = T,
-            .sample_bytes = bytes_per_token * static_cast<double>(T),
-            .file_names = std::move(files),
-            .new_parameters = concat("*", model::kAdapterA, ",*", model::kAdapterB),
-            .callbacks = kCallbacks};
+    return {
+        .data_name = config_.data.path,
+        .samples_name = concat("sequences of ", T, " tokens", packed.empty() ? "" : ", ", packed),
+        .unit = "tokens",
+        .units_per_sample = T,
+        .sample_bytes = bytes_per_token * static_cast<double>(T),
+        .file_names = std::move(files),
+        .callbacks = kCallbacks};
   }
   const train::TaskModel& model() const override { return model_; }
 
@@ -300,17 +294,20 @@ class LanguageTask : public train::Task {
   }
 
   void open(bool evaluates) override {
-    check_prefix(config_.data.path);
+    check_token_path(config_.data.path);
     tokenizer_ = dataset::load_tokenizer(config_.data.path);
     take_vocabulary();
-    training_ = open_tokens(config_.data.path);
-    if (evaluates) validation_ = open_tokens(dataset::validation_prefix(config_.data.path));
+    training_ = open_tokens(config_.data.path, config_);
+    if (evaluates) {
+      validation_ = open_tokens(dataset::validation_prefix(config_.data.path), config_);
+    }
   }
 
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override { return validation_.get(); }
   train::DataIdentity identify(const dataset::Source& source) const override {
-    return tasks::identify(dynamic_cast<const dataset::TokenSource&>(source).file(), *tokenizer_);
+    return tasks::identify(dynamic_cast<const dataset::TokenSamples&>(source).stream(),
+                           *tokenizer_);
   }
   void write_files(const std::filesystem::path& folder) const override {
     dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
@@ -328,18 +325,11 @@ class LanguageTask : public train::Task {
                   config_.data.path, " has ", needed, " tokens: set it to 0 or to at least that");
   }
 
-  std::shared_ptr<const dataset::TokenSource> open_tokens(const std::string& prefix) const {
-    return std::make_shared<const dataset::TokenSource>(
-        prefix, dataset::TokenOptions{.sequence_length = config_.model.sequence_length,
-                                      .vocab_size = config_.model.vocab_size,
-                                      .documents = config_.data.separate_documents});
-  }
-
   LanguageConfig config_;
   LanguageTaskModel model_{config_};
   std::shared_ptr<const dataset::Tokenizer> tokenizer_;
-  std::shared_ptr<const dataset::TokenSource> training_;
-  std::shared_ptr<const dataset::TokenSource> validation_;  // null without evaluation
+  std::shared_ptr<const dataset::TokenSamples> training_;
+  std::shared_ptr<const dataset::TokenSamples> validation_;  // null without evaluation
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/key.h"
+#include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/family/model_config.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
@@ -22,7 +23,12 @@ struct TokenDataConfig {
   TRIREME_KEY(std::string, path, "data/python", kMustStay,
               "prefix of the token files, as given to `trireme data prepare --output`")
   TRIREME_KEY(bool, separate_documents, false, kMustStay,
-              "mask attention across the documents of a sequence")
+              "mask attention across the documents of a sequence, and count positions from the "
+              "beginning of each")
+  TRIREME_KEY(dataset::Packing, packing, dataset::Packing::kStream, kMustStay,
+              "how documents become sequences: stream cuts all tokens at every sequence_length; "
+              "whole puts whole documents together, and padding where none fits",
+              dataset::kPackings)
   TRIREME_KEYS_END()
 };
 

@@ -33,15 +33,19 @@ std::string sample(const dataset::IndexedFile& file) {
 
 }  // namespace
 
-train::DataIdentity identify(const dataset::IndexedFile& file,
+train::DataIdentity identify(const dataset::TokenStream& stream,
                              const dataset::Tokenizer& tokenizer) {
+  const dataset::IndexedFile& file = stream.file();
   const std::string about =
       concat(name_of(dataset::kTokenizerKinds, tokenizer.kind()), " ", tokenizer.vocab_size(), " ",
              tokenizer.end_of_document(), " ", tokenizer.serialize());
-  return {.checksums = {{"index", checksum(InputFile(dataset::idx_path(file.prefix())))},
-                        {"tokens", sample(file)},
-                        {"tokenizer", checksum(std::as_bytes(std::span(about)))}},
-          .counts = {{"num_documents", file.num_documents()}, {"num_tokens", file.num_tokens()}}};
+  train::DataIdentity identity{
+      .checksums = {{"index", checksum(InputFile(dataset::idx_path(file.prefix())))},
+                    {"tokens", sample(file)},
+                    {"tokenizer", checksum(std::as_bytes(std::span(about)))}},
+      .counts = {{"num_documents", file.num_documents()}, {"num_tokens", file.num_tokens()}}};
+  if (stream.mask() != nullptr) identity.checksums["loss_mask"] = sample(*stream.mask());
+  return identity;
 }
 
 }  // namespace trireme::tasks

@@ -1,15 +1,16 @@
 // Identifies the data of a language model whatever its path.
 #pragma once
 
-#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/token_stream.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/train/task/data_identity.h"
 
 namespace trireme::tasks {
 
 // Checksums: `index` of the whole .idx file, which has the length of every document; `tokens` in 64
-// places spread over the .bin file; `tokenizer` of its kind, numbers and model. Reads the whole
-// index and at most 512 KiB of tokens.
-train::DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer& tokenizer);
+// places spread over the .bin file; `loss_mask`, if there is one, in as many of it; `tokenizer` of
+// its kind, numbers and model. Reads the whole index and at most 512 KiB of tokens.
+train::DataIdentity identify(const dataset::TokenStream& stream,
+                             const dataset::Tokenizer& tokenizer);
 
 }  // namespace trireme::tasks

@@ -1,0 +1,68 @@
+// What language models train on: a token file and, beside it, a loss mask, a second file of the
+// same form in which byte i says whether token i is one to learn. `trireme data prepare --format
+// chat` writes both. Layout: docs/design/token-files.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/source.h"
+
+namespace trireme::dataset {
+
+// The prefix of the loss mask that belongs to the token file `prefix`.
+std::string loss_prefix(const std::string& prefix);
+
+// A target that is in no loss: PyTorch's and this library's kIgnoredTarget.
+inline constexpr int64_t kNoTarget = -100;
+
+// Thread safe: nothing changes after construction.
+class TokenStream {
+ public:
+  // Opens the mask too, if one of its files is there.
+  // vocab_size: larger tokens are an error; 0 checks nothing
+  // Throws: ConfigError when a file is missing or damaged, or the mask has other documents
+  TokenStream(const std::string& prefix, int64_t vocab_size);
+  // Without a mask: every token is one to learn.
+  TokenStream(std::shared_ptr<const IndexedFile> file, int64_t vocab_size)
+      : file_(std::move(file)), vocab_size_(vocab_size) {}
+
+  const IndexedFile& file() const { return *file_; }
+  const IndexedFile* mask() const { return mask_.get(); }  // null: there is none
+
+  // Copies tokens [offset, offset + out.size()) into `out`.
+  // Throws: ConfigError for a token outside the vocabulary, with its position, and as
+  //         IndexedFile::read()
+  void read(int64_t offset, std::span<int64_t> out) const;
+
+  // Copies the targets of tokens [offset, offset + targets.size()), those one further on, of which
+  // read() has given `tokens`, one more than there are targets. Those that are not to be learnt
+  // become kNoTarget.
+  // Throws: ConfigError with the position of a byte of the mask that is neither 0 nor 1
+  void copy_targets(int64_t offset, std::span<const int64_t> tokens,
+                    std::span<int64_t> targets) const;
+
+ private:
+  std::shared_ptr<const IndexedFile> file_;
+  std::shared_ptr<const IndexedFile> mask_;
+  int64_t vocab_size_ = 0;
+};
+
+// Samples made of a stream's tokens: each has `tokens` and `targets`, the token that follows each,
+// and on request `documents`, equal for two tokens in the same document; each [T] int64.
+class TokenSamples : public Source {
+ public:
+  explicit TokenSamples(TokenStream stream) : stream_(std::move(stream)) {}
+
+  const TokenStream& stream() const { return stream_; }
+  // For people, how the tokens become samples; "" when nothing is to be said.
+  virtual std::string description() const { return ""; }
+
+ private:
+  TokenStream stream_;
+};
+
+}  // namespace trireme::dataset
