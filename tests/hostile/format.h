@@ -41,6 +41,8 @@ using Formats = std::vector<std::unique_ptr<Format>>;
 void add_text_formats(Formats& formats, const std::filesystem::path& folder);
 void add_launch_formats(Formats& formats);
 void add_tokenizer_formats(Formats& formats, const std::filesystem::path& folder);
+// Only in a build with tokenizers of tokenizer.json.
+void add_chat_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
 // Data of recommendation models.
 void add_recommend_formats(Formats& formats, const std::filesystem::path& folder);

@@ -108,6 +108,9 @@ int run(const Arguments& arguments) {
   add_recommend_formats(formats, folder);
   add_link_formats(formats);
   add_server_formats(formats, folder);
+#ifdef TRIREME_HAVE_TOKENIZER_JSON
+  add_chat_formats(formats, folder);
+#endif
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);
 #endif

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/dataset/conversation/prepare_chat.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/recommend/prepare_features.h"
 #include "trireme/launch/local_ranks.h"
@@ -74,6 +75,7 @@ void add_data_generate(CLI::App& data, int& exit_code);
 // Each prepares, shows how far it is, and prints what it has written, with `json` as an object.
 // Returns the exit code.
 int run_prepare_tokens(const dataset::PrepareOptions& options, bool json);
+int run_prepare_chat(dataset::PrepareChatOptions options, bool json);
 int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool json);
 
 // The commands of `trireme` that only language models have.

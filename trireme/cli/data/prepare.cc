@@ -1,4 +1,4 @@
-// trireme data prepare: text to token files, or tables of features to records.
+// trireme data prepare: text or conversations to token files, or tables of features to records.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -73,6 +73,7 @@ nlohmann::json to_object(const dataset::PrepareFeaturesReport& report) {
 }
 
 constexpr const char* kTokens = "tokens";
+constexpr const char* kChat = "chat";
 
 struct Arguments {
   std::string format = kTokens;
@@ -81,13 +82,16 @@ struct Arguments {
   dataset::PrepareFeaturesOptions features{};
   std::string ids = name_of(dataset::kCategoryIds, dataset::CategoryIds::kRows);
   bool json = false;
+  std::string chat_template{};
   std::vector<CLI::Option*> only_tokens{};
+  std::vector<CLI::Option*> only_chat{};
+  std::vector<CLI::Option*> only_text{};  // tokens and chat
   std::vector<CLI::Option*> only_features{};
 };
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names = names_of(dataset::kRawFormats);
-  names.insert(names.begin(), kTokens);
+  names.insert(names.begin(), {kTokens, kChat});
   return names;
 }
 
@@ -109,16 +113,30 @@ void add_token_options(CLI::App& command, Arguments& arguments) {
   add(command.add_option("--tokenizer", arguments.tokenizer, in_words(kinds)))
       ->check(CLI::IsMember(kinds))
       ->capture_default_str();
-  add(command.add_option("--tokenizer-model", options.tokenizer_model,
-                         "json: Hugging Face tokenizer.json to use; bpe: SentencePiece model to "
-                         "use instead of training one"));
-  add(command.add_option(
-      "--end-of-document", options.end_of_document,
-      "json: added token that ends a document. Default: <|endoftext|>, <|end_of_text|> or </s>, "
-      "which input text cannot produce; input text can produce any other token"));
   add(command.add_option("--vocab-size", options.vocab_size,
                          "bpe: vocabulary size to train; 0 = 8192"))
       ->check(within({0, 1 << 26}));
+}
+
+void add_chat_options(CLI::App& command, Arguments& arguments) {
+  dataset::PrepareOptions& options = arguments.tokens;
+  const auto add = [&](CLI::Option* option) {
+    arguments.only_text.push_back(option->group("Options of --format tokens and chat"));
+  };
+  add(command.add_option("--tokenizer-model", options.tokenizer_model,
+                         "json: Hugging Face tokenizer.json to use; bpe: SentencePiece model to "
+                         "use instead of training one; chat: folder of a Hugging Face model, or "
+                         "its tokenizer.json"));
+  add(command.add_option(
+      "--end-of-document", options.end_of_document,
+      "json: added token that ends a document. Default: <|endoftext|>, <|end_of_text|> or </s>, "
+      "which input text cannot produce; input text can produce any other token. chat: added token "
+      "that ends a text. Default: the model's eos_token, or one of these"));
+  arguments.only_chat.push_back(
+      command
+          .add_option("--chat-template", arguments.chat_template,
+                      "file with the chat template to use instead of the model's")
+          ->group("Options of --format chat"));
 }
 
 void add_feature_options(CLI::App& command, Arguments& arguments) {
@@ -142,22 +160,38 @@ void add_feature_options(CLI::App& command, Arguments& arguments) {
 }
 
 int run_prepare(Arguments& arguments) {
-  const bool is_tokens = arguments.format == kTokens;
-  for (const CLI::Option* option : is_tokens ? arguments.only_features : arguments.only_tokens) {
-    TRIREME_CHECK(option->count() == 0, option->get_name(), " is not an option of --format ",
-                  arguments.format, "; leave it out");
+  const bool is_tokens = arguments.format == kTokens, is_chat = arguments.format == kChat;
+  const auto refuse = [&](const std::vector<CLI::Option*>& others) {
+    for (const CLI::Option* option : others) {
+      TRIREME_CHECK(option->count() == 0, option->get_name(), " is not an option of --format ",
+                    arguments.format, "; leave it out");
+    }
+  };
+  if (!is_tokens) refuse(arguments.only_tokens);
+  if (!is_chat) refuse(arguments.only_chat);
+  refuse(is_tokens || is_chat ? arguments.only_features : arguments.only_text);
+  const dataset::PrepareOptions& tokens = arguments.tokens;
+  if (is_chat) {
+    return run_prepare_chat({.inputs = tokens.inputs,
+                             .tokenizer_model = tokens.tokenizer_model,
+                             .chat_template = arguments.chat_template,
+                             .end_of_document = tokens.end_of_document,
+                             .output = tokens.output,
+                             .validation_fraction = tokens.validation_fraction,
+                             .seed = tokens.seed},
+                            arguments.json);
   }
   if (is_tokens) {
     arguments.tokens.tokenizer =
         choose(dataset::kTokenizerKinds, "--tokenizer", arguments.tokenizer);
-    return run_prepare_tokens(arguments.tokens, arguments.json);
+    return run_prepare_tokens(tokens, arguments.json);
   }
   dataset::PrepareFeaturesOptions& options = arguments.features;
   options.format = choose(dataset::kRawFormats, "--format", arguments.format);
-  options.inputs = arguments.tokens.inputs;
-  options.output = arguments.tokens.output;
-  options.validation_fraction = arguments.tokens.validation_fraction;
-  options.seed = arguments.tokens.seed;
+  options.inputs = tokens.inputs;
+  options.output = tokens.output;
+  options.validation_fraction = tokens.validation_fraction;
+  options.seed = tokens.seed;
   options.ids = choose(dataset::kCategoryIds, "--ids", arguments.ids);
   for (const CLI::Option* option : arguments.only_features) {
     const std::string name = option->get_name();
@@ -239,10 +273,14 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
   options.validation_fraction = 0.01;
   CLI::App* command = data.add_subcommand(
       "prepare",
-      "Turn text files into token files (Megatron's .bin/.idx) and a tokenizer, or tables of\n"
-      "features into records for recommendation models (docs/guide/recommend-data.md).\n"
+      "Turn text files or conversations into token files (Megatron's .bin/.idx) and a tokenizer,\n"
+      "or tables of features into records for recommendation models\n"
+      "(docs/guide/recommend-data.md).\n"
       "  trireme data prepare --input src docs --glob '*.py' --glob '*.md' --tokenizer bpe \\\n"
       "      --vocab-size 8192 --output data/mine\n"
+      "  trireme data prepare --format chat --input chat.jsonl --tokenizer-model SmolLM2-Instruct "
+      "\\\n"
+      "      --output data/chat\n"
       "  trireme data prepare --format criteo --input day_0.tsv --min-count 10 \\\n"
       "      --output data/criteo\n");
   const auto formats = format_names();
@@ -250,13 +288,15 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->check(CLI::IsMember(formats))
       ->capture_default_str();
   command
-      ->add_option("--input", options.inputs,
-                   "input files; tokens: files or folders, one document per file; criteo-numpy and "
-                   "criteo-multi-hot: prefix of a day's arrays, such as numpy/day_0")
+      ->add_option(
+          "--input", options.inputs,
+          "input files; tokens: files or folders, one document per file; chat: files of JSON "
+          "lines, one conversation per line; criteo-numpy and "
+          "criteo-multi-hot: prefix of a day's arrays, such as numpy/day_0")
       ->required();
   command
       ->add_option("--validation-fraction,--validation", options.validation_fraction,
-                   "fraction of the documents or samples held out for validation")
+                   "fraction of the documents, conversations or samples held out for validation")
       ->check(within({.minimum = 0, .maximum = 1, .below_maximum = true}))
       ->capture_default_str();
   command->add_option("--seed", options.seed, "random seed for the choice of validation data")
@@ -264,10 +304,11 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--output", options.output,
-                   "tokens: prefix of the files to write; other formats: a new folder")
+                   "tokens and chat: prefix of the files to write; other formats: a new folder")
       ->required();
   add_json(*command, arguments->json);
   add_token_options(*command, *arguments);
+  add_chat_options(*command, *arguments);
   add_feature_options(*command, *arguments);
   command->callback([arguments, &exit_code] { exit_code = run_prepare(*arguments); });
 }

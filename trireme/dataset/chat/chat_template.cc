@@ -72,4 +72,6 @@ ChatTemplate::Rendered ChatTemplate::render(const ordered_json& variables,
   return {.text = renderer.take_text(), .generated = renderer.take_generated()};
 }
 
+bool ChatTemplate::marks_generation() const { return program_->has_generation; }
+
 }  // namespace trireme::dataset

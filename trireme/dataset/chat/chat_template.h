@@ -47,6 +47,9 @@ class ChatTemplate {
   Rendered render(const nlohmann::ordered_json& variables,
                   std::optional<std::chrono::local_seconds> now = {}) const;
 
+  // Whether it says itself what the assistant says, with {% generation %}.
+  bool marks_generation() const;
+
  private:
   std::string source_;
   ChatTemplateLimits limits_;

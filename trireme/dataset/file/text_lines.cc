@@ -21,7 +21,6 @@ namespace trireme::dataset {
 namespace {
 
 constexpr size_t kTextPieceBytes = size_t{1} << 20;
-constexpr size_t kMaxLineBytes = size_t{1} << 20;
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -82,8 +81,8 @@ size_t GzipText::read(std::span<char>) { return 0; }
 
 #endif
 
-TextLines::TextLines(const std::filesystem::path& path, TextOrigin origin)
-    : file_(as_config_error([&] { return InputFile(path); })) {
+TextLines::TextLines(const std::filesystem::path& path, TextOrigin origin, size_t max_line_bytes)
+    : file_(as_config_error([&] { return InputFile(path); })), max_line_bytes_(max_line_bytes) {
   TRIREME_CHECK(fill(), path.string(), " is empty; expected lines of text");
   if (origin == TextOrigin::kOwn) return;
   const std::string_view compression = compression_of(text_);
@@ -124,8 +123,8 @@ bool TextLines::fill() {
 bool TextLines::next(std::string_view& line) {
   size_t end = text_.find('\n', at_);
   while (end == std::string::npos) {
-    TRIREME_CHECK(text_.size() - at_ <= kMaxLineBytes, file_.path().string(), ":", number_ + 1,
-                  " has more than ", kMaxLineBytes, " bytes; expected shorter lines");
+    TRIREME_CHECK(text_.size() - at_ <= max_line_bytes_, file_.path().string(), ":", number_ + 1,
+                  " has more than ", max_line_bytes_, " bytes; expected shorter lines");
     const size_t searched = text_.size() - at_;
     if (!fill()) break;
     end = text_.find('\n', searched);
@@ -136,7 +135,7 @@ bool TextLines::next(std::string_view& line) {
   }
   ++number_;
   line = std::string_view(text_).substr(at_, end - at_);
-  TRIREME_CHECK(line.size() <= kMaxLineBytes, where(), " has more than ", kMaxLineBytes,
+  TRIREME_CHECK(line.size() <= max_line_bytes_, where(), " has more than ", max_line_bytes_,
                 " bytes; expected shorter lines");
   if (line.ends_with('\r')) line.remove_suffix(1);
   at_ = std::min(end + 1, text_.size());

@@ -48,18 +48,23 @@ class GzipText {
 // mark of UTF-8, as of spreadsheets, is skipped.
 enum class TextOrigin { kUser, kOwn };
 
+// Of a line, unless the reader asks for longer ones.
+inline constexpr size_t kMaxLineBytes = size_t{1} << 20;
+
 class TextLines {
  public:
   // Throws: ConfigError with the path when there is no such file, it is empty, or the user's is
   //         compressed otherwise, or with gzip in a build without zlib
-  explicit TextLines(const std::filesystem::path& path, TextOrigin origin = TextOrigin::kUser);
+  explicit TextLines(const std::filesystem::path& path, TextOrigin origin = TextOrigin::kUser,
+                     size_t max_line_bytes = kMaxLineBytes);
 
   TextLines(const TextLines&) = delete;
   TextLines& operator=(const TextLines&) = delete;
 
   // The next line without its end, "\n" or "\r\n". False after the last. The view is valid until
   // the next call.
-  // Throws: ConfigError with where() for a line of more than a megabyte, with the path for damage
+  // Throws: ConfigError with where() for a line of more than max_line_bytes, with the path for
+  //         damage
   bool next(std::string_view& line);
 
   int64_t number() const { return number_; }  // of the line, from 1
@@ -76,6 +81,7 @@ class TextLines {
   size_t read_stored(std::span<std::byte> out);
 
   InputFile file_;
+  size_t max_line_bytes_;
   std::unique_ptr<GzipText> gzip_{};
   std::string text_{};  // text read; unread lines begin at at_
   size_t at_ = 0;

@@ -37,6 +37,7 @@ class Parser {
     program.body = parse_body({});
     names_.check_calls(tokens_.run());
     program.names = names_.take();
+    program.has_generation = has_generation_;
     return program;
   }
 
@@ -247,6 +248,7 @@ class Parser {
     Statement statement{.kind = StatementKind::kGeneration, .line = line};
     Macro body;
     tokens_.take();
+    has_generation_ = true;
     parse_macro_body(body, "endgeneration");
     statement.bodies.push_back(std::move(body.body));
     return statement;
@@ -266,6 +268,7 @@ class Parser {
   TokenStream tokens_;
   ExpressionParser expressions_;
   size_t loops_ = 0;  // that a break may leave
+  bool has_generation_ = false;
 };
 
 }  // namespace

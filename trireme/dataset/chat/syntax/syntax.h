@@ -130,6 +130,7 @@ struct Statement {
 struct Program {
   Body body;
   std::vector<std::string> names;
+  bool has_generation = false;  // a {% generation %} somewhere
 };
 
 }  // namespace trireme::dataset::chat

@@ -1,0 +1,55 @@
+// Turns conversations into token files with a loss mask, for `trireme data prepare --format chat`.
+// Memory is bounded, however long the input. No file has its final name before everything is
+// written.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::dataset {
+
+struct PrepareChatOptions {
+  // Files of JSON lines, folders with *.jsonl, pipes; gzip too. See read_conversation().
+  std::vector<std::string> inputs{};
+  std::string tokenizer_model{};     // a tokenizer.json, or the model's folder; see ChatFormatFiles
+  std::string chat_template{};       // a file; empty: the model's
+  std::string end_of_document{};     // see ChatEncoder
+  std::string output{};              // prefix of the files to write
+  double validation_fraction = 0.0;  // of the conversations
+  uint64_t seed = 1;                 // chooses them
+  // The local time, for templates that print it.
+  std::optional<std::chrono::local_seconds> now{};
+};
+
+struct ChatCounts {
+  int64_t conversations = 0;
+  int64_t tokens = 0;
+  int64_t trained_tokens = 0;  // that the loss mask has
+};
+
+struct PrepareChatReport {
+  ChatCounts training{};
+  ChatCounts validation{};
+  int64_t vocab_size = 0;
+  int64_t longest_tokens = 0;  // the longest conversation
+  int64_t untrained = 0;       // conversations in which the assistant says nothing
+  bool is_marked = false;      // the template has {% generation %}
+  int64_t num_bytes = 0;       // of the files as stored
+};
+
+// Writes what prepare() (prepare.h) does, a document for each conversation, and with the same names
+// behind loss_prefix() a loss mask: a byte for each token, 1 if the assistant says it. The same
+// input, options and seed give the same bytes. Whether a conversation is for validation depends
+// only on (seed, file name, number in it).
+// `progress`, if set, is called with (bytes done, total bytes).
+// Throws: ConfigError with file and line for a conversation that cannot be used, and for every
+//         option that the user can fix, or while another process prepares the same output; Error
+//         when the disk fails
+PrepareChatReport prepare_chat(const PrepareChatOptions& options,
+                               const std::function<void(int64_t, int64_t)>& progress = {});
+
+}  // namespace trireme::dataset
