@@ -3,6 +3,8 @@ import json
 import os
 import pathlib
 import shlex
+import subprocess
+import sys
 import unittest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
@@ -186,6 +188,18 @@ class ChatData(ProgramTest):
             self.succeed(*command)
         loaded = transformers.AutoTokenizer.from_pretrained(self.folder / "tuned")
         self.assertEqual((loaded.eos_token, loaded.chat_template), (END, MARKED))
+
+    def test_the_guide_to_fine_tuning_ends_in_a_model_that_answers(self):
+        (self.folder / "hf").rename(self.folder / "llama-chat")
+        self.write(CONVERSATIONS * 5)
+        guide = (pathlib.Path(__file__).parents[2] / "docs/guide/fine-tune.md").read_text()
+        commands = [shlex.split(line)[1:] for line in guide.splitlines() if line.startswith("    trireme ")]
+        self.assertEqual(len(commands), 9)
+        for command in commands:
+            self.succeed(*command)
+        script = guide.split("```python\n")[1].split("```")[0]
+        said = subprocess.run([sys.executable, "-c", script], cwd=self.folder, capture_output=True, text=True, check=True)
+        self.assertEqual(said.stdout, ANSWER + END + "\n")
 
     def test_what_cannot_be_used_is_one_line(self):
         def fails(line, *expected, options=()):

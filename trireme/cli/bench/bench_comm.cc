@@ -72,8 +72,8 @@ double measure_memcpy(comm::Communicator& group, int64_t bytes, double seconds) 
       .median_microseconds;
 }
 
-// Adds streams of `count` words and writes the sum to each of them, as an all-reduce in shared memory
-// does with a rank's part of every buffer. Blocks stay in the first cache.
+// Adds streams of `count` words and writes the sum to each of them, as an all-reduce in shared
+// memory does with a rank's part of every buffer. Blocks stay in the first cache.
 void sum_streams(std::vector<std::vector<uint64_t>>& streams, int64_t count) {
   constexpr int64_t kBlock = 512;
   uint64_t sums[kBlock];
@@ -93,9 +93,11 @@ void sum_streams(std::vector<std::vector<uint64_t>>& streams, int64_t count) {
 double measure_loop(comm::Communicator& group, int64_t bytes, double seconds) {
   const int64_t words = bytes / group.size() / static_cast<int64_t>(sizeof(uint64_t));
   if (words == 0) return 0;
-  std::vector<std::vector<uint64_t>> streams(
-      static_cast<size_t>(group.size()), std::vector<uint64_t>(static_cast<size_t>(words), 1));
-  return measure(group, [&] { sum_streams(streams, words); }, seconds).median_microseconds;
+  std::vector<std::vector<uint64_t>> streams(static_cast<size_t>(group.size()),
+                                             std::vector<uint64_t>(static_cast<size_t>(words), 1));
+  return measure(
+             group, [&] { sum_streams(streams, words); }, seconds)
+      .median_microseconds;
 }
 
 void check_values(comm::Communicator& group, const std::string& transport, const CommCase& what,
@@ -253,7 +255,8 @@ std::vector<CommResult> run_cases(comm::Communicator& group, const std::string& 
 }
 
 std::string table_header(const std::vector<std::string>& peers) {
-  std::vector<std::string> right = {"ranks", "size", "time", "p99", "algorithm", "bus", "x memcpy", "x loop"};
+  std::vector<std::string> right = {"ranks",     "size", "time",     "p99",
+                                    "algorithm", "bus",  "x memcpy", "x loop"};
   for (const std::string& peer : peers) right.push_back("x " + peer);
   return row({"operation", "transport", "memory", "dtype"}, right);
 }

@@ -1,5 +1,5 @@
-// The keys of section [lora]: low-rank adapters, which are trained while the model's own weights stay
-// as they are.
+// The keys of section [lora]: low-rank adapters, which are trained while the model's own weights
+// stay as they are.
 // Source: Hu et al. 2021, arXiv:2106.09685
 #pragma once
 
@@ -36,7 +36,7 @@ struct AdapterConfig {
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-// The parameters of the adapter of a linear layer, after the layer's name: A [r, in] and B [out, r].
+// The parameters of a linear layer's adapter, after the layer's name: A [r, in] and B [out, r].
 inline constexpr const char* kAdapterA = ".lora_A.weight";
 inline constexpr const char* kAdapterB = ".lora_B.weight";
 

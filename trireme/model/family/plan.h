@@ -92,9 +92,9 @@ class ModelPlan {
   void add_experts(std::string name, std::vector<int64_t> shape, int dim,
                    std::span<const int64_t> cuts);
 
-  // Adds the adapters of config().lora, each after the layer it belongs to, and marks as not trained
-  // what they are trained in place of. A layer whose outputs the tensor axis splits has the whole A
-  // and the same rows of B; one whose inputs it splits, the same columns of A and the whole B.
+  // Adds the adapters of config().lora, each after its layer, and marks as not trained what they
+  // are trained in place of. A layer whose outputs the tensor axis splits has the whole A and the
+  // same rows of B; one whose inputs it splits, the same columns of A and the whole B.
   // Throws: ConfigError when a pattern matches nothing
   void add_adapters();
 
@@ -112,7 +112,7 @@ class ModelPlan {
 };
 
 // The plan of the family that `config` names, with the adapters that it asks for.
-// Throws: ConfigError when the model cannot be split over this many ranks, for an unknown family, and
+// Throws: ConfigError when the model cannot be split over this many ranks or for an unknown family;
 //         as add_adapters()
 ModelPlan make_plan(const ModelConfig& config, AxisSizes sizes = {});
 

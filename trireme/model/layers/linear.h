@@ -1,5 +1,5 @@
-// The weights of a linear layer, [out, in] as in torch and Hugging Face, and of its low-rank adapter
-// if it has one. The functions that multiply by them, on one rank or several, are in
+// The weights of a linear layer, [out, in] as in torch and Hugging Face, and of its low-rank
+// adapter if it has one. The functions that multiply by them, on one rank or several, are in
 // parallel/tensor.
 #pragma once
 

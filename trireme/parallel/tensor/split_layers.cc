@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/matrix_product.h"
+#include "trireme/parallel/tensor/adapter.h"
 
 namespace trireme::parallel {
 namespace {
@@ -113,62 +114,6 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
   }
 };
 
-struct AdapterCall : torch::CustomClassHolder {
-  double scale = 1;
-  bool overwrites = false;
-  TensorAxis axis;
-};
-
-// y + scale * z b^T, in y's place if nobody else reads it.
-// Shapes: y [..., F], z [..., r] with as many rows, b [F, r] -> as y
-class AdapterSumFunction : public torch::autograd::Function<AdapterSumFunction> {
- public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y, const at::Tensor& z,
-                            const at::Tensor& b, const c10::intrusive_ptr<AdapterCall>& call) {
-    const at::Tensor scaled_Sr = view_rows(z) * call->scale;
-    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
-    ctx->save_for_backward({scaled_Sr, b});
-    at::Tensor sum = y;
-    if (call->overwrites) {
-      ctx->mark_dirty({y});
-    } else {
-      sum = at::empty_like(y, at::MemoryFormat::Contiguous);
-    }
-    multiply_and_add(view_rows(sum), view_rows(y), scaled_Sr, b.t());
-    return sum;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto call =
-        c10::static_intrusive_pointer_cast<AdapterCall>(ctx->saved_data["call"].toCapsule());
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor scaled_Sr = saved[0], b = saved[1];
-    const at::Tensor grad_SF = view_rows(grads[0]);
-    variable_list result{grads[0], at::Tensor(), at::Tensor(), at::Tensor()};
-    if (ctx->needs_input_grad(1)) {
-      std::vector<int64_t> shape = grads[0].sizes().vec();
-      shape.back() = b.size(1);
-      const at::Tensor grad_Sr = at::empty({grad_SF.size(0), b.size(1)}, grad_SF.options());
-      multiply(grad_Sr, grad_SF, b);
-      result[1] = grad_Sr.mul_(call->scale).view(shape);
-    }
-    if (ctx->needs_input_grad(2)) {
-      result[2] =
-          weight_gradient(call->axis, b, [=] { return weight_product(grad_SF, scaled_Sr); });
-    }
-    return result;
-  }
-};
-
-at::Tensor add_adapter(const at::Tensor& y, const at::Tensor& z, const Adapter& adapter,
-                       const at::Tensor& b, const TensorAxis& axis, bool overwrites) {
-  auto call = c10::make_intrusive<AdapterCall>();
-  call->scale = adapter.scale;
-  call->overwrites = overwrites;
-  call->axis = axis;
-  return AdapterSumFunction::apply(y, z, b, call);
-}
-
 // The layers' own products.
 std::vector<at::Tensor> multiply_columns(const at::Tensor& x,
                                          const std::vector<LinearWeight>& layers,
@@ -206,7 +151,7 @@ std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<Lin
         adapter.drop ? multiply_columns(adapter.drop(x), {{replicated_weight(adapter.a, axis)}},
                                         lead, axis)[0]
                      : outputs[next++];
-    outputs[i] = add_adapter(outputs[i], z, adapter, adapter.b, axis, /*overwrites=*/true);
+    outputs[i] = add_adapter(outputs[i], z, adapter.b, adapter.scale, axis, AdapterSum::kInPlace);
   }
   outputs.resize(layers.size());
   return outputs;
@@ -218,7 +163,7 @@ at::Tensor own_linear(const at::Tensor& x, const LinearWeight& layer, const Tens
   if (!adapter.a.defined()) return y;
   const at::Tensor z =
       at::linear(adapter.drop ? adapter.drop(x) : x, replicated_weight(adapter.a, axis));
-  return add_adapter(y, z, adapter, adapter.b, axis, /*overwrites=*/false);
+  return add_adapter(y, z, adapter.b, adapter.scale, axis, AdapterSum::kNew);
 }
 
 namespace {
@@ -350,7 +295,8 @@ at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at
   const at::Tensor z =
       multiply_own_columns(adapter.drop ? adapter.drop(x_f) : x_f, {adapter.a}, {}, axis);
   const auto added_to = [&](const at::Tensor& y) {
-    return add_adapter(y, z, adapter, weight_of_rows(adapter.b, axis), axis, /*overwrites=*/false);
+    return add_adapter(y, z, weight_of_rows(adapter.b, axis), adapter.scale, axis,
+                       AdapterSum::kNew);
   };
   if (residual.defined()) return multiply_own_columns(x_f, layer, added_to(residual), axis);
   return added_to(multiply_own_columns(x_f, layer, {}, axis));

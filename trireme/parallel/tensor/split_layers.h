@@ -48,8 +48,8 @@ std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<Lin
 // Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
 
 // The sum over ranks of x W^T, plus bias and residual, which are added once. Every rank holds the
-// whole bias, and its gradient has the same bits on all ranks. An adapter has this rank's columns of
-// A and its whole B on every rank.
+// whole bias, and its gradient has the same bits on all ranks. An adapter has this rank's columns
+// of A and its whole B on every rank.
 // Shapes:     x_f [..., f], S rows; W [D, f]; residual as the layers hold it, [..., D] or with
 //             axis.sequence [s, D]; undefined: none -> residual's shape; without residual x's with
 //             D in place of f, or [s, D]

@@ -10,7 +10,6 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/prepare.h"
@@ -346,27 +345,13 @@ const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config) {
   return train::task_of<const LanguageTask>(config).tokenizer();
 }
 
-namespace {
-
-double trained_share(const train::RunConfig& config, const LanguageConfig& own) {
-  if (!own.model.lora.is_on() && config.train.freeze.empty()) return 1;
-  double all = 0, trained = 0;
-  const model::ModelPlan plan = model::make_plan(own.model);
-  for (const model::ParameterPlan& parameter : plan.parameters()) {
-    const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
-    all += count;
-    if (parameter.is_trained && !matches_any(config.train.freeze, parameter.name)) trained += count;
-  }
-  return trained / all;
-}
-
-}  // namespace
-
 plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own) {
   const train::ParallelConfig& parallel = config.parallel;
   plan::Workload work;
   work.set_model(own.model);
-  work.sizes = train::number_sizes(config, own.model.width).with_share(trained_share(config, own));
+  const model::ModelPlan parameters = model::make_plan(own.model);
+  work.sizes = train::number_sizes(config, own.model.width)
+                   .with_share(train::trained_share(config, parameters.parameters()));
   work.axes = train::plan_axes(parallel);
   work.global_batch = config.train.global_batch;
   work.smallest_batch = config.train.batch_ramp_start;

@@ -8,6 +8,7 @@
 #include <c10/util/accumulate.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/train/offload/disk_store.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -58,6 +59,16 @@ plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
   plan::hold_gradients(sizes, config.is_rank_first(), config.train.reproducible,
                        config.microbatches_per_step());
   return sizes;
+}
+
+double trained_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters) {
+  double all = 0, trained = 0;
+  for (const model::ParameterPlan& parameter : parameters) {
+    const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
+    all += count;
+    if (parameter.is_trained && !matches_any(config.train.freeze, parameter.name)) trained += count;
+  }
+  return all > 0 ? trained / all : 1;
 }
 
 plan::Axes plan_axes(const ParallelConfig& parallel) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
@@ -19,6 +20,8 @@ double wide_itemsize(const RunConfig& config);
 // Bytes of what the run keeps for a parameter. The optimizer's states are those of a matrix
 // [width, width].
 plan::NumberSizes number_sizes(const RunConfig& config, int64_t width);
+// The share of the elements of these parameters that the run trains.
+double trained_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters);
 plan::Axes plan_axes(const ParallelConfig& parallel);
 
 // Bytes of weights, gradients and optimizer states per parameter in a rank's part of the model,

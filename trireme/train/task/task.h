@@ -174,8 +174,8 @@ struct TaskTraits {
   // The names of the files that write_files() writes. They go along when a checkpoint is packed or
   // made into another run; no other file does.
   std::vector<std::string> file_names{};
-  // Patterns of parameters that [init] leaves at the values of a new run where the source of initial
-  // weights lacks them, without init.missing.
+  // Patterns of parameters that [init] leaves at the values of a new run where the source of
+  // initial weights lacks them, without init.missing.
   std::string new_parameters{};
   // Whether the model has embedding tables. StageRequest::axes.batch then has the ranks that read
   // different data.
