@@ -232,6 +232,8 @@ class Refusals(LoraTest):
                     "--parallel.tensor=2")
         self.refuse(2, ['train.freeze has "encoder.*"', "model.embed_tokens.weight"], "--train.freeze=encoder.*")
         self.refuse(2, ["no parameter is left to train"], "--train.freeze=*")
+        result = self.run_program("checkpoint", "import", "hf", "--output", "none", "--lora.rank=4")
+        self.assertEqual((result.returncode, "train --init" in result.stderr), (2, True), result.stderr)
         self.refuse(2, ["adapter_config.json", "does not exist"], *LORA, "--lora.init=hf")
 
     def test_another_adapter_is_refused_by_its_key(self):
@@ -242,6 +244,8 @@ class Refusals(LoraTest):
         self.refuse(2, ["lora.rank is 2", "has 4 rows"], *own, "--lora.rank=2")
         self.refuse(2, ["lora.alpha / lora.rank is 1", "set lora.alpha to 8"], *own, "--lora.alpha=4")
         self.refuse(4, ["2 missing", "v_proj", "lora.targets"], *own[:-1], "--lora.targets=*.q_proj, model.layers.0.*.v_proj")
+        result = self.run_program("checkpoint", "upcycle", "run", "--output", "none", "--model.experts=4")
+        self.assertEqual((result.returncode, "has adapters" in result.stderr), (2, True), result.stderr)
         config = json.loads((adapter / "adapter_config.json").read_text())
         for change, parts in (({"use_dora": True}, ["use_dora is true"]), ({"bias": "all"}, ["bias is", '"none"']),
                               ({"peft_type": "IA3"}, ["peft_type", "LORA"]), ({"r": "4"}, ["r is"])):

@@ -33,6 +33,9 @@ train::RunConfig run_config(const ForeignModel& foreign, c10::ScalarType dtype,
   TRIREME_CHECK(model.vocab_size > 0,
                 "model.vocab_size is 0; expected the number of rows of the embedding: set it, or "
                 "name the weights' config.json with --config");
+  TRIREME_CHECK(!model.lora.is_on(), "lora.rank is ", model.lora.rank,
+                "; an imported run has the weights of its source and no adapters: give it to "
+                "`trireme train --init` instead");
   model::validate(model);
   return config;
 }

@@ -94,6 +94,9 @@ train::RunConfig sparse_config(const std::string& toml, const fs::path& folder,
   ModelConfig& after = language_of(config).model;
   TRIREME_CHECK(before.sparse.experts == 0, folder.string(), " has ", before.sparse.experts,
                 " experts already; expected the checkpoint of a dense model");
+  TRIREME_CHECK(!before.lora.is_on(), folder.string(), " has adapters (lora.rank is ",
+                before.lora.rank,
+                "); export it, which merges them, import that, and give the imported run");
   TRIREME_CHECK(before.family == "llama", folder.string(), " has a model of the family ",
                 before.family, "; expected llama, whose feed-forwards can become experts");
   check_same_model(saved, config);
