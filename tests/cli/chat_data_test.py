@@ -14,7 +14,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from program import ProgramTest
+from program import CONFIG, ProgramTest
 
 START, END = "<|im_start|>", "<|im_end|>"
 PLAIN = ("{% for m in messages %}" + START + "{{ m.role }}\n{{ m.content }}" + END + "\n{% endfor %}"
@@ -156,6 +156,17 @@ class ChatData(ProgramTest):
         self.assertEqual(self.curve("halves"), self.curve("whole"))
         for whole, other in zip(self.metrics("whole"), self.metrics("other"), strict=True):
             self.assertAlmostEqual(other["loss"], whole["loss"], delta=1e-4 * whole["loss"])
+
+    def test_a_model_from_nothing_gets_the_template_of_its_data(self):
+        self.prepare_chat("--chat-template", "plain.jinja")
+        (self.folder / "tiny.toml").write_text(CONFIG.replace("data/tiny", "data/chat"))
+        self.succeed("train", "tiny.toml", "--train.steps=1", "--data.packing=whole", "--train.global_batch=4")
+        self.succeed("checkpoint", "export", "run", "--output", "new")
+        loaded = transformers.AutoTokenizer.from_pretrained(self.folder / "new")
+        self.assertEqual((loaded.chat_template, loaded.eos_token), (PLAIN, END))
+        messages = CONVERSATIONS[0]["messages"]
+        self.assertEqual(loaded.apply_chat_template(messages, tokenize=False),
+                         self.tokenizer.apply_chat_template(messages, tokenize=False))
 
     def test_evaluates_conversations_set_aside(self):
         self.write(CONVERSATIONS * 5)

@@ -1,6 +1,7 @@
 #include "trireme/dataset/token_files.h"
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/token_stream.h"
 
@@ -20,13 +21,16 @@ std::vector<std::string> all_prefixes(const std::string& prefix) {
 }  // namespace
 
 std::vector<fs::path> prepared_paths(const std::string& prefix) {
-  std::vector<fs::path> paths = {tokenizer_json_path(prefix), tokenizer_model_path(prefix)};
+  std::vector<fs::path> paths = {tokenizer_json_path(prefix), tokenizer_model_path(prefix),
+                                 chat_template_path(prefix)};
   for (const std::string& each : all_prefixes(prefix)) {
     paths.push_back(bin_path(each));
     paths.push_back(idx_path(each));
   }
   return paths;
 }
+
+fs::path chat_template_path(const std::string& prefix) { return prefix + ".chat_template.jinja"; }
 
 void make_prefix_folder(const std::string& prefix) {
   const fs::path folder = fs::path(prefix).parent_path();
@@ -60,7 +64,7 @@ void TokenFile::publish() {
 }
 
 void publish_token_files(const std::string& prefix, const Tokenizer& tokenizer, TokenFile& training,
-                         TokenFile* validation) {
+                         TokenFile* validation, std::string_view chat_template) {
   training.complete();
   if (validation != nullptr) validation->complete();
   // Left by an earlier run. Without an index no one reads tokens with the new tokenizer, and a mask
@@ -71,7 +75,9 @@ void publish_token_files(const std::string& prefix, const Tokenizer& tokenizer, 
   for (const std::string& each : prefixes) {
     if (each != prefix) fs::remove(bin_path(each), ignored);
   }
+  fs::remove(chat_template_path(prefix), ignored);
   save_tokenizer(tokenizer, prefix);
+  if (!chat_template.empty()) write_file_atomically(chat_template_path(prefix), chat_template);
   training.publish();
   if (validation != nullptr) validation->publish();
 }

@@ -1,5 +1,6 @@
 // The files that data preparation leaves under a prefix: token files for training and validation,
-// loss masks beside them, and the tokenizer. They appear together, or not at all.
+// loss masks beside them, the tokenizer, and the chat template of conversations. They appear
+// together, or not at all.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/dataset/indexed_file_writer.h"
@@ -16,6 +18,9 @@ namespace trireme::dataset {
 
 // All of them, whether they are there or not.
 std::vector<std::filesystem::path> prepared_paths(const std::string& prefix);
+
+// PREFIX.chat_template.jinja
+std::filesystem::path chat_template_path(const std::string& prefix);
 
 // Makes the folder that the prefix names.
 // Throws: ConfigError when it cannot be made
@@ -39,10 +44,11 @@ class TokenFile {
   std::optional<IndexedFileWriter> mask_;
 };
 
-// Completes the files, removes those that an earlier preparation left, saves the tokenizer and
-// gives all their names.
-// validation: null without validation data
+// Completes the files, removes those that an earlier preparation left, saves tokenizer and template
+// and gives all their names.
+// validation:    null without validation data
+// chat_template: empty when there is none
 void publish_token_files(const std::string& prefix, const Tokenizer& tokenizer, TokenFile& training,
-                         TokenFile* validation);
+                         TokenFile* validation, std::string_view chat_template = {});
 
 }  // namespace trireme::dataset

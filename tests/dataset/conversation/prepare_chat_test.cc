@@ -53,8 +53,8 @@ TEST_F(PrepareChat, AConversationIsADocumentWithAMask) {
   write_lines({line("u", "Hi"), "", line("x", "")});
   const PrepareChatReport report = prepare_chat(options());
   EXPECT_EQ(names_in(folder_ / "out"),
-            (std::vector<std::string>{"x.bin", "x.idx", "x.loss.bin", "x.loss.idx",
-                                      "x.tokenizer.json", "x.tokenizer.model"}));
+            (std::vector<std::string>{"x.bin", "x.chat_template.jinja", "x.idx", "x.loss.bin",
+                                      "x.loss.idx", "x.tokenizer.json", "x.tokenizer.model"}));
   const TokenStream stream(output_, 264);
   // <|im_start|>user|u</s><|im_start|>assistant|Hi</s>
   EXPECT_EQ(stream.file().document(0).size, 1 + 6 + 1 + 1 + 10 + 2 + 1);
@@ -71,6 +71,7 @@ TEST_F(PrepareChat, AConversationIsADocumentWithAMask) {
   EXPECT_EQ(std::vector<int64_t>(mask.begin() + 19, mask.begin() + 22),
             (std::vector<int64_t>{1, 1, 1}));
   EXPECT_EQ(load_tokenizer(output_)->end_of_document(), kEndOfTurn);
+  EXPECT_EQ(read_file(output_ + ".chat_template.jinja"), kMarkedTemplate);
 }
 
 TEST_F(PrepareChat, ValidationIsDrawnAndNeverEmpty) {

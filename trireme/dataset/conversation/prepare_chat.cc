@@ -179,7 +179,8 @@ PrepareChatReport prepare_chat(const PrepareChatOptions& options,
                 " conversations, and none for training in which the assistant says something; "
                 "expected messages with the role \"assistant\"");
   const auto tokenizer = make_json_tokenizer(format.tokenizer, int64_t{encoder.end_of_document()});
-  publish_token_files(options.output, *tokenizer, training, validation ? &*validation : nullptr);
+  publish_token_files(options.output, *tokenizer, training, validation ? &*validation : nullptr,
+                      format.template_text);
   return report;
 }
 

@@ -41,10 +41,10 @@ struct PrepareChatReport {
   int64_t num_bytes = 0;       // of the files as stored
 };
 
-// Writes what prepare() (prepare.h) does, a document for each conversation, and with the same names
-// behind loss_prefix() a loss mask: a byte for each token, 1 if the assistant says it. The same
-// input, options and seed give the same bytes. Whether a conversation is for validation depends
-// only on (seed, file name, number in it).
+// Writes what prepare() (prepare.h) does, a document for each conversation, the template, and with
+// the same names behind loss_prefix() a loss mask: a byte for each token, 1 if the assistant says
+// it. The same input, options and seed give the same bytes. Whether a conversation is for
+// validation depends only on (seed, file name, number in it).
 // `progress`, if set, is called with (bytes done, total bytes).
 // Throws: ConfigError with file and line for a conversation that cannot be used, and for every
 //         option that the user can fix, or while another process prepares the same output; Error

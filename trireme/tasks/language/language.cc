@@ -13,6 +13,7 @@
 #include "trireme/base/words.h"
 #include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/prepare.h"
+#include "trireme/dataset/token_files.h"
 #include "trireme/dataset/token_stream.h"
 #include "trireme/model/experts/router.h"
 #include "trireme/model/family/family.h"
@@ -311,6 +312,7 @@ class LanguageTask : public train::Task {
   }
   void write_files(const std::filesystem::path& folder) const override {
     dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
+    keep_chat_template(dataset::chat_template_path(config_.data.path), folder);
   }
   LanguageConfig& config() { return config_; }
   const LanguageConfig& config() const { return config_; }

@@ -19,9 +19,10 @@ namespace fs = std::filesystem;
 constexpr const char* kPrefix = "hugging_face.";
 constexpr const char* kConfig = "config.json";
 constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kChatTemplate = "chat_template.jinja";
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model"};
 constexpr const char* kOtherFiles[] = {kGeneration,
-                                       "chat_template.jinja",
+                                       kChatTemplate,
                                        "chat_template.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
@@ -79,6 +80,12 @@ void take_imported_files(const fs::path& weights, const fs::path& run) {
   if (is_file(weights / kConfig)) return keep_imported_files(weights, weights / kConfig, run);
   for (const std::string& name : imported_file_names())
     copy_if_there(run_of(weights) / name, run / name);
+}
+
+void keep_chat_template(const fs::path& chat_template, const fs::path& run) {
+  const bool is_imported = std::ranges::any_of(
+      imported_file_names(), [&](const std::string& name) { return is_file(run / name); });
+  if (!is_imported) copy_if_there(chat_template, run / concat(kPrefix, kChatTemplate));
 }
 
 ImportedFiles::ImportedFiles(const fs::path& checkpoint) : run_(run_of(checkpoint)) {}
