@@ -24,6 +24,12 @@ MODELS = {
     "llama": (transformers.LlamaConfig, SIZES),
     "phi3": (transformers.Phi3Config, {**SIZES, "pad_token_id": None, "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    # Rows of rotary projections are stored in another order than here.
+    "deepseek": (transformers.DeepseekV3Config, {
+        **SIZES, "num_key_value_heads": 4, "moe_intermediate_size": 24, "num_experts_per_tok": 3,
+        "n_routed_experts": 8, "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
+        "kv_lora_rank": 12, "q_lora_rank": 20, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 10,
+        "rope_interleave": True}),
     "gpt2": (transformers.GPT2Config, {"vocab_size": 257, "n_embd": 32, "n_inner": 80, "n_layer": 2, "n_head": 4,
                                        "n_positions": LENGTH, "bos_token_id": None, "eos_token_id": None,
                                        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
@@ -121,7 +127,7 @@ class Adapters(LoraTest):
         return losses
 
     def test_peft_reads_them_and_a_merged_model_is_the_same_at_every_layout(self):
-        for family in MODELS:
+        for family in ("llama", "phi3", "gpt2"):
             with self.subTest(family=family):
                 self.save(family, "hf")
                 for name, (ranks, options) in LAYOUTS.items():
@@ -160,6 +166,8 @@ class Adapters(LoraTest):
         """Where transformers has one matrix for several layers here, these share their A."""
         for family, targets, pattern in (("llama", ["q_proj", "down_proj"], "*.q_proj,*.down_proj"),
                                          ("phi3", ["qkv_proj", "o_proj"], "*.[qkv]_proj,*.o_proj"),
+                                         ("deepseek", ["q_b_proj", "kv_a_proj_with_mqa", "o_proj"],
+                                          "*.q_b_proj,*.kv_a_proj_with_mqa,*.o_proj"),
                                          ("gpt2", ["c_attn"], "*.[qkv]_proj")):
             with self.subTest(family=family):
                 self.save(family)
@@ -172,6 +180,10 @@ class Adapters(LoraTest):
                 merged = self.load(self.export(f"{family}-ours", f"{family}-merged", "hf").name)
                 self.assertGreater((self.logits(merged) - self.logits(self.load())).abs().max().item(), 1e-3)
                 self.assert_near(self.logits(merged), self.logits(adapted))
+                if family == "deepseek":
+                    result = self.run_program("checkpoint", "export", f"{family}-ours", "--output", "none", "--format",
+                                              "peft")
+                    self.assertEqual((result.returncode, "rope_interleave" in result.stderr), (2, True), result.stderr)
 
     def test_frozen_weights_keep_their_bits_and_have_no_states(self):
         self.save("llama")
@@ -216,7 +228,8 @@ class Frozen(LoraTest):
 
 class Refusals(LoraTest):
     def refuse(self, code, parts, *options, init="hf"):
-        result = self.run_program("train", "--init", init, "--data.path=data/four", "--output.folder=none",
+        begin = ["--init", init] if init else []
+        result = self.run_program("train", *begin, "--data.path=data/four", "--output.folder=none",
                                   "--train.steps=1", "--train.global_batch=4", *options)
         self.assertEqual(result.returncode, code, result.stderr)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
@@ -227,7 +240,10 @@ class Refusals(LoraTest):
         self.save("llama")
         self.refuse(2, ['lora.targets has "*.c_attn"', "model.layers.0.self_attn.q_proj"], *LORA, "--lora.targets=*.c_attn")
         self.refuse(2, ["lora.also_train", "lora.rank 0"], "--lora.also_train=*norm*")
-        self.refuse(2, ["lora.init", "Hugging Face folder"], "--lora.init=hf")
+        self.refuse(2, ["lora.init", "lora.rank 0"], "--lora.init=hf")
+        self.refuse(2, ["lora.init", "init.folder empty"], "tiny.toml", *LORA, "--lora.init=hf", init="")
+        self.tune("own", 1, "--lora.targets=*.q_proj", steps=1)
+        self.refuse(2, ["lora.init", "Hugging Face folder"], "own/config.toml", "--lora.init=hf", init="own")
         self.refuse(2, ["lora.dropout is 0.1 and parallel.tensor 2"], *LORA, "--lora.dropout=0.1", "--ranks", 2,
                     "--parallel.tensor=2")
         self.refuse(2, ['train.freeze has "encoder.*"', "model.embed_tokens.weight"], "--train.freeze=encoder.*")
@@ -248,7 +264,11 @@ class Refusals(LoraTest):
         self.assertEqual((result.returncode, "has adapters" in result.stderr), (2, True), result.stderr)
         config = json.loads((adapter / "adapter_config.json").read_text())
         for change, parts in (({"use_dora": True}, ["use_dora is true"]), ({"bias": "all"}, ["bias is", '"none"']),
-                              ({"peft_type": "IA3"}, ["peft_type", "LORA"]), ({"r": "4"}, ["r is"])):
+                              ({"peft_type": "IA3"}, ["peft_type", "LORA"]), ({"lora_alpha": "4"}, ["lora_alpha is"]),
+                              ({"init_lora_weights": "pissa"}, ["init_lora_weights is"]),
+                              ({"alora_invocation_tokens": [1]}, ["alora_invocation_tokens"]),
+                              ({"alpha_pattern": {"q_.*": 3}}, ["alpha_pattern has"]),
+                              ({"alpha_pattern": {"q_proj": 16}}, ["set lora.alpha to 16"])):
             (adapter / "adapter_config.json").write_text(json.dumps({**config, **change}))
             self.refuse(2, parts, *own)
         (adapter / "adapter_config.json").write_text(json.dumps(config))
@@ -258,7 +278,7 @@ class Refusals(LoraTest):
 
     def test_a_run_without_adapters_exports_none(self):
         self.save("llama")
-        self.tune("plain", 1, "--lora.rank=0", steps=1)
+        self.tune("plain", 1, "--lora.rank=0", "--lora.alpha=16", steps=1)
         result = self.run_program("checkpoint", "export", "plain", "--output", "none", "--format", "peft")
         self.assertEqual(result.returncode, 2)
         self.assertIn("lora.rank is 0", result.stderr)

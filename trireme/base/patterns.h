@@ -11,7 +11,7 @@ namespace trireme {
 // whole of `name` must match.
 bool matches(const std::string& pattern, const std::string& name);
 
-// Whether one of several patterns, separated by ',', is that of `name`.
+// Whether one of several patterns, separated by ',', matches `name`.
 bool matches_any(const std::string& patterns, const std::string& name);
 
 // Splits "a, b" at ',' into {"a", "b"}. Drops surrounding blanks and empty parts.

@@ -71,6 +71,18 @@ TEST(StateBytes, RankFirstEachRankAddsItsPartInFp32) {
   EXPECT_EQ(state_bytes_per_parameter(holding(true, true, 8), 3, 4), (16 + 3 * 2) / 4.0);
 }
 
+// Weights are whole; what is kept of a trained one is not there for the others.
+TEST(StateBytes, FrozenParametersHaveWeightsAlone) {
+  for (const double share : {1.0, 0.25, 0.0}) {
+    EXPECT_EQ(state_bytes_per_parameter(kMixed.with_share(share), 0, 1), 2 + 14 * share);
+    EXPECT_EQ(state_bytes_per_parameter(kMixed.with_share(share), 1, 4),
+              2 + (2 + 12 / 4.0) * share);
+    NumberSizes rank_first = kMixed.with_share(share);
+    hold_gradients(rank_first, /*rank_first=*/true, /*in_tree=*/false, 8);
+    EXPECT_EQ(state_bytes_per_parameter(rank_first, 3, 4), (2 + 16 * share) / 4.0);
+  }
+}
+
 TEST(StateBytes, StatesOnDiskTakeNoMemory) {
   NumberSizes sizes = kMixed;
   sizes.states_on_disk = true;

@@ -37,6 +37,19 @@ TEST(StageSeconds, RecomputationOfABlockRepeatsItsForward) {
   EXPECT_DOUBLE_EQ(again.repeated_flops, block.product_flops() + block.core.flops());
 }
 
+// A third of a step's products are gradients of weights.
+TEST(StageSeconds, FrozenWeightsHaveNoProductsOfTheirOwn) {
+  Workload work = four_layers();
+  work.micro_batch = 16;  // whose kernels are longer than their launches
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const StageSeconds all = stage_seconds(work, cluster, part_of(1));
+  work.sizes = work.sizes.with_share(0);
+  const StageSeconds none = stage_seconds(work, cluster, part_of(1));
+  EXPECT_EQ(none.forward.compute, all.forward.compute);
+  EXPECT_LT(none.backward.compute, 0.75 * all.backward.compute);
+  EXPECT_GT(none.backward.compute, 0.5 * all.backward.compute);
+}
+
 TEST(StageSeconds, EachAxisHasItsCommunication) {
   const Cluster cluster = cluster_of("a100-80gb", 8, 8);
   const auto with = [&](auto change) {

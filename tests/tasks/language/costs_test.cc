@@ -213,6 +213,19 @@ TEST(StageCosts, StatesAreThoseOfZero) {
   }
 }
 
+TEST(StageCosts, AWorkloadKnowsWhatIsTrained) {
+  const auto share = [](std::vector<Override> overrides) {
+    const RunConfig config = config_of(std::move(overrides));
+    return config.task->model().workload(config)->sizes.trained_share;
+  };
+  EXPECT_EQ(share({}), 1);
+  const auto all = static_cast<double>(model::num_parameters(model_of(config_of({}))));
+  EXPECT_DOUBLE_EQ(share({{"train.freeze", "*embed*, lm_head.*"}}), 1 - 2 * 96 * 64 / all);
+  const RunConfig adapted = config_of({{"lora.rank", "2"}});
+  const auto trained = static_cast<double>(model::num_trained_parameters(model_of(adapted)));
+  EXPECT_DOUBLE_EQ(share({{"lora.rank", "2"}}), trained / (all + trained));
+}
+
 TEST(StageCosts, SeveralMicrobatchesHoldGradientsByTheirOrder) {
   std::string order = "microbatch-first";
   const auto bytes = [&](const std::string& microbatches, const std::string& reproducible) {

@@ -27,7 +27,7 @@ namespace trireme::model {
 struct Initialiser {
   double std = 0;
   double value = 0;
-  bool over_inputs = false;  // a matrix's std is that divided by the root of its number of columns
+  bool over_inputs = false;  // divide std by the square root of the number of columns
   bool operator==(const Initialiser&) const = default;
 };
 

@@ -138,6 +138,7 @@ void ModelPlan::add_adapters() {
     const size_t weight = is_bias && i > 0 ? i - 1 : i;
     const std::string layer = adapted_layer(parameters_[weight]);
     if (layer.empty() || !matches_any(lora.targets, layer)) continue;
+    if (is_bias && own.name != layer + ".bias") continue;
     if (!is_bias && i + 1 < parameters_.size() && parameters_[i + 1].name == layer + ".bias")
       continue;
     const mesh::Layout& layout = parameters_[weight].layout;

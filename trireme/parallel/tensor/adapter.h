@@ -15,7 +15,7 @@ enum class AdapterSum {
 
 // y + scale * z b^T.
 // Shapes: y [..., F], z [..., r] with as many rows: x A^T; b [F, r] -> as y
-// Comm:   none; what b is summed over is its caller's
+// Comm:   none; the caller sums b's gradient where ranks share b
 at::Tensor add_adapter(const at::Tensor& y, const at::Tensor& z, const at::Tensor& b, double scale,
                        const TensorAxis& axis, AdapterSum sum);
 

@@ -11,10 +11,6 @@
 
 namespace trireme::parallel {
 
-// Linear layers with the same input whose outputs are split over the tensor axis: each rank has
-// some rows of every weight. One call does query, key and value, or gate and up.
-// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
-
 // A low-rank adapter of a linear layer: y gains scale * drop(x) A^T B^T.
 // Source: Hu et al. 2021, arXiv:2106.09685, section 4.1
 struct Adapter {
@@ -30,6 +26,10 @@ struct LinearWeight {
   at::Tensor bias{};  // [out]; undefined: no bias
   Adapter adapter{};  // cut as the weight is
 };
+
+// Linear layers with the same input whose outputs are split over the tensor axis: each rank has
+// some rows of every weight. One call does query, key and value, or gate and up.
+// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
 
 // y_i = x W_i^T + b_i with this rank's rows of each W_i. x's gradient is summed over the layers
 // inside the matrix products, and over the ranks while the weights' gradients are computed. An

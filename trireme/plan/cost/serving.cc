@@ -51,7 +51,10 @@ double expected_experts(const model::ExpertConfig& experts, double tokens) {
 
 Serving::Serving(const model::ModelConfig& model, const Cluster& cluster,
                  const ServingOptions& options)
-    : model_(model), counts_(count_model(model)), cluster_(cluster), options_(options) {
+    : model_(model.without_adapters()),
+      counts_(count_model(model_)),
+      cluster_(cluster),
+      options_(options) {
   TRIREME_CHECK(options.tensor >= 1 && model.heads % options.tensor == 0, "a replica of ",
                 options.tensor, " tensor ranks does not divide the ", model.heads,
                 " heads of the model; expected a divisor, such as 1");

@@ -132,6 +132,11 @@ AdapterExport write_adapters(const std::filesystem::path& folder, const model::M
                 "the run has no adapters (lora.rank is 0), which --format peft exports; use "
                 "--format hf");
   const PeftForm form = peft_form(config);
+  for (const PeftMatrix& matrix : form.matrices) {
+    TRIREME_CHECK(matrix.tensor.rotary_rows == 0, "the adapter of ", matrix.tensor.name,
+                  " has rows that transformers may keep in another order (rope_interleave); export "
+                  "the merged model (--format hf), or leave the layer out of lora.targets");
+  }
   AdapterReader reader(config, source, dtype);
   const std::vector<AdapterTensor> tensors = adapter_tensors(form, config.lora.rank, reader, dtype);
   AdapterExport report{.num_tensors = std::ssize(tensors)};

@@ -7,6 +7,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/tensor_boxes.h"
+#include "trireme/model/family/plan.h"
+#include "trireme/tasks/language/foreign/peft_form.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/state/run_state.h"
 
@@ -47,13 +49,26 @@ mesh::Box stored_box(const HuggingFaceTensor& tensor, mesh::Box box) {
 
 }  // namespace
 
+MergedAdapters adapters_of(const model::ModelConfig& config) {
+  MergedAdapters adapters;
+  if (!config.lora.is_on()) return adapters;
+  adapters.scale = config.lora.scale();
+  const model::ModelPlan plan = model::make_plan(config);
+  for (const model::ParameterPlan& parameter : plan.parameters()) {
+    const bool is_adapter =
+        parameter.name.ends_with(model::kAdapterA) || parameter.name.ends_with(model::kAdapterB);
+    if (is_adapter) adapters.shapes[parameter.name] = parameter.layout.whole_shape();
+  }
+  return adapters;
+}
+
 ExportSource::ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
-                           c10::ScalarType dtype, train::Weights weights, double adapter_scale)
+                           c10::ScalarType dtype, train::Weights weights, MergedAdapters adapters)
     : folder_(std::move(folder)),
       manifest_(manifest),
       dtype_(dtype),
       weights_(weights),
-      adapter_scale_(adapter_scale) {}
+      adapters_(std::move(adapters)) {}
 
 bool ExportSource::has_better_master(const std::string& parameter) const {
   if (weights_ == train::Weights::kAverage) return false;  // in fp32 themselves
@@ -129,33 +144,29 @@ at::Tensor ExportSource::read_parameter(const std::string& parameter, const mesh
 }
 
 at::Tensor ExportSource::read_adapter(const std::string& parameter, const mesh::Box& box) {
-  constexpr std::string_view kWeight = ".weight";
-  if (adapter_scale_ == 0 || !parameter.ends_with(kWeight)) return {};
-  const std::string layer = parameter.substr(0, parameter.size() - kWeight.size());
-  const auto found = manifest_.tensors.find(layer + model::kAdapterA);
-  if (found == manifest_.tensors.end()) return {};
-  const int64_t rank = found->second.shape.empty() ? 0 : found->second.shape[0];
-  const at::Tensor a =
-      read_exact(layer + model::kAdapterA, {{0, box.offset.at(1)}, {rank, box.size.at(1)}});
+  const std::string layer = module_of(parameter);
+  const auto a_shape = adapters_.shapes.find(layer + model::kAdapterA);
+  if (layer == parameter || a_shape == adapters_.shapes.end()) return {};
+  const int64_t rank = a_shape->second.at(0);
+  const at::Tensor a = read_exact(a_shape->first, {{0, box.offset.at(1)}, {rank, box.size.at(1)}});
   const at::Tensor b =
       read_exact(layer + model::kAdapterB, {{box.offset.at(0), 0}, {box.size.at(0), rank}});
-  return adapter_scale_ * b.mm(a);
+  return adapters_.scale * b.mm(a);
 }
 
-// In fp64, from the fp32 weights where the run keeps them.
+// Of an adapter, in fp64, from the fp32 weights where the run keeps them.
 at::Tensor ExportSource::read_exact(const std::string& parameter, const mesh::Box& box) {
   const std::string master = master_of(parameter);
   const bool has_master =
       weights_ != train::Weights::kAverage && manifest_.tensors.contains(master);
   const std::string stored = has_master ? master : train::tensor_of(parameter, weights_);
   const auto found = manifest_.tensors.find(stored);
-  const bool has_box = found != manifest_.tensors.end() && found->second.shape.size() == 2 &&
-                       found->second.shape[0] >= box.offset.at(0) + box.size.at(0) &&
-                       found->second.shape[1] >= box.offset.at(1) + box.size.at(1);
-  if (!has_box)
-    throw CheckpointError(concat(folder_.string(), ": \"", stored,
-                                 "\" is missing or smaller than the layer that it is added to; use "
-                                 "another checkpoint"));
+  if (found == manifest_.tensors.end() || found->second.shape != adapters_.shapes.at(parameter)) {
+    throw CheckpointError(concat(folder_.string(), ": there is no tensor \"", stored,
+                                 "\" of the shape ",
+                                 at::IntArrayRef(adapters_.shapes.at(parameter)),
+                                 ", which is the model's: use another checkpoint"));
+  }
   const at::Tensor values = read_stored(stored, box);
   if (!train::is_finite(values)) refuse(stored);
   return values.to(at::kDouble);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,14 +18,21 @@
 
 namespace trireme::tasks {
 
+// The adapters of a model.
+struct MergedAdapters {
+  double scale = 0;                                      // AdapterConfig::scale()
+  std::map<std::string, std::vector<int64_t>> shapes{};  // of their parameters, by name
+};
+// Empty when the model has none.
+MergedAdapters adapters_of(const model::ModelConfig& config);
+
 // Keeps the files of the last tensor open. Not thread safe.
 class ExportSource {
  public:
   // `manifest`, of the checkpoint `folder`, must outlive this. dtype: to which all are converted.
-  // adapter_scale: AdapterConfig::scale() of adapters, which are merged into their layers' weights
-  // in fp64; 0: there are none
+  // adapters: merged into their layers' weights in fp64
   ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
-               c10::ScalarType dtype, train::Weights weights, double adapter_scale = 0);
+               c10::ScalarType dtype, train::Weights weights, MergedAdapters adapters = {});
 
   // Whether the optimizer's fp32 weights are more exact, because the dtype differs from the run's.
   bool has_better_master(const std::string& parameter) const;
@@ -56,7 +64,7 @@ class ExportSource {
   const checkpoint::Manifest& manifest_;
   c10::ScalarType dtype_;
   train::Weights weights_;
-  double adapter_scale_;
+  MergedAdapters adapters_;
   std::optional<checkpoint::Shards> shards_;
   std::vector<std::string> opened_for_;
 };

@@ -22,6 +22,7 @@
 #include "trireme/model/hugging_face.h"
 #include "trireme/tasks/language/adapter_export.h"
 #include "trireme/tasks/language/export_source.h"
+#include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/foreign/peft_form.h"
 #include "trireme/tasks/language/trained_model.h"
@@ -225,8 +226,10 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
   if (options.form == ExportForm::kPeft) {
     ExportSource adapters(folder, manifest, report.dtype, options.weights);
     NewFolder target(output);
+    const std::string base =
+        is_hugging_face_folder(config.init.folder) ? config.init.folder : std::string();
     const AdapterExport written =
-        write_adapters(target.path(), shape, config.init.folder, adapters, report.dtype);
+        write_adapters(target.path(), shape, base, adapters, report.dtype);
     target.commit();
     report.num_tensors = written.num_tensors;
     report.num_parameters = written.num_parameters;
@@ -235,8 +238,7 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
     report.files = {kPeftWeights};
     return report;
   }
-  ExportSource source(folder, manifest, report.dtype, options.weights,
-                      shape.lora.is_on() ? shape.lora.scale() : 0);
+  ExportSource source(folder, manifest, report.dtype, options.weights, adapters_of(shape));
   for (const HuggingFaceTensor& tensor : tensors) {
     source.check(tensor);
     report.num_parameters += num_elements(tensor);

@@ -116,17 +116,24 @@ class LanguageTaskModel : public train::TaskModel {
   }
   void check(const train::RunConfig& config) const override {
     const model::AdapterConfig& lora = config_.model.lora;
-    TRIREME_CHECK(lora.init.empty() || (lora.is_on() && is_hugging_face_folder(config.init.folder)),
-                  "lora.init is \"", shown(lora.init), "\", lora.rank ", lora.rank,
-                  " and init.folder \"", shown(config.init.folder),
-                  "\"; expected a rank above 0 and a Hugging Face folder, whose model the adapters "
-                  "are added to");
     TRIREME_CHECK(
-        lora.is_on() || lora.also_train.empty(), "lora.also_train is \"", shown(lora.also_train),
-        "\" and lora.rank 0, so that everything is trained; set the rank, or leave it out");
+        lora.init.empty() || !config.init.folder.empty(), "lora.init is \"", shown(lora.init),
+        "\" and init.folder empty; set it to the Hugging Face folder of the model that the "
+        "adapters are added to");
+    visit_keys<model::AdapterConfig>([&](const auto& key) {
+      TRIREME_CHECK(lora.is_on() || lora.*key.member == model::AdapterConfig{}.*key.member, "lora.",
+                    key.name,
+                    " is set and lora.rank 0, so that there are no adapters; set the "
+                    "rank, or leave it out");
+    });
+    TRIREME_CHECK(!lora.is_on() || config_.model.sparse.router_bias_rate == 0,
+                  "model.router_bias_rate is ", config_.model.sparse.router_bias_rate,
+                  ", which changes routers, and lora.rank ", lora.rank,
+                  ", which leaves the model as it is; set model.router_bias_rate to 0");
     model::ModelConfig model = config_.model;
     if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
     model::validate(model);
+    if (lora.is_on()) model::make_plan(model);  // its patterns must match
     check_packing();
   }
   void check_layout(const train::RunConfig& config) const override {
@@ -269,7 +276,13 @@ class LanguageTask : public train::Task {
   }
   std::unique_ptr<checkpoint::TensorSource> open_weights(
       const std::filesystem::path& folder) const override {
-    if (!is_hugging_face_folder(folder)) return nullptr;
+    const std::string& adapters = config_.model.lora.init;
+    if (!is_hugging_face_folder(folder)) {
+      TRIREME_CHECK(adapters.empty(), "lora.init is \"", shown(adapters), "\" and init.folder \"",
+                    shown(folder.string()),
+                    "\"; expected a Hugging Face folder, whose model the adapters are added to");
+      return nullptr;
+    }
     ForeignModel foreign = open_foreign_model(folder);
     require_same_model(foreign, config_.model);
     if (tokenizer_) require_tokenizer_of(folder, config_.model.vocab_size, *tokenizer_);
@@ -277,9 +290,9 @@ class LanguageTask : public train::Task {
     auto weights = std::make_unique<ForeignWeights>(folder, std::move(foreign.tensors),
                                                     config_.model.without_adapters(),
                                                     foreign.model.has_adjacent_pairs, dtype);
-    const std::string& adapters = config_.model.lora.init;
     if (adapters.empty()) return weights;
-    return std::make_unique<PeftAdapters>(adapters, config_.model, std::move(weights));
+    return std::make_unique<PeftAdapters>(adapters, config_.model, foreign.model.has_adjacent_pairs,
+                                          std::move(weights));
   }
   std::vector<std::string> notes_on_weights(const std::filesystem::path& folder,
                                             c10::ScalarType dtype) const override {

@@ -13,8 +13,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/machine/memory_ledger.h"
-#include "trireme/base/patterns.h"
-#include "trireme/base/words.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
@@ -24,6 +22,7 @@
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/batch_feed.h"
+#include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::train {
 namespace {
@@ -106,8 +105,10 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
       weight_gradients_(std::make_unique<Deferral>(deferred_)) {
   std::vector<model::ParameterPlan> plan = config.task->model().parameters(
       {.tensor = mesh.size("tensor"), .expert = static_cast<int>(config.parallel.expert)});
-  freeze(plan);
+  frozen_ = frozen_parameters(config, plan);
   for (model::ParameterPlan& parameter : plan) {
+    if (!frozen_.contains(parameter.name))
+      num_trained_ += c10::multiply_integers(parameter.layout.whole_shape());
     names_.push_back(parameter.name);
     parameter_layouts_.emplace(parameter.name, std::move(parameter.layout));
   }
@@ -143,28 +144,6 @@ const mesh::Layout& ParallelModel::layout_of(const std::string& parameter) const
   TRIREME_CHECK(found != parameter_layouts_.end(), "the model has a parameter \"", parameter,
                 "\" that the task's plan does not name; add it to Task::parameters()");
   return found->second;
-}
-
-// Decides which parameters are trained.
-void ParallelModel::freeze(const std::vector<model::ParameterPlan>& parameters) {
-  const std::string& frozen = config_.train.freeze;
-  for (const std::string& pattern : split_list(frozen, ',')) {
-    const auto fits = [&](const model::ParameterPlan& parameter) {
-      return matches(pattern, parameter.name);
-    };
-    TRIREME_CHECK(std::ranges::any_of(parameters, fits), "train.freeze has \"", shown(pattern),
-                  "\", which matches no parameter; the first is \"", parameters.front().name,
-                  "\" and the last \"", parameters.back().name, "\"");
-  }
-  for (const model::ParameterPlan& parameter : parameters) {
-    if (!parameter.is_trained || matches_any(frozen, parameter.name)) {
-      frozen_.insert(parameter.name);
-    } else {
-      num_trained_ += c10::multiply_integers(parameter.layout.whole_shape());
-    }
-  }
-  TRIREME_CHECK(parameters.empty() || frozen_.size() < parameters.size(), "train.freeze is \"",
-                shown(frozen), "\", and no parameter is left to train; name fewer");
 }
 
 // A parameter of the plan is in one stage. That the stages have no other parameters, layout_of()

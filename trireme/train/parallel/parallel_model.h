@@ -142,7 +142,6 @@ class ParallelModel {
     at::Tensor before{};
   };
 
-  void freeze(const std::vector<model::ParameterPlan>& parameters);
   void check_plan() const;
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);

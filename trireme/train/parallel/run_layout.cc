@@ -317,6 +317,7 @@ void check_layout(const RunConfig& config) {
                 "out, or choose a model without them");
   check_gradient_order(config);
   config.task->model().check_layout(config);
+  if (!config.train.freeze.empty()) frozen_parameters(config, config.task->model().parameters({}));
   pipeline_layout(config);
 }
 

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/patterns.h"
+#include "trireme/base/words.h"
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/train/offload/disk_store.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -59,6 +60,29 @@ plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
   plan::hold_gradients(sizes, config.is_rank_first(), config.train.reproducible,
                        config.microbatches_per_step());
   return sizes;
+}
+
+std::set<std::string> frozen_parameters(const RunConfig& config,
+                                        std::span<const model::ParameterPlan> parameters) {
+  const std::string& frozen = config.train.freeze;
+  const std::string names = parameters.empty()
+                                ? "it has none"
+                                : concat("the first is \"", parameters.front().name,
+                                         "\" and the last \"", parameters.back().name, "\"");
+  for (const std::string& pattern : split_list(frozen, ',')) {
+    const auto fits = [&](const model::ParameterPlan& parameter) {
+      return matches(pattern, parameter.name);
+    };
+    TRIREME_CHECK(std::ranges::any_of(parameters, fits), "train.freeze has \"", shown(pattern),
+                  "\", which matches no parameter of the model; ", names);
+  }
+  std::set<std::string> result;
+  for (const model::ParameterPlan& parameter : parameters) {
+    if (!parameter.is_trained || matches_any(frozen, parameter.name)) result.insert(parameter.name);
+  }
+  TRIREME_CHECK(parameters.empty() || result.size() < parameters.size(), "train.freeze is \"",
+                shown(frozen), "\", and no parameter is left to train; name fewer");
+  return result;
 }
 
 double trained_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
+#include <string>
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
@@ -20,6 +22,10 @@ double wide_itemsize(const RunConfig& config);
 // Bytes of what the run keeps for a parameter. The optimizer's states are those of a matrix
 // [width, width].
 plan::NumberSizes number_sizes(const RunConfig& config, int64_t width);
+// The names of those that the run does not train, by the plan or train.freeze.
+// Throws: ConfigError when a pattern matches none, or nothing is left to train
+std::set<std::string> frozen_parameters(const RunConfig& config,
+                                        std::span<const model::ParameterPlan> parameters);
 // The share of the elements of these parameters that the run trains.
 double trained_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters);
 plan::Axes plan_axes(const ParallelConfig& parallel);

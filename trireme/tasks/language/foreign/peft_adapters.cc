@@ -26,18 +26,46 @@ constexpr double kMaxAlpha = 1e9;
 
 // The keys of adapter_config.json that say what is computed.
 struct PeftKeys {
-  int64_t rank = 0;
   double alpha = 0;
-  bool by_root = false;  // use_rslora: the scale is alpha / sqrt(rank)
-  std::map<std::string, int64_t> ranks{};
-  std::map<std::string, double> alphas{};
+  bool by_root = false;                    // use_rslora: the scale is alpha / sqrt(rank)
+  std::map<std::string, double> alphas{};  // of modules, by their names or the ends of these
 
-  double scale_of(const std::string& module, int64_t module_rank) const {
-    const auto own = alphas.find(module);
-    const auto ranks_of = static_cast<double>(module_rank);
-    return (own == alphas.end() ? alpha : own->second) / (by_root ? std::sqrt(ranks_of) : ranks_of);
+  // As peft does, but for regular expressions.
+  double scale_of(const std::string& module, int64_t rank) const {
+    double own = alpha;
+    for (const auto& [name, value] : alphas) {
+      if (module == name || module.ends_with("." + name)) own = value;
+    }
+    const auto ranks = static_cast<double>(rank);
+    return own / (by_root ? std::sqrt(ranks) : ranks);
   }
 };
+
+bool says_nothing(const nlohmann::json& value) {
+  return value.is_null() || value == false || value.empty();
+}
+
+// Refuses what makes another model of the same tensors.
+void check_peft_kind(const JsonView& object) {
+  if (object.at("peft_type").text() != "LORA") object.at("peft_type").fail("\"LORA\"");
+  for (const char* key :
+       {"use_dora", "lora_bias", "use_qalora", "use_bdlora", "layer_replication", "arrow_config",
+        "alora_invocation_tokens", "kasa_config", "velora_config", "monteclora_config"}) {
+    const auto found = object.find(key);
+    if (found && !says_nothing(found->value()))
+      found->fail("null or false, as there is no such adapter here");
+  }
+  const auto bias = object.find("bias");
+  if (bias && bias->text() != "none")
+    bias->fail("\"none\": an adapter here has no biases of its own");
+  const auto init = object.find("init_lora_weights");
+  if (!init || !init->value().is_string()) return;
+  const std::string& name = init->text();
+  if (name != "gaussian" && name != "eva" && name != "orthogonal")
+    init->fail(
+        "true, false, \"gaussian\", \"eva\" or \"orthogonal\", which leave the model's own "
+        "weights as they are");
+}
 
 PeftKeys read_peft_keys(const fs::path& path) {
   TRIREME_CHECK(is_file(path), "lora.init: ", path.string(),
@@ -45,25 +73,18 @@ PeftKeys read_peft_keys(const fs::path& path) {
   const std::string source = path.string();
   const nlohmann::json root = parse_json(read_file(path, kMaxPeftConfigBytes), source);
   const JsonView object(root, source);
-  if (object.at("peft_type").text() != "LORA") object.at("peft_type").fail("\"LORA\"");
-  for (const char* key : {"use_dora", "lora_bias", "use_qalora"}) {
-    const auto found = object.find(key);
-    if (found && !found->value().is_null() && found->boolean())
-      found->fail("false, as there is no such adapter here");
-  }
-  const auto bias = object.find("bias");
-  if (bias && bias->text() != "none")
-    bias->fail("\"none\": an adapter here has no biases of its own");
-  PeftKeys keys{.rank = object.at("r").integer(1, kMaxWidth),
-                .alpha = object.at("lora_alpha").number(0, kMaxAlpha)};
+  check_peft_kind(object);
+  PeftKeys keys{.alpha = object.at("lora_alpha").number(0, kMaxAlpha)};
   const auto by_root = object.find("use_rslora");
   keys.by_root = by_root && !by_root->value().is_null() && by_root->boolean();
-  if (const auto ranks = object.find("rank_pattern"); ranks && ranks->value().is_object()) {
-    for (const auto& [name, rank] : ranks->members()) keys.ranks[name] = rank.integer(1, kMaxWidth);
-  }
-  if (const auto alphas = object.find("alpha_pattern"); alphas && alphas->value().is_object()) {
-    for (const auto& [name, alpha] : alphas->members())
-      keys.alphas[name] = alpha.number(0, kMaxAlpha);
+  const auto alphas = object.find("alpha_pattern");
+  if (!alphas || says_nothing(alphas->value())) return keys;
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  for (const auto& [name, alpha] : alphas->members()) {
+    TRIREME_CHECK(name.find_first_not_of(kPlain) == name.npos, source, ": alpha_pattern has ",
+                  in_quotes(name), "; expected names of modules or their ends, such as \"q_proj\"");
+    keys.alphas[name] = alpha.number(0, kMaxAlpha);
   }
   return keys;
 }
@@ -71,8 +92,9 @@ PeftKeys read_peft_keys(const fs::path& path) {
 }  // namespace
 
 PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
-                           std::unique_ptr<checkpoint::TensorSource> base)
+                           bool has_adjacent_pairs, std::unique_ptr<checkpoint::TensorSource> base)
     : folder_(std::move(folder)),
+      has_adjacent_pairs_(has_adjacent_pairs),
       base_(std::move(base)),
       form_(peft_form(config)),
       tensors_(base_->tensors()) {
@@ -105,7 +127,7 @@ PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
     require(stored, tensor.shape);
     for (size_t i = 0; i < tensor.parts.size(); ++i) {
       add(tensor.parts[i], tensors_.at(tensor.parts[i]).shape, [this, stored, &tensor, i] {
-        return model::split_parts(tensor, read_finite(stored), false)[i];
+        return model::split_parts(tensor, read_finite(stored), has_adjacent_pairs_)[i];
       });
     }
   }
@@ -138,8 +160,12 @@ void PeftAdapters::add_matrix(const PeftMatrix& matrix, const model::AdapterConf
       return read_finite(stored_a).narrow(0, first, lora.rank);
     });
     add(own + model::kAdapterB, {rows.size, lora.rank},
-        [this, stored_b, stored_a, rows, first, lora, in_blocks] {
-          const at::Tensor b = read_finite(stored_b).narrow(0, rows.offset, rows.size);
+        [this, stored_b, &matrix, part, first, lora, in_blocks] {
+          HuggingFaceTensor tensor = matrix.tensor;  // B has its outputs, and ranks for inputs
+          tensor.is_transposed = false;
+          const at::Tensor whole = read_finite(stored_b);
+          tensor.shape = whole.sizes().vec();
+          const at::Tensor b = model::split_parts(tensor, whole, has_adjacent_pairs_)[part];
           at::Tensor others = b.clone();
           others.narrow(1, first, lora.rank).zero_();
           TRIREME_CHECK(!in_blocks || !others.any().item<bool>(), "lora.rank is ", lora.rank,

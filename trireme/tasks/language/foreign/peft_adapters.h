@@ -18,12 +18,13 @@ namespace trireme::tasks {
 class PeftAdapters : public checkpoint::TensorSource {
  public:
   // folder: with adapter_model.safetensors and adapter_config.json. config: of the model with the
-  // adapters that it asks for, which must be the folder's. base: under our names
+  // adapters that it asks for, which must be the folder's. has_adjacent_pairs: of the base's
+  // files, see model::split_parts(). base: under our names
   // Throws: ConfigError when a key of adapter_config.json says another adapter than [lora] does, or
   //         one that there is not here, with the key and what to set; CheckpointError when the
   //         adapter's tensors are not those of the model, or are damaged
   PeftAdapters(std::filesystem::path folder, const model::ModelConfig& config,
-               std::unique_ptr<checkpoint::TensorSource> base);
+               bool has_adjacent_pairs, std::unique_ptr<checkpoint::TensorSource> base);
 
   const std::map<std::string, checkpoint::SourceTensor>& tensors() const override {
     return tensors_;
@@ -41,6 +42,7 @@ class PeftAdapters : public checkpoint::TensorSource {
   at::Tensor read_finite(const std::string& stored) const;
 
   std::filesystem::path folder_;
+  bool has_adjacent_pairs_;
   std::unique_ptr<checkpoint::TensorSource> base_, adapter_;
   PeftForm form_;
   std::map<std::string, checkpoint::SourceTensor> tensors_;

@@ -60,14 +60,20 @@ PeftForm peft_form(const model::ModelConfig& config) {
       if (is_trained.contains(module_of(tensor.parts[i]) + model::kAdapterA))
         matrix.parts.push_back(i);
     }
-    const auto trained = std::ranges::count_if(
-        tensor.parts, [&](const std::string& part) { return is_trained.at(part); });
+    const auto trained = std::ranges::count_if(tensor.parts, [&](const std::string& part) {
+      const auto found = is_trained.find(part);  // a buffer is no parameter
+      return found != is_trained.end() && found->second;
+    });
     TRIREME_CHECK(
         trained == 0 || (matrix.parts.empty() && trained == std::ssize(tensor.parts)),
         "lora.also_train names ", tensor.parts.front(), ", which is in ", tensor.name,
         " of transformers with other layers or with an adapter; peft has one or the other "
         "for all of it: export the merged model (--format hf)");
     if (trained > 0) {
+      TRIREME_CHECK(tensor.name.ends_with(".weight") || tensor.name.ends_with(".bias"),
+                    "lora.also_train names ", tensor.parts.front(),
+                    ", and peft saves weights and biases of whole modules only: export the merged "
+                    "model (--format hf)");
       form.saved.push_back(tensor);
     } else if (!matrix.parts.empty()) {
       form.matrices.push_back(std::move(matrix));
