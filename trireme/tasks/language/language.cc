@@ -1,3 +1,4 @@
+// Length: the stage, the model and the data of one task, which are read together.
 #include "trireme/tasks/language/language.h"
 
 #include <algorithm>
