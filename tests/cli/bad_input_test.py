@@ -79,8 +79,8 @@ class BadConfig(ProgramTest):
     def test_no_suggestion_that_cannot_be_meant(self):
         def suggestion(*arguments):
             return "did you mean" in self.fail_with(USER, ["unknown key"], "train", "tiny.toml", *arguments)
-        self.assertFalse(suggestion("--lora.path=x"))
-        self.refuse(["no section [lora]", "model", "train"], "--lora.rank=8")
+        self.assertFalse(suggestion("--quant.path=x"))
+        self.refuse(["no section [quant]", "model", "train"], "--quant.bits=8")
         self.refuse(["train.learning_rate", "did you mean \"optimizer.learning_rate\"?"], "--train.learning_rate=1")
         self.refuse(["\"global_batch\"", "did you mean \"train.global_batch\"?"], "--global_batch=8")
         self.refuse(["unknown key \"init.quantisation\"", "[init] has", "folder"], "--init.quantisation=1")
