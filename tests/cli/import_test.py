@@ -86,7 +86,9 @@ PLAIN = {**dict.fromkeys(SCALINGS, {"rope_scaling": None}),
          "windows of some layers": {"use_sliding_window": False, "layer_types": None},
          "windows of gemma2": {"layer_types": ["full_attention"] * 2},
          "windows of gemma3": {"rope_local_base_freq": 500.0}}
-FAMILIES["phi3 of whole heads"] = ("Phi3", {"pad_token_id": None, "sliding_window": None})
+# transformers writes into the object of rope_parameters: no other model may share it.
+FAMILIES["phi3 of whole heads"] = ("Phi3", {"pad_token_id": None, "sliding_window": None,
+                                            "rope_parameters": dict(SIZES["rope_parameters"])})
 REWRITTEN = ("deepseek pairs", "phi3 of whole heads")  # exported with rows in another order; as a Llama
 GPT2 = {"vocab_size": 257, "n_embd": 32, "n_inner": 80, "n_layer": 2, "n_head": 4, "n_positions": LENGTH,
         "layer_norm_epsilon": 1e-4, "bos_token_id": None, "eos_token_id": None}
