@@ -4,10 +4,6 @@
 #include <string>
 #include <utility>
 
-#include <ATen/ATen.h>
-
-#include "trireme/model/layers/linear.h"
-
 namespace trireme::model {
 namespace {
 
@@ -55,33 +51,10 @@ at::Tensor GemmaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
 
 Gemma::Gemma(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
-    : Network(part),
-      rotary_(config, dtype),
-      embedding_scale_(std::sqrt(static_cast<double>(config.width))),
-      dropout_(config.dropout, "embedding") {
-  const auto model = register_module("model", std::make_shared<torch::nn::Module>());
-  if (part.embeds) {
-    embed_tokens_ = model->register_module("embed_tokens",
-                                           std::make_shared<TokenEmbedding>(config, axes, dtype));
-    add_embedding("embed_tokens", embed_tokens_->parameters());
-    if (config.tied_embedding) tie_head(embed_tokens_->weight_VD);
-  }
-  add_blocks<GemmaBlock>(*model, "layers", config, axes, dtype);
-  if (!part.has_head) return;
-  norm_ = model->register_module("norm", make_norm(config, axes, dtype));
-  add_norm("norm", norm_->parameters());
-  if (config.tied_embedding) return;
-  const int64_t v = TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).size;
-  const auto lm_head =
-      register_module("lm_head", std::make_shared<Linear>(config.width, v, false, dtype));
-  add_head("lm_head", lm_head->weight);
-}
-
-at::Tensor Gemma::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
-  const at::Tensor x = embed_tokens_->forward(tokens_BT);
-  // Rounded to the dtype first, as the models were trained: 55.4256 is 55.5 in bf16.
-  const at::Tensor scale = at::scalar_tensor(embedding_scale_, x.options());
-  return dropout_.forward(x * scale, batch);
+    : RotaryDecoder(config, part, dtype,
+                    {.embedding_scale = std::sqrt(static_cast<double>(config.width)),
+                     .norm_offset = kNormOffset}) {
+  add_layers<GemmaBlock>(config, axes, part, dtype);
 }
 
 }  // namespace trireme::model

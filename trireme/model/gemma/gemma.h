@@ -9,13 +9,11 @@
 #include <memory>
 
 #include "trireme/model/family/family.h"
-#include "trireme/model/family/network.h"
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/dropout.h"
-#include "trireme/model/layers/embedding.h"
 #include "trireme/model/layers/feed_forward.h"
 #include "trireme/model/layers/norm.h"
-#include "trireme/model/layers/rotary.h"
+#include "trireme/model/layers/rotary_decoder.h"
 #include "trireme/model/layers/transformer_block.h"
 
 namespace trireme::model {
@@ -39,24 +37,10 @@ class GemmaBlock : public TransformerBlock {
   Dropout feed_forward_dropout_;  // likewise
 };
 
-// Embedding, blocks, norm and a head that is the embedding if model.tied_embedding is true, as far
-// as the part has them.
-class Gemma : public Network {
+class Gemma : public RotaryDecoder {
  public:
   Gemma(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
         at::ScalarType dtype);
-  // Adds the rotary angles of the positions.
-  void complete(TokenBatch& batch) const override { rotary_.complete(batch); }
-
- private:
-  at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
-  at::Tensor last_norm(const at::Tensor& x) override { return norm_->forward(x); }
-
-  mutable RotaryAngles rotary_;                   // on the device of the last batch
-  double embedding_scale_;                        // sqrt(D)
-  std::shared_ptr<TokenEmbedding> embed_tokens_;  // null: the part does not embed
-  Dropout dropout_;                               // of the embedding
-  std::shared_ptr<RmsNorm> norm_;                 // null: the part has no head
 };
 
 // The plan splits as llama's.

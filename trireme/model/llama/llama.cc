@@ -9,7 +9,6 @@
 #include "trireme/model/family/branch_plan.h"
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/latent_attention.h"
-#include "trireme/model/layers/linear.h"
 #include "trireme/model/llama/llama_form.h"
 
 namespace trireme::model {
@@ -192,32 +191,9 @@ at::Tensor LlamaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
 
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
-    : Network(part), rotary_(config, dtype), dropout_(config.dropout, "embedding") {
-  const auto model = register_module("model", std::make_shared<torch::nn::Module>());
-  if (part.embeds) {
-    embed_tokens_ = model->register_module("embed_tokens",
-                                           std::make_shared<TokenEmbedding>(config, axes, dtype));
-    add_embedding("embed_tokens", embed_tokens_->parameters());
-    if (config.tied_embedding) tie_head(embed_tokens_->weight_VD);
-  }
-  add_blocks<LlamaBlock>(*model, "layers", config, axes, dtype);
-  if (!part.has_head) return;
-  norm_ = model->register_module("norm", std::make_shared<RmsNorm>(config, axes, dtype));
-  add_norm("norm", norm_->parameters());
-  if (config.tied_embedding) return;
-  const int64_t v = TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).size;
-  const auto lm_head =
-      register_module("lm_head", std::make_shared<Linear>(config.width, v, false, dtype));
-  add_head("lm_head", lm_head->weight);
+    : RotaryDecoder(config, part, dtype, {}) {
+  add_layers<LlamaBlock>(config, axes, part, dtype);
 }
-
-void Llama::complete(TokenBatch& batch) const { rotary_.complete(batch); }
-
-at::Tensor Llama::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
-  return dropout_.forward(embed_tokens_->forward(tokens_BT), batch);
-}
-
-at::Tensor Llama::last_norm(const at::Tensor& x) { return norm_->forward(x); }
 
 const Family& llama_family() {
   static const LlamaFamily family;

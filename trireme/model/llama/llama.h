@@ -7,12 +7,9 @@
 
 #include "trireme/model/experts/expert_feed_forward.h"
 #include "trireme/model/family/family.h"
-#include "trireme/model/family/network.h"
-#include "trireme/model/layers/dropout.h"
-#include "trireme/model/layers/embedding.h"
 #include "trireme/model/layers/feed_forward.h"
 #include "trireme/model/layers/norm.h"
-#include "trireme/model/layers/rotary.h"
+#include "trireme/model/layers/rotary_decoder.h"
 #include "trireme/model/layers/transformer_block.h"
 
 namespace trireme::model {
@@ -33,22 +30,10 @@ class LlamaBlock : public TransformerBlock {
   std::shared_ptr<ExpertFeedForward> experts_;  // null: it is dense
 };
 
-// Embedding, blocks, norm and an untied head, as far as the part has them.
-class Llama : public Network {
+class Llama : public RotaryDecoder {
  public:
   Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
         at::ScalarType dtype);
-  // Adds the rotary angles of the positions.
-  void complete(TokenBatch& batch) const override;
-
- private:
-  at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
-  at::Tensor last_norm(const at::Tensor& x) override;
-
-  mutable RotaryAngles rotary_;                   // on the device of the last batch
-  std::shared_ptr<TokenEmbedding> embed_tokens_;  // null: the part does not embed
-  Dropout dropout_;                               // of the embedding
-  std::shared_ptr<RmsNorm> norm_;                 // null: the part has no head
 };
 
 // The plan splits matrices by heads, feed-forward rows and vocabulary. Norms are whole on every
