@@ -17,6 +17,10 @@
 namespace trireme::train {
 namespace {
 
+bool is_trained(const RunConfig& config, const model::ParameterPlan& parameter) {
+  return parameter.is_trained && !matches_any(config.train.freeze, parameter.name);
+}
+
 // Bytes of states that the optimizer's rule keeps per element of a parameter, for a [D, D] matrix.
 double state_bytes_per_element(const RunConfig& config, int64_t D) {
   const parallel::Shard matrix{.name = "blocks.0.matrix.weight",
@@ -78,7 +82,7 @@ std::set<std::string> frozen_parameters(const RunConfig& config,
   }
   std::set<std::string> result;
   for (const model::ParameterPlan& parameter : parameters) {
-    if (!parameter.is_trained || matches_any(frozen, parameter.name)) result.insert(parameter.name);
+    if (!is_trained(config, parameter)) result.insert(parameter.name);
   }
   TRIREME_CHECK(parameters.empty() || result.size() < parameters.size(), "train.freeze is \"",
                 shown(frozen), "\", and no parameter is left to train; name fewer");
@@ -90,7 +94,7 @@ double trained_share(const RunConfig& config, std::span<const model::ParameterPl
   for (const model::ParameterPlan& parameter : parameters) {
     const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
     all += count;
-    if (parameter.is_trained && !matches_any(config.train.freeze, parameter.name)) trained += count;
+    if (is_trained(config, parameter)) trained += count;
   }
   return all > 0 ? trained / all : 1;
 }
