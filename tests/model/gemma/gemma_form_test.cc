@@ -232,6 +232,10 @@ TEST(GemmaForm, RefusesWhatTheModelDoesNotCompute) {
   EXPECT_THAT(refusal(gemma2(), {{"query_pre_attn_scalar", 0}}),
               HasSubstr("query_pre_attn_scalar is 0"));
   EXPECT_THAT(refusal(gemma2(), {{"altup_num_inputs", 4}}), HasSubstr("does not know"));
+  for (const ModelConfig& config : {gemma2(), gemma3()}) {
+    EXPECT_THAT(refusal(config, {{"hidden_size", config.width + 1}}),
+                HasSubstr("no multiple of model.heads"));
+  }
 }
 
 TEST(GemmaForm, WhatNoClassComputesHasNoForm) {

@@ -110,17 +110,29 @@ Keys gemma3_keys() {
   return keys;
 }
 
+constexpr const char* kNoForm = "; the checkpoint goes on here, and has no form there";
+
+// transformers refuses it, though the heads have a width of their own.
+void check_width(const ModelConfig& config, const char* end) {
+  TRIREME_CHECK(config.heads < 1 || config.width % config.heads == 0,
+                "transformers' Gemma refuses a model.width, here ", config.width,
+                ", that is no multiple of model.heads, here ", config.heads, end);
+}
+
 void begin_gemma2(HuggingFaceModel& model) { model.config.family = "gemma"; }
 void begin_gemma3(HuggingFaceModel& model) {
   model.config.family = "gemma";
   model.config.attention.qk_norm = true;
 }
+void finish_gemma2(const JsonView& root, ModelConfig& config) {
+  check_width(config, "");
+  take_gemma2_window(root, config);
+}
 void finish_gemma3(const JsonView& root, ModelConfig& config) {
+  check_width(config, "");
   take_gemma3_window(root, config);
   if (config.attention.window == 0) config.rope.rope_local_base = 0;
 }
-
-constexpr const char* kNoForm = "; the checkpoint goes on here, and has no form there";
 
 void check_form(const HuggingFaceKind& kind, const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
@@ -131,9 +143,7 @@ void check_form(const HuggingFaceKind& kind, const ModelConfig& config) {
                 " has no model.attention_sinks", kNoForm);
   TRIREME_CHECK(rope.rotary_share == 1, "transformers' ", kind.name,
                 " turns whole heads, and model.rotary_share is ", rope.rotary_share, kNoForm);
-  TRIREME_CHECK(config.width % config.heads == 0, "transformers' ", kind.name,
-                " refuses a model.width, here ", config.width,
-                ", that is no multiple of model.heads, here ", config.heads, kNoForm);
+  check_width(config, kNoForm);
   if (!kind.has_local_rope) {
     TRIREME_CHECK(
         rope.rope_local_base == 0,
@@ -158,7 +168,7 @@ const HuggingFaceKind kGemma2Kind{.name = "Gemma 2",
                                   .architecture = "Gemma2ForCausalLM",
                                   .keys = gemma2_keys,
                                   .begin = begin_gemma2,
-                                  .finish = take_gemma2_window};
+                                  .finish = finish_gemma2};
 
 const HuggingFaceKind kGemma3Kind{.name = "Gemma 3",
                                   .type = "gemma3_text",
