@@ -136,8 +136,8 @@ TEST_P(ResNetParity, EqualsTorchvision) {
   close(network.forward(x, /*trains=*/false).detach(), "evaluated");
 }
 
-// ResNet-34 has the blocks of 18 in the numbers of 50.
-INSTANTIATE_TEST_SUITE_P(Depths, ResNetParity, ::testing::Values(18, 50));
+// ResNet-34 has the blocks of 18 in the numbers of 50, and ResNet-101 those of 50 in others.
+INSTANTIATE_TEST_SUITE_P(Depths, ResNetParity, ::testing::Values(18, 50, 152));
 
 // The gradients of every rank's own samples, summed, and the running statistics.
 TEST(ResNetRanks, UnevenBatchesAreOneBatch) {

@@ -18,8 +18,11 @@ struct Size {
 };
 
 // The numbers of torchvision's documentation, which counts a multiplication and an addition as one.
-constexpr Size kSizes[] = {
-    {18, 11689512, 2 * 1.81}, {34, 21797672, 2 * 3.66}, {50, 25557032, 2 * 4.09}};
+constexpr Size kSizes[] = {{18, 11689512, 2 * 1.81},
+                           {34, 21797672, 2 * 3.66},
+                           {50, 25557032, 2 * 4.09},
+                           {101, 44549160, 2 * 7.80},
+                           {152, 60192808, 2 * 11.51}};
 
 TEST(ResNet, HasTheSizesOfThePaper) {
   for (const auto& [depth, parameters, gflops] : kSizes) {
@@ -52,7 +55,7 @@ TEST(ResNet, EveryKindOfStemGivesLogits) {
 
 TEST(ResNet, RefusesOtherDepths) {
   EXPECT_EQ(harness::message_of<ConfigError>([] { resnet_parts({.depth = 20}, 32); }),
-            "a ResNet of depth 20; expected 18, 34 or 50");
+            "a ResNet of depth 20; expected 18, 34, 50, 101 or 152");
 }
 
 }  // namespace

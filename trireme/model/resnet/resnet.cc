@@ -151,7 +151,10 @@ std::array<int, 4> num_blocks(int depth) {
     case 18: return {2, 2, 2, 2};
     case 34:
     case 50: return {3, 4, 6, 3};
-    default: throw ConfigError(concat("a ResNet of depth ", depth, "; expected 18, 34 or 50"));
+    case 101: return {3, 4, 23, 3};
+    case 152: return {3, 8, 36, 3};
+    default:
+      throw ConfigError(concat("a ResNet of depth ", depth, "; expected 18, 34, 50, 101 or 152"));
   }
 }
 

@@ -1,5 +1,5 @@
-// Residual networks for images: ResNet-18, 34 and 50. Parameters and buffers have torchvision's
-// names, so that its state_dict fits.
+// Residual networks for images: ResNet-18, 34, 50, 101 and 152. Parameters and buffers have
+// torchvision's names, so that its state_dict fits.
 // Source: He et al. 2015, arXiv:1512.03385, table 1. A bottleneck has its stride in the 3 x 3
 //         convolution, as in torchvision.
 #pragma once
@@ -16,7 +16,7 @@
 namespace trireme::model {
 
 struct ResNetConfig {
-  int depth = 18;               // 18, 34 or 50
+  int depth = 18;               // 18, 34, 50, 101 or 152
   int64_t channels = 3;         // of an image
   int64_t classes = 1000;       // C
   bool has_small_stem = false;  // one 3 x 3 convolution, for images below about 64 pixels

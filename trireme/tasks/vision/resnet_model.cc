@@ -15,6 +15,8 @@ int depth_of(ImageFamily family) {
     case ImageFamily::kResNet18: return 18;
     case ImageFamily::kResNet34: return 34;
     case ImageFamily::kResNet50: return 50;
+    case ImageFamily::kResNet101: return 101;
+    case ImageFamily::kResNet152: return 152;
     case ImageFamily::kVit: break;
   }
   TRIREME_ASSERT(false, "a ResNet of another family");

@@ -11,11 +11,13 @@
 
 namespace trireme::tasks {
 
-enum class ImageFamily { kVit, kResNet18, kResNet34, kResNet50 };
+enum class ImageFamily { kVit, kResNet18, kResNet34, kResNet50, kResNet101, kResNet152 };
 inline constexpr Choice<ImageFamily> kImageFamilies[] = {{"vit", ImageFamily::kVit},
                                                          {"resnet18", ImageFamily::kResNet18},
                                                          {"resnet34", ImageFamily::kResNet34},
-                                                         {"resnet50", ImageFamily::kResNet50}};
+                                                         {"resnet50", ImageFamily::kResNet50},
+                                                         {"resnet101", ImageFamily::kResNet101},
+                                                         {"resnet152", ImageFamily::kResNet152}};
 
 enum class ResNetStem { kLarge, kSmall };
 inline constexpr Choice<ResNetStem> kResNetStems[] = {{"large", ResNetStem::kLarge},
