@@ -379,6 +379,32 @@ TEST(BatchLoader, AResumeGoesOnWithinTheEpoch) {
   }
 }
 
+// By counting, whatever a run has done before.
+TEST(BatchLoader, FindsTheStepThatEndsEpochs) {
+  for (const int64_t size : {1, 7, 10, 12}) {
+    const SomeBad source(size);
+    for (const LastBatch last_batch : {LastBatch::kFill, LastBatch::kKeep, LastBatch::kDrop}) {
+      for (const int64_t batch : {1, 3, 4}) {
+        if (last_batch == LastBatch::kDrop && batch > size) continue;
+        BatchOptions options{.global_batch = batch, .micro_batch = 1, .last_batch = last_batch};
+        const BatchLoader whole(source, options);
+        for (const int64_t begun : {0, 2, 5}) {
+          options.first_step = begun;
+          options.first_sample = whole.step_sample(begun);
+          const BatchLoader loader(source, options);
+          for (int64_t sample = 1; sample <= 3 * size; ++sample) {
+            int64_t step = begun;
+            while (loader.step_sample(step) < sample) ++step;
+            EXPECT_EQ(loader.first_step_from(sample, 1000), step) << size << " " << batch;
+            EXPECT_EQ(loader.first_step_from(sample, step), step);
+            if (step > begun) EXPECT_FALSE(loader.first_step_from(sample, step - 1));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(BatchLoader, AnotherBatchFromTheMiddleOfAnEpochFinishesItFirst) {
   const SomeBad source(10);
   BatchOptions options{.global_batch = 4,

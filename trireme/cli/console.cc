@@ -191,6 +191,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   next_command_ = next_command(std::filesystem::path(own_program()).filename().string(),
                                config.task_choice.name, config.output.folder);
   num_steps_ = config.train.steps;
+  epochs_ = config.train.epochs;
   resumed_step_ = summary.resumed_step;
   print_interval_ = std::max<int64_t>(1, num_steps_ / 20);
   const int64_t batch = config.train.global_batch;
@@ -353,9 +354,11 @@ void Console::on_end(train::Outcome outcome) {
     print_line("next    " + next_command_);
   }
   if (outcome == train::Outcome::kFinished && num_new_steps_ == 0) {
-    print_line(format("done    all %lld steps were finished before; more with --train.steps=%lld",
-                      static_cast<long long>(num_steps_),
-                      static_cast<long long>(2 * std::max(num_steps_, resumed_step_))));
+    const std::string more = epochs_ > 0
+                                 ? format("epochs=%g", 2 * epochs_)
+                                 : concat("steps=", 2 * std::max(num_steps_, resumed_step_));
+    print_line(concat("done    all ", num_steps_, " steps were finished before; more with --train.",
+                      more));
   }
 }
 

@@ -94,6 +94,7 @@ class Console : public train::TrainObserver {
   bool is_terminal_;
   int64_t resumed_step_ = 0;
   int64_t num_steps_ = 0;
+  double epochs_ = 0;                    // 0: the config counts steps
   int64_t print_interval_ = 1;           // steps between lines that stay
   int64_t num_new_steps_ = 0;            // finished by this process
   bool line_open_ = false;               // an updating line still lacks its newline

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <mutex>
 #include <numeric>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -219,6 +220,14 @@ int64_t BatchLoader::step_sample(int64_t step) const {
   if (steps < begun) return options_.first_sample + steps * B;
   const int64_t whole = steps - begun, per_epoch = batches_in(size);
   return (epoch + 1 + whole / per_epoch) * size + whole % per_epoch * B;
+}
+
+std::optional<int64_t> BatchLoader::first_step_from(int64_t sample, int64_t most) const {
+  const auto steps = std::views::iota(options_.first_step, std::max(most + 1, options_.first_step));
+  const auto found = std::ranges::lower_bound(steps, sample, {},
+                                              [this](int64_t step) { return step_sample(step); });
+  if (found == steps.end()) return std::nullopt;
+  return *found;
 }
 
 int64_t BatchLoader::step_size(int64_t step) const {

@@ -134,6 +134,9 @@ class BatchLoader {
 
   // The position in the order of the step's first sample over all ranks.
   int64_t step_sample(int64_t step) const;
+  // The first step, from first_step on and up to `most`, of which all samples have a position from
+  // `sample` on: the number of steps that read those before. nullopt: it comes later than `most`.
+  std::optional<int64_t> first_step_from(int64_t sample, int64_t most) const;
   // Samples of the step over all ranks: the global batch, or less in a ramp or with kKeep.
   int64_t step_size(int64_t step) const;
   int data_rank() const { return options_.data_rank; }

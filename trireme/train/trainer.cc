@@ -121,6 +121,7 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   build_model();
   const RunState state = resumption_->load(state_);
   step_ = begun_step_ = state.step;
+  set_steps(config_, {state.step, state.next_sample});
   if (resumption_->is_in_folder()) saved_step_ = step_;
   batches_.emplace(config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),

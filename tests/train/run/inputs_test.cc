@@ -67,6 +67,31 @@ TEST_F(InputsTest, WhatIsWrongIsNamedAndLeavesNothingBehind) {
   expect("data.bin", {});
 }
 
+TEST_F(InputsTest, EpochsAreStepsOnceTheDataIsKnown) {
+  const auto steps = [&](std::vector<Override> overrides, const DataPosition& start = {}) {
+    overrides.emplace_back("train.global_batch", "8");
+    RunConfig resolved = config(std::move(overrides));
+    open_inputs(resolved, 2);
+    set_steps(resolved, start);
+    return std::pair(resolved.train.steps, resolved.task->training().size());
+  };
+  const auto [fixed, size] = steps({{"train.steps", "17"}});
+  EXPECT_EQ(fixed, 17);
+  const auto rounded_up = [](int64_t samples, int64_t batch) {
+    return (samples + batch - 1) / batch;
+  };
+  EXPECT_EQ(steps({{"train.epochs", "3"}}).first, rounded_up(3 * size, 8));
+  EXPECT_EQ(steps({{"train.epochs", "0.5"}}).first, rounded_up((size + 1) / 2, 8));
+  EXPECT_EQ(steps({{"train.epochs", "1e-6"}}).first, 1);
+  EXPECT_EQ(steps({{"train.epochs", "3"}, {"data.last_batch", "keep"}}).first,
+            3 * rounded_up(size, 8));
+  EXPECT_EQ(steps({{"train.epochs", "3"}, {"data.last_batch", "drop"}}).first, 3 * (size / 8));
+  // 10 steps that read 16 samples each, from a run with another batch.
+  EXPECT_EQ(steps({{"train.epochs", "3"}}, {.step = 10, .sample = 160}).first,
+            10 + rounded_up(3 * size - 160, 8));
+  EXPECT_EQ(steps({{"train.epochs", "1"}}, {.step = 1000, .sample = 3 * size}).first, 1000);
+}
+
 TEST_F(InputsTest, AFolderThatARunHasIsNotFree) {
   RunConfig first = config();
   open_inputs(first, 1);

@@ -195,7 +195,7 @@ int plan_layout(const PlanArguments& arguments) {
   TRIREME_CHECK(arguments.zipf < 0 && arguments.table_gib == 0,
                 "--zipf and --table-memory are of embedding tables, and task.name is \"",
                 planning.config.task_choice.name, "\"; leave them out");
-  find_vocabulary(planning.config);
+  find_data_sizes(planning.config);
   const auto start = std::chrono::steady_clock::now();
   const plan::SearchResult found = find_plans(arguments, planning);
   const double seconds = seconds_since(start);

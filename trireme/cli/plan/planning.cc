@@ -15,6 +15,7 @@
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/tasks.h"
 #include "trireme/train/run/compute_device.h"
+#include "trireme/train/run/inputs.h"
 
 namespace trireme::cli {
 namespace {
@@ -43,20 +44,26 @@ double copy_seconds(const plan::StepPrediction& step, const plan::Device& device
 
 }  // namespace
 
-// Opens the data only when the config leaves the vocabulary to it.
-void find_vocabulary(train::RunConfig& config) {
+// Opens the data only when the config leaves the vocabulary or the number of steps to it.
+void find_data_sizes(train::RunConfig& config) {
   TRIREME_CHECK(config.task_choice.name == tasks::kLanguage.name, "task.name is \"",
                 config.task_choice.name,
                 "\"; the cost model of steps knows language models only (`trireme plan` also "
                 "places the tables of recommendation models): set it to ",
                 tasks::kLanguage.name);
-  if (tasks::language_of(config).model.vocab_size > 0) return;
+  const bool needs_vocabulary = tasks::language_of(config).model.vocab_size == 0;
+  if (!needs_vocabulary && config.train.epochs == 0) return;
   try {
     config.task->open(/*evaluates=*/false);
   } catch (const Error& error) {
-    throw ConfigError(concat("model.vocab_size is 0, and the tokenizer that would say it: ",
-                             error.what(), "; set model.vocab_size"));
+    throw ConfigError(
+        needs_vocabulary
+            ? concat("model.vocab_size is 0, and the tokenizer that would say it: ", error.what(),
+                     "; set model.vocab_size")
+            : concat("train.epochs is ", config.train.epochs, ", and the data that would say how ",
+                     "many steps they take: ", error.what(), "; set train.epochs = 0"));
   }
+  train::set_steps(config, {});
 }
 
 PlanningCase load_files(const std::string& config, const std::string& cluster,
@@ -74,7 +81,7 @@ PlanningCase load_files(const std::string& config, const std::string& cluster,
 PlanningCase load_case(const std::string& config, const std::string& cluster,
                        const std::vector<std::string>& overrides) {
   PlanningCase planning = load_files(config, cluster, overrides);
-  find_vocabulary(planning.config);
+  find_data_sizes(planning.config);
   return planning;
 }
 

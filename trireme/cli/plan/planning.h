@@ -26,12 +26,12 @@ struct PlanningCase {
 PlanningCase load_case(const std::string& config, const std::string& cluster,
                        const std::vector<std::string>& overrides);
 
-// The same for any task, without a look at the vocabulary.
+// The same for any task, without a look at the data.
 PlanningCase load_files(const std::string& config, const std::string& cluster,
                         const std::vector<std::string>& overrides);
-// Makes the vocabulary of a loaded model known.
+// Makes known what a loaded config leaves to its data: the vocabulary, the steps of train.epochs.
 // Throws: ConfigError
-void find_vocabulary(train::RunConfig& config);
+void find_data_sizes(train::RunConfig& config);
 
 // Forecast for the whole run, including failures and saves.
 struct RunForecast {

@@ -39,6 +39,10 @@ struct TrainConfig {
   TRIREME_KEYS_BEGIN(TrainConfig)
   TRIREME_KEY(int64_t, steps, 200, kMayChange, "optimizer steps of the whole run",
               Range{1, kMaxSteps})
+  TRIREME_KEY(double, epochs, 0, kMayChange,
+              "passes over the training data, instead of steps: a run sets train.steps to what "
+              "they take; 0 = train.steps counts",
+              Range{0, 1e6})
   TRIREME_KEY(int64_t, global_batch, 16, kMayChange, "samples per step, over all ranks",
               Range{1, kMaxBatch})
   TRIREME_KEY(

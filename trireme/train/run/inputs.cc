@@ -1,7 +1,9 @@
 #include "trireme/train/run/inputs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include <unistd.h>
 
@@ -52,6 +54,7 @@ void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks) {
   if (config.device.is_cpu()) check_memory(config, num_local_ranks, machine_memory_bytes());
   check_last_batch(config);
   check_layout(config);
+  set_steps(config, {});
   make_output_folder(config);
 }
 
@@ -112,6 +115,26 @@ dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::De
   options.shuffle = false;
   options.last_batch = dataset::LastBatch::kFill;
   return options;
+}
+
+void set_steps(RunConfig& config, const DataPosition& start) {
+  if (config.train.epochs == 0) return;
+  const dataset::Source& source = config.task->training();
+  // Steps do not depend on how their samples are divided.
+  const dataset::BatchLoader batches(source, {.global_batch = config.train.global_batch,
+                                              .micro_batch = 1,
+                                              .first_step = start.step,
+                                              .first_sample = start.sample,
+                                              .last_batch = config.data.last_batch,
+                                              .first_batch = config.train.batch_ramp_start,
+                                              .ramp_steps = config.train.batch_ramp_steps});
+  const auto samples = std::llround(config.train.epochs * static_cast<double>(source.size()));
+  const std::optional<int64_t> steps =
+      batches.first_step_from(std::max<int64_t>(samples, 1), kMaxSteps);
+  TRIREME_CHECK(steps, "train.epochs is ", config.train.epochs, " and the data has ", source.size(),
+                " samples, which takes more than ", kMaxSteps,
+                " steps; lower train.epochs, or raise train.global_batch");
+  config.train.steps = *steps;
 }
 
 dataset::BatchReaderOptions read_ahead(const RunConfig& config, int64_t num_steps) {

@@ -50,6 +50,11 @@ dataset::BatchOptions training_batches(const RunConfig& config, const mesh::Devi
 // One step that holds the whole evaluation, in the order of the data.
 dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh);
 
+// With train.epochs, sets train.steps to the number that ends them when a run goes on from `start`.
+// Once the data is open.
+// Throws: ConfigError when there are too many steps
+void set_steps(RunConfig& config, const DataPosition& start);
+
 dataset::BatchReaderOptions read_ahead(const RunConfig& config, int64_t num_steps);
 
 }  // namespace trireme::train
