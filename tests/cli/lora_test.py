@@ -91,18 +91,29 @@ class LoraTest(ProgramTest):
         difference = (actual - expected).abs().max().item()
         self.assertLess(difference, factor * 2 ** -24 * expected.abs().max().item())
 
+    def refuse(self, code, parts, *options, init="hf"):
+        begin = ["--init", init] if init else []
+        result = self.run_program("train", *begin, "--data.path=data/four", "--output.folder=none",
+                                  "--train.steps=1", "--train.global_batch=4", *options)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        for part in parts:
+            self.assertIn(part, result.stderr)
+
 
 class Adapters(LoraTest):
     def test_the_losses_are_those_of_peft_from_the_same_adapters(self):
-        for family, targets in (("llama", ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "k_proj"]),
-                                ("gpt2", ["c_fc"])):
-            with self.subTest(family=family):
+        all_layers = ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "k_proj"]
+        for family, targets, *more in (("llama", all_layers), ("llama", all_layers, "--lora.dora=true"),
+                                       ("gpt2", ["c_fc"]), ("gpt2", ["c_fc"], "--lora.dora=true")):
+            with self.subTest(family=family, more=more):
+                self.setUp()
                 self.save(family)
                 pattern = ",".join(f"*.{target}" for target in targets)
                 # The adapters that a run begins with are those of its first checkpoint, before a step.
-                self.tune(f"{family}-start", 1, f"--lora.targets={pattern}", "--optimizer.learning_rate=0", steps=1)
+                self.tune(f"{family}-start", 1, f"--lora.targets={pattern}", *more, "--optimizer.learning_rate=0", steps=1)
                 folder = self.export(f"{family}-start", f"{family}-adapter", "peft")
-                self.tune(f"{family}-run", 1, f"--lora.targets={pattern}")
+                self.tune(f"{family}-run", 1, f"--lora.targets={pattern}", *more)
                 twin = peft.PeftModel.from_pretrained(self.load(), folder, is_trainable=True)
                 theirs = self.train_twin(twin)
                 ours = self.metrics(f"{family}-run")
@@ -142,6 +153,41 @@ class Adapters(LoraTest):
                     self.assert_near(self.logits(merged), self.logits(adapted))
                     self.assertEqual(set(load_file(adapter / "adapter_model.safetensors")),
                                      {key.replace(".default", "") for key in adapted.state_dict() if "lora_" in key})
+
+    def test_magnitudes_go_to_peft_and_back(self):
+        for family, name, targets, pattern in (
+                ("llama", "zero 3", ["q_proj", "down_proj"], "*.q_proj,*.down_proj"),
+                ("llama", "tensor, sequence", ["k_proj", "o_proj"], "*.k_proj,*.o_proj"),
+                ("phi3", "tensor, sequence", ["qkv_proj", "o_proj"], "*.[qkv]_proj,*.o_proj"),
+                ("gpt2", "pipeline", ["c_attn"], "*.[qkv]_proj")):
+            with self.subTest(family=family, layout=name):
+                self.setUp()
+                self.save(family)
+                ranks, options = LAYOUTS[name]
+                dora = ("--lora.dora=true", f"--lora.targets={pattern}")
+                self.tune("run", ranks, *options, *dora, steps=5)
+                adapter = self.export("run", "adapter", "peft")
+                merged = self.load(self.export("run", "merged", "hf").name)
+                adapted = peft.PeftModel.from_pretrained(self.load(), adapter)
+                self.assert_near(self.logits(merged), self.logits(adapted))
+                self.assertEqual(set(load_file(adapter / "adapter_model.safetensors")), {
+                    key.replace("vector.default.weight", "vector").replace(".default", "")
+                    for key in adapted.state_dict() if "lora_" in key})
+                # One that peft made, whose parts share A where it has one matrix for several layers.
+                config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM",
+                                         fan_in_fan_out=family == "gpt2", init_lora_weights=False, use_dora=True)
+                torch.manual_seed(2)
+                adapted = peft.get_peft_model(self.load(), config)
+                with torch.no_grad():
+                    for key, parameter in adapted.named_parameters():
+                        if "magnitude" in key:
+                            parameter.mul_(1 + torch.rand_like(parameter))
+                adapted.save_pretrained(self.folder / "theirs")
+                self.start_from("theirs", "ours", *dora)
+                merged = self.load(self.export("ours", "ours-merged", "hf").name)
+                self.assertGreater((self.logits(merged) - self.logits(self.load())).abs().max().item(), 1e-3)
+                self.assert_near(self.logits(merged), self.logits(adapted))
+                self.refuse(2, ["use_dora of", "is true; set lora.dora to true"], "--lora.init=theirs", *LORA, f"--lora.targets={pattern}")
 
     def test_an_adapter_comes_back_with_its_bits(self):
         for family in ("llama", "phi3"):
@@ -227,15 +273,6 @@ class Frozen(LoraTest):
 
 
 class Refusals(LoraTest):
-    def refuse(self, code, parts, *options, init="hf"):
-        begin = ["--init", init] if init else []
-        result = self.run_program("train", *begin, "--data.path=data/four", "--output.folder=none",
-                                  "--train.steps=1", "--train.global_batch=4", *options)
-        self.assertEqual(result.returncode, code, result.stderr)
-        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
-        for part in parts:
-            self.assertIn(part, result.stderr)
-
     def test_what_does_not_fit_is_one_line(self):
         self.save("llama")
         self.refuse(2, ['lora.targets has "*.c_attn"', "model.layers.0.self_attn.q_proj"], *LORA, "--lora.targets=*.c_attn")
@@ -246,6 +283,7 @@ class Refusals(LoraTest):
         self.refuse(2, ["lora.init", "Hugging Face folder"], "own/config.toml", "--lora.init=hf", init="own")
         self.refuse(2, ["lora.dropout is 0.1 and parallel.tensor 2"], *LORA, "--lora.dropout=0.1", "--ranks", 2,
                     "--parallel.tensor=2")
+        self.refuse(2, ["lora.dropout is 0.1 and lora.dora true"], *LORA, "--lora.dropout=0.1", "--lora.dora=true")
         self.refuse(2, ['train.freeze has "encoder.*"', "model.embed_tokens.weight"], "--train.freeze=encoder.*")
         self.refuse(2, ["no parameter is left to train"], "--train.freeze=*")
         result = self.run_program("checkpoint", "import", "hf", "--output", "none", "--lora.rank=4")
@@ -263,7 +301,7 @@ class Refusals(LoraTest):
         result = self.run_program("checkpoint", "upcycle", "run", "--output", "none", "--model.experts=4")
         self.assertEqual((result.returncode, "has adapters" in result.stderr), (2, True), result.stderr)
         config = json.loads((adapter / "adapter_config.json").read_text())
-        for change, parts in (({"use_dora": True}, ["use_dora is true"]), ({"bias": "all"}, ["bias is", '"none"']),
+        for change, parts in (({"use_dora": True}, ["use_dora of", "set lora.dora to true"]), ({"bias": "all"}, ["bias is", '"none"']),
                               ({"peft_type": "IA3"}, ["peft_type", "LORA"]), ({"lora_alpha": "4"}, ["lora_alpha is"]),
                               ({"init_lora_weights": "pissa"}, ["init_lora_weights is"]),
                               ({"alora_invocation_tokens": [1]}, ["alora_invocation_tokens"]),

@@ -123,10 +123,10 @@ TEST_F(LayoutsTest, EveryAxisWithWindowsScaledPositionsAndSinksIsTheOneRank) {
   }
 }
 
-// B of a new adapter is zero, and A then has no gradient.
+// B of a new adapter is zero, and A then has no gradient; its magnitudes are the rows' lengths.
 void fill_adapters(ParallelModel& model) {
   for (const parallel::Shard& shard : model.shards()) {
-    if (!shard.name.ends_with(model::kAdapterB)) continue;
+    if (!model::is_of_adapter(shard.name) || shard.name.ends_with(model::kAdapterA)) continue;
     model::initialise(shard.weights, shard.layout.whole_box(shard.rank), shard.layout.whole_shape(),
                       {.std = 0.1}, 7, shard.name);
   }
@@ -151,7 +151,9 @@ TEST_F(LayoutsTest, EveryAxisWithAdaptersIsTheOneRank) {
       overrides.emplace_back("lora.targets", is_gpt2 ? "*.v_proj, *.c_proj" : "*.v_proj, *.o_proj");
       overrides.emplace_back("lora.also_train", is_gpt2 ? "*ln_*" : "*norm*, lm_head.*");
       overrides.emplace_back("train.recompute", "full");
-      check(overrides, choice.ranks);
+      auto with_magnitudes = overrides;
+      with_magnitudes.emplace_back("lora.dora", "true");
+      check(with_magnitudes, choice.ranks);
       if (choice.overrides.front().first == "parallel.tensor") continue;  // refused
       overrides.emplace_back("lora.dropout", "0.2");
       check(overrides, choice.ranks);
@@ -161,12 +163,13 @@ TEST_F(LayoutsTest, EveryAxisWithAdaptersIsTheOneRank) {
 
 TEST_F(LayoutsTest, DataPipelineAndZeroWithAdaptersAreTheOneRanksPipelineBitForBit) {
   for (const int data : {1, 2}) {
-    const auto base = with_adapters({{"train.precision", "fp32"},
-                                     {"lora.dropout", "0.1"},
-                                     {"parallel.gradient_order", "microbatch-first"},
-                                     {"parallel.data", std::to_string(data)}});
+    const auto base =
+        with_adapters({{"train.precision", "fp32"},
+                       data == 1 ? Override{"lora.dropout", "0.1"} : Override{"lora.dora", "true"},
+                       {"parallel.gradient_order", "microbatch-first"},
+                       {"parallel.data", std::to_string(data)}});
     const StepOutcome expected = run(config_of(base), data, fill_adapters);
-    EXPECT_LT(expected.gradients.size(), 4 * 7 * 2 + 1u);
+    EXPECT_LT(expected.gradients.size(), 4 * 7 * (1u + data) + 1);
     for (const std::string schedule : {"1f1b", "interleaved", "zero-bubble"}) {
       for (const int zero : {0, 1, 2, 3}) {
         if (data == 1 && zero > 0) continue;

@@ -1,5 +1,6 @@
 // Low-rank adapters of layers that the tensor axis splits, against their formula on whole tensors.
 #include <functional>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -132,6 +133,81 @@ TEST(Adapter, OfOwnRowsIsItsFormulaWithEveryGradient) {
   }
 }
 
+// The layer with magnitudes, whose rows' lengths are constants.
+at::Tensor with_magnitudes(const at::Tensor& x, const Tensors& of) {
+  const at::Tensor &w = of[0], &bias = of[1], &a = of[2], &b = of[3], &magnitude = of[4];
+  const auto lengths = [](const at::Tensor& rows) { return rows.detach().square().sum(1).sqrt(); };
+  const at::Tensor gain = (magnitude + lengths(w)) / lengths(w + kScale * b.mm(a));
+  return gain * with_adapter(x, w, a, b) + bias;
+}
+
+LinearWeight layer_of(const Tensors& of) {
+  return {of[0], of[1], {of[2], of[3], kScale, {}, of[4]}};
+}
+
+TEST(Adapter, WithMagnitudesIsItsFormulaWithEveryGradient) {
+  enum class Form { kColumns, kRows, kOwn };
+  const at::Tensor x = values({2, 7, 9}, 0.37), residual = values({2, 7, 11}, 0.61);
+  const at::Tensor weight = values({2, 7, 11}, 0.7);
+  const Tensors all{values({11, 9}, 0.3), values({11}, 0.23), values({2, 9}, 0.71),
+                    values({11, 2}, 0.9), values({11}, 0.43)};
+  for (const Form form : {Form::kColumns, Form::kRows, Form::kOwn}) {
+    for_each_axis({1, 2, 3, 4}, [&](const TensorAxis& axis) {
+      if (form == Form::kOwn && axis.sequence) return;
+      const bool by_rows = form == Form::kRows;
+      // Of weight, bias, A, B and magnitudes: the dimension that is split, or none.
+      const int dims[] = {by_rows ? 1 : 0, by_rows ? -1 : 0, by_rows ? 1 : -1, by_rows ? -1 : 0,
+                          by_rows ? -1 : 0};
+      Tensors own;
+      for (size_t i = 0; i < all.size(); ++i)
+        own.push_back(dims[i] < 0 ? all[i].clone() : part_of(all[i], dims[i], axis));
+      own.push_back(by_rows                  ? part_of(x, 2, axis)
+                    : form == Form::kColumns ? held_rows(x, axis)
+                                             : x.clone());
+      own = leaves_of(own);
+      const at::Tensor& own_x = own.back();
+      const at::Tensor y =
+          by_rows ? row_linear(own_x, layer_of(own), held_rows(residual, axis), axis)
+          : form == Form::kColumns ? column_linear(own_x, {layer_of(own)}, {2, 7}, axis)[0]
+                                   : own_linear(own_x, layer_of(own), axis);
+      const auto own_part = [&](const at::Tensor& of) {
+        return by_rows ? held_rows(of, axis) : part_of(of, 2, axis);
+      };
+      const auto grads = torch::autograd::grad({(y * own_part(weight)).sum()}, own);
+
+      Tensors whole;
+      for (const at::Tensor& tensor : all) whole.push_back(tensor.clone());
+      whole.push_back(x.clone());
+      whole = leaves_of(whole);
+      at::Tensor e = with_magnitudes(whole.back(), whole);
+      if (by_rows) e = e + residual;
+      const auto expected = torch::autograd::grad({(e * weight).sum()}, whole);
+      const auto close = [&](const at::Tensor& actual, const at::Tensor& wanted,
+                             const std::string& name) {
+        assert_close(actual, wanted, 1e-12, 1e-12, name);
+      };
+      close(y.detach(), own_part(e.detach()).view(y.sizes()), "y");
+      for (size_t i = 0; i < all.size(); ++i) {
+        close(grads[i], dims[i] < 0 ? expected[i] : part_of(expected[i], dims[i], axis),
+              "grad " + std::to_string(i));
+      }
+      if (form == Form::kOwn) return;  // another layer sums it
+      close(grads[5], by_rows ? part_of(expected[5], 2, axis) : held_rows(expected[5], axis),
+            "grad x");
+    });
+  }
+}
+
+// A row of zeros has no direction; its output is zero and not undefined.
+TEST(Adapter, OfAZeroRowIsZero) {
+  const Tensors of{at::zeros({2, 3}, at::kDouble),
+                   {},
+                   values({2, 3}, 0.71),
+                   at::zeros({2, 2}, at::kDouble),
+                   at::zeros({2}, at::kDouble)};
+  EXPECT_TRUE(own_linear(values({4, 3}, 0.3), layer_of(of), {}).eq(0).all().item<bool>());
+}
+
 // A frozen layer has no gradient of its weight, whichever of the others has one.
 TEST(Adapter, OfAFrozenLayerIsAllThatIsTrained) {
   const at::Tensor x = values({3, 6}, 0.37), w = values({5, 6}, 0.3);
@@ -169,6 +245,11 @@ TEST(Adapter, SendsTheBytesItStates) {
       EXPECT_EQ(bytes(), (sequence ? 3 : 6) * both / 4);
       torch::autograd::grad({z.sum()}, rows);
       EXPECT_EQ(bytes(), sequence ? 3 * both / 4 + 2 * 3 * D * r * item / 4 : 0);
+
+      const Tensors scaled = leaves_of({values({D, f}, 0.5), values({D}, 0.1), values({r, f}, 0.7),
+                                        values({D, r}, 0.2), values({D}, 0.4)});
+      const at::Tensor m = row_linear(values({S, f}, 0.3), layer_of(scaled), {}, axis);
+      EXPECT_EQ(bytes(), (sequence ? 3 : 6) * both / 4 + 2 * 3 * 2 * D * item / 4);
     });
   }
 }

@@ -1,10 +1,12 @@
 // The keys of section [lora]: low-rank adapters, which are trained while the model's own weights
 // stay as they are.
-// Source: Hu et al. 2021, arXiv:2106.09685
+// Source: Hu et al. 2021, arXiv:2106.09685; magnitudes: Liu et al. 2024, arXiv:2402.09353
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
@@ -21,6 +23,9 @@ struct AdapterConfig {
               "an adapter's output is scaled by alpha / rank before it is added", Range{0, 1e6})
   TRIREME_KEY(double, dropout, 0, kMustStay, "dropout probability of an adapter's input",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
+  TRIREME_KEY(bool, dora, false, kMustStay,
+              "also train a magnitude for each output of an adapted layer, to which its row of the "
+              "sum of weight and adapter is scaled (DoRA)")
   TRIREME_KEY(std::string, targets, "*", kMustStay,
               "comma-separated name patterns of the linear layers that get an adapter, among those "
               "of the blocks, such as \"*.q_proj, *.v_proj\"")
@@ -36,8 +41,16 @@ struct AdapterConfig {
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-// The parameters of a linear layer's adapter, after the layer's name: A [r, in] and B [out, r].
+// The parameters of a linear layer's adapter, after the layer's name: A [r, in] and B [out, r], and
+// with lora.dora [out], what each magnitude exceeds the length of the weight's own row by.
 inline constexpr const char* kAdapterA = ".lora_A.weight";
 inline constexpr const char* kAdapterB = ".lora_B.weight";
+inline constexpr const char* kAdapterMagnitude = ".lora_magnitude";
+inline constexpr const char* kAdapterParameters[] = {kAdapterMagnitude, kAdapterA, kAdapterB};
+
+inline bool is_of_adapter(std::string_view parameter) {
+  return std::ranges::any_of(kAdapterParameters,
+                             [&](const char* end) { return parameter.ends_with(end); });
+}
 
 }  // namespace trireme::model

@@ -59,8 +59,8 @@ Initialiser default_initialiser(const ModelConfig& config, std::string_view name
 }
 
 Initialiser initialiser_of(const ModelConfig& config, std::string_view name) {
-  if (name.ends_with(kAdapterB)) return {};
   if (name.ends_with(kAdapterA)) return {.std = 1 / std::numbers::sqrt3, .over_inputs = true};
+  if (is_of_adapter(name)) return {};
   return family_of(config).initialiser_of(config, name);
 }
 

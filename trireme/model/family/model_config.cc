@@ -42,9 +42,7 @@ AdapterSizes adapter_sizes(const ModelConfig& config) {
   const ModelPlan plan = make_plan(config);
   for (const ParameterPlan& parameter : plan.parameters()) {
     if (!parameter.is_trained) continue;
-    const bool is_adapter =
-        parameter.name.ends_with(kAdapterA) || parameter.name.ends_with(kAdapterB);
-    (is_adapter ? sizes.adapters : sizes.others) +=
+    (is_of_adapter(parameter.name) ? sizes.adapters : sizes.others) +=
         c10::multiply_integers(parameter.layout.shape());
   }
   return sizes;

@@ -129,6 +129,10 @@ void ModelPlan::add_adapters() {
                 "lora.targets is empty; expected the patterns of the layers that get an adapter, "
                 "such as \"*\"");
 
+  TRIREME_CHECK(!lora.dora || lora.dropout == 0, "lora.dropout is ", lora.dropout,
+                " and lora.dora true, whose magnitudes scale the layer and its adapter together; "
+                "set lora.dropout to 0");
+
   std::vector<ParameterPlan> all;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     ParameterPlan& own = all.emplace_back(parameters_[i]);
@@ -150,6 +154,7 @@ void ModelPlan::add_adapters() {
                                        ? mesh::Layout(std::move(shape), layout.axes(), {placement})
                                        : mesh::Layout(std::move(shape), layout.axes())});
     };
+    if (lora.dora) add(kAdapterMagnitude, {layout.shape()[0]}, 0);
     add(kAdapterA, {lora.rank, layout.shape()[1]}, 1);
     add(kAdapterB, {layout.shape()[0], lora.rank}, 0);
   }

@@ -101,6 +101,7 @@ parallel::LinearWeight Attention::kv_weights(const Linear& projection,
   own.weight = rows(own.weight);
   own.bias = rows(own.bias);
   own.adapter.b = rows(own.adapter.b);
+  own.adapter.magnitude = rows(own.adapter.magnitude);
   return own;
 }
 

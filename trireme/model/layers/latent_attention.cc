@@ -64,8 +64,9 @@ LatentAttention::Heads LatentAttention::project(const at::Tensor& x,
   const auto whole = [&](const Linear& projection) {
     parallel::LinearWeight weights = projection.weights(batch);
     weights.weight = parallel::replicated_weight(weights.weight, axis_);
-    if (weights.adapter.b.defined())
-      weights.adapter.b = parallel::replicated_weight(weights.adapter.b, axis_);
+    for (at::Tensor* const own : {&weights.adapter.b, &weights.adapter.magnitude}) {
+      if (own->defined()) *own = parallel::replicated_weight(*own, axis_);
+    }
     return weights;
   };
   const std::vector<at::Tensor> projected = parallel::column_linear(

@@ -16,6 +16,8 @@ void Linear::add_adapter(const AdapterConfig& lora, std::string place) {
   const auto add = [&](const char* name, int64_t in, int64_t out) {
     return register_module(name, std::make_shared<Linear>(in, out, /*bias=*/false, dtype));
   };
+  if (lora.dora)
+    lora_magnitude = register_parameter("lora_magnitude", new_parameter({weight.size(0)}, dtype));
   lora_A = add("lora_A", weight.size(1), lora.rank);
   lora_B = add("lora_B", lora.rank, weight.size(0));
   adapter_scale_ = lora.scale();
@@ -25,7 +27,7 @@ void Linear::add_adapter(const AdapterConfig& lora, std::string place) {
 parallel::LinearWeight Linear::weights(const TokenBatch& batch) const {
   parallel::LinearWeight result{weight, bias};
   if (!lora_A) return result;
-  result.adapter = {lora_A->weight, lora_B->weight, adapter_scale_};
+  result.adapter = {lora_A->weight, lora_B->weight, adapter_scale_, {}, lora_magnitude};
   if (adapter_dropout_.drops(batch)) {
     result.adapter.drop = [this, &batch](const at::Tensor& x) {
       return adapter_dropout_.forward(x, batch);

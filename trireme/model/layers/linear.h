@@ -21,7 +21,7 @@ class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias, at::ScalarType dtype);
 
-  // Gives the layer an adapter: y gains scale * dropout(x) A^T B^T.
+  // Gives the layer an adapter: y gains scale * dropout(x) A^T B^T. See parallel::Adapter.
   // place: the name of its dropout, the same on every rank
   void add_adapter(const AdapterConfig& lora, std::string place);
   // For the forward of this batch, which decides what the adapter drops. The batch must outlive it.
@@ -29,6 +29,7 @@ class Linear : public torch::nn::Module {
 
   at::Tensor weight;               // [out, in]
   at::Tensor bias;                 // [out]; undefined without bias
+  at::Tensor lora_magnitude;       // [out]: kAdapterMagnitude; undefined without magnitudes
   std::shared_ptr<Linear> lora_A;  // [r, in]; null without adapter
   std::shared_ptr<Linear> lora_B;  // [out, r]
 

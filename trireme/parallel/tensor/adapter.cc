@@ -1,5 +1,8 @@
 #include "trireme/parallel/tensor/adapter.h"
 
+#include <algorithm>
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -57,7 +60,40 @@ class AdapterSumFunction : public torch::autograd::Function<AdapterSumFunction> 
   }
 };
 
+// The squares of the lengths of the rows of W and of W + scale B A: [2, out], fp32 at least.
+at::Tensor squared_lengths(const LinearWeight& layer) {
+  constexpr int64_t kChunk = int64_t{1} << 20;  // elements of the weight at a time
+  const at::Tensor& weight = layer.weight;
+  const at::ScalarType dtype = at::promote_types(weight.scalar_type(), at::kFloat);
+  const at::Tensor a = layer.adapter.a.to(dtype);
+  const at::Tensor squares = at::empty({2, weight.size(0)}, weight.options().dtype(dtype));
+  const int64_t at_once = std::max<int64_t>(kChunk / std::max<int64_t>(weight.size(1), 1), 1);
+  for (int64_t row = 0; row < weight.size(0); row += at_once) {
+    const int64_t rows = std::min(at_once, weight.size(0) - row);
+    const at::Tensor own = weight.narrow(0, row, rows).to(dtype);
+    const at::Tensor sum = at::addmm(own, layer.adapter.b.narrow(0, row, rows).to(dtype), a,
+                                     /*beta=*/1, layer.adapter.scale);
+    squares[0].narrow(0, row, rows).copy_(own.square().sum(1));
+    squares[1].narrow(0, row, rows).copy_(sum.square().sum(1));
+  }
+  return squares;
+}
+
 }  // namespace
+
+at::Tensor magnitude_gain(const LinearWeight& layer, AdapterRows rows, const TensorAxis& axis) {
+  at::Tensor lengths;
+  {
+    const at::NoGradGuard constant;
+    const at::Tensor squares = squared_lengths(layer);
+    if (rows == AdapterRows::kCut && axis.size() > 1) axis.group->all_reduce(squares)->wait();
+    lengths = squares.sqrt_();
+  }
+  // A row of zeros stays one.
+  const double least = std::numeric_limits<float>::min();
+  const at::Tensor magnitude = layer.adapter.magnitude.to(lengths.scalar_type()) + lengths[0];
+  return (magnitude / lengths[1].clamp_min(least)).to(layer.weight.scalar_type());
+}
 
 at::Tensor add_adapter(const at::Tensor& y, const at::Tensor& z, const at::Tensor& b, double scale,
                        const TensorAxis& axis, AdapterSum sum) {

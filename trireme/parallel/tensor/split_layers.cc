@@ -1,5 +1,7 @@
 #include "trireme/parallel/tensor/split_layers.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -131,13 +133,28 @@ std::vector<at::Tensor> multiply_columns(const at::Tensor& x,
   return ColumnLinearFunction::apply(call, at::TensorList(tensors));
 }
 
+// The same layer, whose bias follows the magnitudes.
+LinearWeight before_magnitudes(LinearWeight layer) {
+  if (layer.adapter.magnitude.defined()) layer.bias = at::Tensor();
+  return layer;
+}
+
+// The sum of layer and adapter, y, with the layer's magnitudes and bias if it has magnitudes.
+at::Tensor with_magnitudes(const at::Tensor& y, const LinearWeight& layer, AdapterRows rows,
+                           const TensorAxis& axis) {
+  if (!layer.adapter.magnitude.defined()) return y;
+  const at::Tensor gain = magnitude_gain(layer, rows, axis);
+  return layer.bias.defined() ? at::addcmul(layer.bias, y, gain) : y * gain;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<LinearWeight>& layers,
                                       at::IntArrayRef lead, const TensorAxis& axis) {
   // x meets the adapters' A as it meets further layers. Each rank has the gradients from its own
   // rows of B alone.
-  std::vector<LinearWeight> all = layers;
+  std::vector<LinearWeight> all;
+  std::ranges::transform(layers, std::back_inserter(all), before_magnitudes);
   for (const LinearWeight& layer : layers) {
     if (layer.adapter.a.defined() && !layer.adapter.drop)
       all.push_back({replicated_weight(layer.adapter.a, axis)});
@@ -152,18 +169,20 @@ std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<Lin
                                         lead, axis)[0]
                      : outputs[next++];
     outputs[i] = add_adapter(outputs[i], z, adapter.b, adapter.scale, axis, AdapterSum::kInPlace);
+    outputs[i] = with_magnitudes(outputs[i], layers[i], AdapterRows::kWhole, axis);
   }
   outputs.resize(layers.size());
   return outputs;
 }
 
 at::Tensor own_linear(const at::Tensor& x, const LinearWeight& layer, const TensorAxis& axis) {
-  const at::Tensor y = at::linear(x, layer.weight, layer.bias);
+  const at::Tensor y = at::linear(x, layer.weight, before_magnitudes(layer).bias);
   const Adapter& adapter = layer.adapter;
   if (!adapter.a.defined()) return y;
   const at::Tensor z =
       at::linear(adapter.drop ? adapter.drop(x) : x, replicated_weight(adapter.a, axis));
-  return add_adapter(y, z, adapter.b, adapter.scale, axis, AdapterSum::kNew);
+  const at::Tensor sum = add_adapter(y, z, adapter.b, adapter.scale, axis, AdapterSum::kNew);
+  return with_magnitudes(sum, layer, AdapterRows::kWhole, axis);
 }
 
 namespace {
@@ -298,6 +317,14 @@ at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at
     return add_adapter(y, z, weight_of_rows(adapter.b, axis), adapter.scale, axis,
                        AdapterSum::kNew);
   };
+  if (adapter.magnitude.defined()) {
+    LinearWeight own = layer;
+    own.adapter.magnitude = weight_of_rows(adapter.magnitude, axis);
+    if (own.bias.defined()) own.bias = weight_of_rows(own.bias, axis);
+    const at::Tensor sum = added_to(multiply_own_columns(x_f, before_magnitudes(own), {}, axis));
+    const at::Tensor y = with_magnitudes(sum, own, AdapterRows::kCut, axis);
+    return residual.defined() ? y + residual : y;
+  }
   if (residual.defined()) return multiply_own_columns(x_f, layer, added_to(residual), axis);
   return added_to(multiply_own_columns(x_f, layer, {}, axis));
 }

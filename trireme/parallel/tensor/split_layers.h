@@ -18,6 +18,11 @@ struct Adapter {
   at::Tensor b{};  // [out, r]
   double scale = 1;
   std::function<at::Tensor(const at::Tensor& x)> drop{};  // empty: nothing is dropped
+  // Weight decomposition: what the magnitude of each output exceeds the length of its row of W by.
+  // y becomes m / |W + scale B A| * (the sum) + bias, with the length of each row held constant in
+  // backward. Undefined: y is the sum.
+  // Source: Liu et al. 2024, arXiv:2402.09353, section 4
+  at::Tensor magnitude{};  // [out]
 };
 
 // A weight in the layout of torch and Hugging Face, with an optional bias and adapter.
@@ -38,7 +43,8 @@ struct LinearWeight {
 //             [lead..., f_i], the product of `lead` being S
 // Comm:       n = S*D*itemsize bytes. forward none, backward 2(p-1)/p * n; with axis.sequence
 //             forward (p-1)/p * n, backward 2(p-1)/p * n (x again, its gradient). An adapter adds
-//             2(p-1)/p * r*D*4 bytes in backward; one that drops x, all of the above for itself
+//             2(p-1)/p * r*D*4 bytes in backward; one that drops x, all of the above for itself;
+//             magnitudes none
 // Collective: every rank of the axis
 std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<LinearWeight>& layers,
                                       at::IntArrayRef lead, const TensorAxis& axis);
@@ -55,7 +61,8 @@ std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<Lin
 //             D in place of f, or [s, D]
 // Comm:       n = S*D*itemsize bytes. forward 2(p-1)/p * n, backward none; with axis.sequence
 //             forward (p-1)/p * n, backward (p-1)/p * n. An adapter adds the same with r in place
-//             of D; with axis.sequence also 2(p-1)/p * D*r*4 in backward
+//             of D; with axis.sequence also 2(p-1)/p * D*r*4 in backward. Magnitudes add
+//             2(p-1)/p * 2*D*4 in forward, with axis.sequence also half of that in backward
 // Collective: every rank of the axis
 at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at::Tensor& residual,
                       const TensorAxis& axis);

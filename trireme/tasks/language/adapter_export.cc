@@ -1,5 +1,6 @@
 #include "trireme/tasks/language/adapter_export.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <utility>
@@ -54,6 +55,19 @@ class AdapterReader {
     return whole;
   }
 
+  // [out]: the magnitude of each row; of parts without an adapter, the row's length.
+  at::Tensor joined_magnitudes(const PeftMatrix& matrix) {
+    at::Tensor whole = at::empty({matrix.out()}, at::TensorOptions().dtype(dtype_));
+    for (size_t part = 0; part < matrix.tensor.parts.size(); ++part) {
+      at::Tensor values = source_.row_lengths(matrix.tensor.parts[part]);
+      if (std::ranges::count(matrix.parts, part) > 0)
+        values += read_own(matrix, part, model::kAdapterMagnitude);
+      const mesh::Range rows = matrix.rows_of(part);
+      whole.narrow(0, rows.offset, rows.size).copy_(values);
+    }
+    return whole;
+  }
+
  private:
   at::Tensor read_own(const PeftMatrix& matrix, size_t part, const char* name) {
     const std::string own = module_of(matrix.tensor.parts[part]) + name;
@@ -71,7 +85,7 @@ struct AdapterTensor {
   std::function<at::Tensor()> read;
 };
 
-std::vector<AdapterTensor> adapter_tensors(const PeftForm& form, int64_t rank,
+std::vector<AdapterTensor> adapter_tensors(const PeftForm& form, const model::AdapterConfig& lora,
                                            AdapterReader& reader, c10::ScalarType dtype) {
   std::vector<AdapterTensor> tensors;
   const auto add = [&](std::string name, std::vector<int64_t> shape,
@@ -80,11 +94,14 @@ std::vector<AdapterTensor> adapter_tensors(const PeftForm& form, int64_t rank,
         {{.name = kPeftPrefix + name, .dtype = dtype, .shape = std::move(shape)}, std::move(read)});
   };
   for (const PeftMatrix& matrix : form.matrices) {
-    const int64_t ranks = rank * std::ssize(matrix.parts);
+    const int64_t ranks = lora.rank * std::ssize(matrix.parts);
     add(matrix.module() + model::kAdapterA, {ranks, matrix.in()},
         [&reader, &matrix] { return reader.joined_a(matrix); });
     add(matrix.module() + model::kAdapterB, {matrix.out(), ranks},
         [&reader, &matrix] { return reader.joined_b(matrix); });
+    if (!lora.dora) continue;
+    add(matrix.module() + kPeftMagnitude, {matrix.out()},
+        [&reader, &matrix] { return reader.joined_magnitudes(matrix); });
   }
   for (const HuggingFaceTensor& tensor : form.saved) {
     add(tensor.name, tensor.shape, [&reader, &tensor] { return reader.read(tensor); });
@@ -119,7 +136,7 @@ ordered_json adapter_config(const model::AdapterConfig& lora, const PeftForm& fo
           {"fan_in_fan_out", form.matrices.front().tensor.is_transposed},
           {"init_lora_weights", true},
           {"use_rslora", false},
-          {"use_dora", false},
+          {"use_dora", lora.dora},
           {"inference_mode", true}};
 }
 
@@ -138,7 +155,7 @@ AdapterExport write_adapters(const std::filesystem::path& folder, const model::M
                   "the merged model (--format hf), or leave the layer out of lora.targets");
   }
   AdapterReader reader(config, source, dtype);
-  const std::vector<AdapterTensor> tensors = adapter_tensors(form, config.lora.rank, reader, dtype);
+  const std::vector<AdapterTensor> tensors = adapter_tensors(form, config.lora, reader, dtype);
   AdapterExport report{.num_tensors = std::ssize(tensors)};
   std::vector<checkpoint::TensorInfo> infos;
   for (const AdapterTensor& tensor : tensors) infos.push_back(tensor.info);

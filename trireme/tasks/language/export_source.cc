@@ -1,6 +1,7 @@
 #include "trireme/tasks/language/export_source.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -55,9 +56,8 @@ MergedAdapters adapters_of(const model::ModelConfig& config) {
   adapters.scale = config.lora.scale();
   const model::ModelPlan plan = model::make_plan(config);
   for (const model::ParameterPlan& parameter : plan.parameters()) {
-    const bool is_adapter =
-        parameter.name.ends_with(model::kAdapterA) || parameter.name.ends_with(model::kAdapterB);
-    if (is_adapter) adapters.shapes[parameter.name] = parameter.layout.whole_shape();
+    if (model::is_of_adapter(parameter.name))
+      adapters.shapes[parameter.name] = parameter.layout.whole_shape();
   }
   return adapters;
 }
@@ -134,24 +134,62 @@ at::Tensor ExportSource::read_stored(const std::string& stored, const mesh::Box&
   return values;
 }
 
-at::Tensor ExportSource::read_parameter(const std::string& parameter, const mesh::Box& box) {
-  const std::string stored = stored_name(parameter);
+at::Tensor ExportSource::read_finite(const std::string& stored, const mesh::Box& box) {
   at::Tensor values = read_stored(stored, box);
   if (!train::is_finite(values)) refuse(stored);
-  const at::Tensor added = read_adapter(parameter, box);
-  if (added.defined()) values = values.to(at::kDouble) + added;
+  return values;
+}
+
+at::Tensor ExportSource::read_parameter(const std::string& parameter, const mesh::Box& box) {
+  const std::string stored = stored_name(parameter), layer = module_of(parameter);
+  if (layer == parameter || !adapters_.shapes.contains(layer + model::kAdapterA))
+    return train::in_dtype(read_finite(stored, box), dtype_, stored);
+  at::Tensor values = read_sum(parameter, box);
+  if (adapters_.shapes.contains(layer + model::kAdapterMagnitude)) {
+    const at::Tensor& gains = read_gains(parameter);
+    values *= gains.narrow(0, box.offset.at(0), box.size.at(0)).unsqueeze(1);
+  }
   return train::in_dtype(values, dtype_, stored);
 }
 
-at::Tensor ExportSource::read_adapter(const std::string& parameter, const mesh::Box& box) {
-  const std::string layer = module_of(parameter);
-  const auto a_shape = adapters_.shapes.find(layer + model::kAdapterA);
-  if (layer == parameter || a_shape == adapters_.shapes.end()) return {};
-  const int64_t rank = a_shape->second.at(0);
-  const at::Tensor a = read_exact(a_shape->first, {{0, box.offset.at(1)}, {rank, box.size.at(1)}});
-  const at::Tensor b =
-      read_exact(layer + model::kAdapterB, {{box.offset.at(0), 0}, {box.size.at(0), rank}});
-  return adapters_.scale * b.mm(a);
+at::Tensor ExportSource::read_sum(const std::string& parameter, const mesh::Box& box) {
+  const std::string a_name = module_of(parameter) + model::kAdapterA;
+  const int64_t rank = adapters_.shapes.at(a_name).at(0);
+  const at::Tensor a = read_exact(a_name, {{0, box.offset.at(1)}, {rank, box.size.at(1)}});
+  const at::Tensor b = read_exact(module_of(parameter) + model::kAdapterB,
+                                  {{box.offset.at(0), 0}, {box.size.at(0), rank}});
+  return read_finite(stored_name(parameter), box).to(at::kDouble) + adapters_.scale * b.mm(a);
+}
+
+template <typename Read>
+at::Tensor ExportSource::lengths_of(const std::vector<int64_t>& shape, const Read& read) {
+  at::Tensor squares = at::zeros({shape.at(0)}, at::kDouble);
+  const checkpoint::TensorParts parts(shape, sizeof(double));
+  for (int64_t i = 0; i < parts.size(); ++i) {
+    const mesh::Box box = parts.at(i);
+    squares.narrow(0, box.offset.at(0), box.size.at(0)) += read(box).square().sum(1);
+  }
+  return squares.sqrt_();
+}
+
+at::Tensor ExportSource::row_lengths(const std::string& parameter) {
+  const std::string stored = stored_name(parameter);
+  return lengths_of(manifest_.tensors.at(stored).shape,
+                    [&](const mesh::Box& box) { return read_finite(stored, box).to(at::kDouble); });
+}
+
+const at::Tensor& ExportSource::read_gains(const std::string& parameter) {
+  if (gains_of_ == parameter) return gains_;
+  const std::string name = module_of(parameter) + model::kAdapterMagnitude;
+  const std::vector<int64_t>& shape = manifest_.tensors.at(stored_name(parameter)).shape;
+  const at::Tensor magnitude =
+      read_exact(name, {{0}, adapters_.shapes.at(name)}) + row_lengths(parameter);
+  const at::Tensor lengths =
+      lengths_of(shape, [&](const mesh::Box& box) { return read_sum(parameter, box); });
+  // A row of zeros stays one.
+  gains_ = magnitude / lengths.clamp_min(std::numeric_limits<float>::min());
+  gains_of_ = parameter;
+  return gains_;
 }
 
 // Of an adapter, in fp64, from the fp32 weights where the run keeps them.
@@ -167,9 +205,7 @@ at::Tensor ExportSource::read_exact(const std::string& parameter, const mesh::Bo
                                  at::IntArrayRef(adapters_.shapes.at(parameter)),
                                  ", which is the model's: use another checkpoint"));
   }
-  const at::Tensor values = read_stored(stored, box);
-  if (!train::is_finite(values)) refuse(stored);
-  return values.to(at::kDouble);
+  return read_finite(stored, box).to(at::kDouble);
 }
 
 void ExportSource::refuse(const std::string& stored) {

@@ -48,14 +48,24 @@ class ExportSource {
   //         value is too large for the dtype
   at::Tensor read(const model::HuggingFaceTensor& tensor, const mesh::Box& box);
 
+  // The length of each row of a parameter that is a matrix, as it is stored: [rows], fp64.
+  // Throws: as read()
+  at::Tensor row_lengths(const std::string& parameter);
+
  private:
   // The tensor of the checkpoint that has the parameter's values.
   std::string stored_name(const std::string& parameter) const;
   void open(const model::HuggingFaceTensor& tensor);
   at::Tensor read_stored(const std::string& stored, const mesh::Box& box);
+  at::Tensor read_finite(const std::string& stored, const mesh::Box& box);
   at::Tensor read_parameter(const std::string& parameter, const mesh::Box& box);
-  // What the layer's adapter adds to a box of its weight, in fp64; undefined: it has none.
-  at::Tensor read_adapter(const std::string& parameter, const mesh::Box& box);
+  // A box of a layer's weight with its adapter, in fp64, before the magnitudes.
+  at::Tensor read_sum(const std::string& parameter, const mesh::Box& box);
+  // The length of each row of a weight of that shape, read part by part.
+  template <typename Read>
+  static at::Tensor lengths_of(const std::vector<int64_t>& shape, const Read& read);
+  // By what the magnitudes of the layer multiply each row of that sum.
+  const at::Tensor& read_gains(const std::string& parameter);
   at::Tensor read_exact(const std::string& parameter, const mesh::Box& box);
   // Throws, with the number of all values that are not finite.
   void refuse(const std::string& stored);
@@ -67,6 +77,8 @@ class ExportSource {
   MergedAdapters adapters_;
   std::optional<checkpoint::Shards> shards_;
   std::vector<std::string> opened_for_;
+  std::string gains_of_{};  // the layer whose gains_ these are
+  at::Tensor gains_{};      // [out], fp64
 };
 
 }  // namespace trireme::tasks

@@ -262,7 +262,8 @@ class LanguageTask : public train::Task {
         .units_per_sample = T,
         .sample_bytes = bytes_per_token * static_cast<double>(T),
         .file_names = std::move(files),
-        .new_parameters = concat("*", model::kAdapterA, ",*", model::kAdapterB),
+        .new_parameters =
+            concat("*", model::kAdapterA, ",*", model::kAdapterB, ",*", model::kAdapterMagnitude),
         .callbacks = kCallbacks};
   }
   const train::TaskModel& model() const override { return model_; }

@@ -27,6 +27,7 @@ constexpr double kMaxAlpha = 1e9;
 // The keys of adapter_config.json that say what is computed.
 struct PeftKeys {
   double alpha = 0;
+  bool has_magnitudes = false;             // use_dora
   bool by_root = false;                    // use_rslora: the scale is alpha / sqrt(rank)
   std::map<std::string, double> alphas{};  // of modules, by their names or the ends of these
 
@@ -49,7 +50,7 @@ bool says_nothing(const nlohmann::json& value) {
 void check_peft_kind(const JsonView& object) {
   if (object.at("peft_type").text() != "LORA") object.at("peft_type").fail("\"LORA\"");
   for (const char* key :
-       {"use_dora", "lora_bias", "use_qalora", "use_bdlora", "layer_replication", "arrow_config",
+       {"lora_bias", "use_qalora", "use_bdlora", "layer_replication", "arrow_config",
         "alora_invocation_tokens", "kasa_config", "velora_config", "monteclora_config"}) {
     const auto found = object.find(key);
     if (found && !says_nothing(found->value()))
@@ -75,8 +76,12 @@ PeftKeys read_peft_keys(const fs::path& path) {
   const JsonView object(root, source);
   check_peft_kind(object);
   PeftKeys keys{.alpha = object.at("lora_alpha").number(0, kMaxAlpha)};
-  const auto by_root = object.find("use_rslora");
-  keys.by_root = by_root && !by_root->value().is_null() && by_root->boolean();
+  const auto is_true = [&](const char* key) {
+    const auto found = object.find(key);
+    return found && !found->value().is_null() && found->boolean();
+  };
+  keys.by_root = is_true("use_rslora");
+  keys.has_magnitudes = is_true("use_dora");
   const auto alphas = object.find("alpha_pattern");
   if (!alphas || says_nothing(alphas->value())) return keys;
   constexpr const char* kPlain =
@@ -99,6 +104,10 @@ PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
       form_(peft_form(config)),
       tensors_(base_->tensors()) {
   const PeftKeys keys = read_peft_keys(folder_ / kPeftConfig);
+  const char* const expected = keys.has_magnitudes ? "true" : "false";
+  TRIREME_CHECK(keys.has_magnitudes == config.lora.dora, "use_dora of ",
+                (folder_ / kPeftConfig).string(), " is ", expected, "; set lora.dora to ",
+                expected);
   adapter_ = checkpoint::open_tensors(folder_ / kPeftWeights);
   std::set<std::string> missing, unexpected;
   for (const auto& [name, tensor] : adapter_->tensors()) unexpected.insert(name);
@@ -108,6 +117,7 @@ PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
   for (const PeftMatrix& matrix : form_.matrices) {
     wants(kPeftPrefix + matrix.module() + model::kAdapterA);
     wants(kPeftPrefix + matrix.module() + model::kAdapterB);
+    if (config.lora.dora) wants(kPeftPrefix + matrix.module() + kPeftMagnitude);
   }
   for (const HuggingFaceTensor& tensor : form_.saved) wants(kPeftPrefix + tensor.name);
   if (!missing.empty() || !unexpected.empty()) {
@@ -174,6 +184,26 @@ void PeftAdapters::add_matrix(const PeftMatrix& matrix, const model::AdapterConf
           return b.narrow(1, first, lora.rank).contiguous();
         });
     if (in_blocks) first += lora.rank;
+  }
+  if (lora.dora) add_magnitudes(matrix);
+}
+
+void PeftAdapters::add_magnitudes(const PeftMatrix& matrix) {
+  const std::string stored = kPeftPrefix + matrix.module() + kPeftMagnitude;
+  require(stored, {matrix.out()});
+  for (const size_t part : matrix.parts) {
+    const std::string& weight = matrix.tensor.parts[part];
+    add(module_of(weight) + model::kAdapterMagnitude, {matrix.rows_of(part).size},
+        [this, stored, weight, &matrix, part] {
+          HuggingFaceTensor tensor = matrix.tensor;  // of one column
+          tensor.is_transposed = false;
+          const at::Tensor whole = read_finite(stored).unsqueeze(1);
+          tensor.shape = whole.sizes().vec();
+          const at::Tensor magnitude =
+              model::split_parts(tensor, whole, has_adjacent_pairs_)[part].squeeze(1);
+          const at::Tensor lengths = base_->read(weight).to(at::kDouble).square().sum(1).sqrt();
+          return (magnitude - lengths).to(magnitude.scalar_type());
+        });
   }
 }
 

@@ -37,6 +37,7 @@ class PeftAdapters : public checkpoint::TensorSource {
 
   void add(const std::string& name, at::IntArrayRef shape, Read read);
   void add_matrix(const PeftMatrix& matrix, const model::AdapterConfig& lora, double scale);
+  void add_magnitudes(const PeftMatrix& matrix);
   // What the adapter has under this name, which must be of that shape.
   void require(const std::string& stored, const std::vector<int64_t>& shape) const;
   at::Tensor read_finite(const std::string& stored) const;

@@ -13,6 +13,7 @@
 namespace trireme::tasks {
 
 inline constexpr const char* kPeftPrefix = "base_model.model.";
+inline constexpr const char* kPeftMagnitude = ".lora_magnitude_vector";  // after a module's name
 inline constexpr const char* kPeftWeights = "adapter_model.safetensors";
 inline constexpr const char* kPeftConfig = "adapter_config.json";
 
