@@ -255,6 +255,10 @@ class Adapters(LoraTest):
         self.assertEqual(self.metrics("parts"), self.metrics("whole"))
         self.assertTrue(self.succeed("generate", "--checkpoint", "whole", "--prompt", "def ", "--tokens", 4))
         self.assertIn(" are trained", self.tune("third", 1, steps=1))
+        other = ("train", "whole/config.toml", "--init", "whole", "--ranks", 2, "--train.steps=1")
+        self.assertIn("init    another model than these weights': lora.alpha 8.0 -> 16.0\n",
+                      self.succeed(*other, "--lora.alpha=16", "--output.folder=scaled"))
+        self.assertNotIn("another model", self.succeed(*other, "--output.folder=same"))
 
 
 class Frozen(LoraTest):

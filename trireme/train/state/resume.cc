@@ -301,15 +301,23 @@ void note_checkpoint(const fs::path& folder, int64_t step) {
   write_file_atomically(note, nlohmann::json{{"step", step}}.dump() + "\n");
 }
 
-std::string describe_changes(const fs::path& checkpoint, const RunConfig& config) {
-  std::vector<Change> found;
+namespace {
+
+// Empty when the checkpoint cannot be read, as one of another version or task.
+std::vector<Change> changes_since(const fs::path& checkpoint, const RunConfig& config) {
   try {
     const std::string where = checkpoint.string();
     const RunState state = parse_state(checkpoint::inspect(checkpoint).state, where);
-    found = changes(parse_saved_config(state.config, where, config), config);
+    return changes(parse_saved_config(state.config, where, config), config);
   } catch (const Error&) {
-    return "";  // another version; the first error says enough
+    return {};
   }
+}
+
+}  // namespace
+
+std::string describe_changes(const fs::path& checkpoint, const RunConfig& config) {
+  std::vector<Change> found = changes_since(checkpoint, config);
   // With sgd and muon, it decides whether there is a momentum state.
   std::erase_if(found, [](const Change& change) {
     return change.rule == OnResume::kMayChange && change.key != "optimizer.momentum";
@@ -317,6 +325,19 @@ std::string describe_changes(const fs::path& checkpoint, const RunConfig& config
   if (found.empty()) return "";
   return concat("; since it was saved ", to_text(found),
                 ": set it back, or choose another output.folder");
+}
+
+std::string describe_other_model(const fs::path& checkpoint, const RunConfig& config) {
+  std::vector<Change> found = changes_since(checkpoint, config);
+  // New adapters have no values of that run.
+  const bool are_new = std::ranges::any_of(found, [](const Change& change) {
+    return change.key == "lora.rank" && change.before == "0";
+  });
+  std::erase_if(found, [&](const Change& change) {
+    const bool of_adapters = change.key.starts_with("lora.") && change.key != "lora.init";
+    return !change.key.starts_with("model.") && (are_new || !of_adapters);
+  });
+  return to_text(found);
 }
 
 namespace fs = std::filesystem;

@@ -61,6 +61,11 @@ void note_checkpoint(const std::filesystem::path& folder, int64_t step);
 // none or the checkpoint cannot be read.
 std::string describe_changes(const std::filesystem::path& checkpoint, const RunConfig& config);
 
+// "model.rope_base 10000.0 -> 500000.0": the keys of [model] and [lora] by which a run that begins
+// with the weights of `checkpoint` computes another model than the run that has saved them. "" when
+// there are none or the checkpoint cannot be read.
+std::string describe_other_model(const std::filesystem::path& checkpoint, const RunConfig& config);
+
 // Finds out where a run begins, and loads what it begins with: from its newest checkpoint that is
 // whole, in memory, on a local disk or in its folder.
 // Not thread safe. Every function that is not const is collective. `config`, `world` and `places`

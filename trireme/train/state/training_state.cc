@@ -153,7 +153,11 @@ RunState TrainingState::begin() {
 
 std::vector<std::string> TrainingState::initial_notes() const {
   if (initial_weights_.empty()) return {};
-  return config_.task->notes_on_weights(initial_weights_, config_.dtype());
+  std::vector<std::string> notes =
+      config_.task->notes_on_weights(initial_weights_, config_.dtype());
+  const std::string changed = describe_other_model(initial_weights_, config_);
+  if (!changed.empty()) notes.push_back("another model than these weights': " + changed);
+  return notes;
 }
 
 void TrainingState::write_files(const fs::path& folder) const {
