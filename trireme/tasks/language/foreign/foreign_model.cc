@@ -127,7 +127,9 @@ void require_same_model(const ForeignModel& foreign, const ModelConfig& config) 
   ModelConfig before = foreign.model.config, after = config;
   if (after.sequence_length < before.sequence_length)
     after.sequence_length = before.sequence_length;
-  after.sparse.balance_loss = before.sparse.balance_loss;  // training alone uses it
+  // Training alone uses them.
+  after.dropout = before.dropout;
+  after.sparse.balance_loss = before.sparse.balance_loss;
   const std::vector<train::Field> theirs = fields_of(before), ours = fields_of(after);
   for (size_t i = 0; i < theirs.size(); ++i) {
     const std::string found = train::format_value(theirs[i]), own = train::format_value(ours[i]);
