@@ -106,7 +106,7 @@ class BadConfig(ProgramTest):
         self.refuse_file(["tiny.toml:3"], "layers = 2", "layers = = 2")
 
     def test_unknown_value(self):
-        self.refuse(["model.family", "bert", "llama, mixtral, gpt2"], "--model.family=bert")
+        self.refuse(["model.family", "mamba", "llama, mixtral, gpt2"], "--model.family=mamba")
         self.refuse(["train.precision", "fp8", "fp32"], "--train.precision=fp8")
         self.refuse(["optimizer.schedule", "cosin", "constant, linear, cosine"],
                     "--optimizer.schedule=cosin")

@@ -427,8 +427,8 @@ class Begins(ImportTest):
         save_file(plain | {"model.norm.weight": plain["model.norm.weight"] * 1e6}, path)
         fail(2, ["model.norm.weight", "Half cannot hold"], "--train.precision=fp16")
         config = self.folder / "hf" / "config.json"
-        config.write_text(config.read_text().replace('"llama"', '"bert"'))
-        fail(2, ["hf/config.json", "model_type", "bert"])
+        config.write_text(config.read_text().replace('"llama"', '"mamba"'))
+        fail(2, ["hf/config.json", "model_type", "mamba"])
 
 
 class Refusals(ImportTest):
@@ -445,7 +445,7 @@ class Refusals(ImportTest):
 
     def test_a_config_that_is_no_model_here(self):
         path = self.folder / "hf" / "config.json"
-        for changes, parts in (({"model_type": "bert"}, ["model_type", "bert", "llama"]),
+        for changes, parts in (({"model_type": "mamba"}, ["model_type", "mamba", "llama"]),
                                ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["rope_scaling.low_freq_factor"]),
                                ({"rope_parameters": {"rope_type": "yarn"}}, ["rope_scaling", "yarn", "no factor"]),
                                ({"hidden_act": "gelu"}, ["hidden_act", "silu"]),

@@ -31,6 +31,18 @@ TEST(JsonTokenizer, SpellsItsEndOfADocument) {
   expect_config_error([] { make_json_tokenizer(small_tokenizer_text(), 5); }, {"token 5"});
 }
 
+TEST(JsonTokenizer, NamesItsMaskToken) {
+  EXPECT_EQ(make_json_tokenizer(small_tokenizer_text(), "")->mask_token(), std::nullopt);
+  EXPECT_EQ(make_bytes_tokenizer()->mask_token(), std::nullopt);
+  for (const std::string mask : {"[MASK]", "<mask>"}) {
+    std::string text = small_tokenizer_text();
+    for (const std::string_view name = "<|im_start|>"; text.find(name) != text.npos;) {
+      text.replace(text.find(name), name.size(), mask);
+    }
+    EXPECT_EQ(make_json_tokenizer(text, "")->mask_token(), 262) << mask;
+  }
+}
+
 TEST(JsonTokenizer, PreparesTokenFiles) {
   const TemporaryFolder folder;
   write_text(folder / "in/a.txt", "ab\xFF abc");

@@ -54,6 +54,20 @@ TEST_F(PackedSourceTest, ADocumentThatIsTooLongIsCutAndCounted) {
   EXPECT_EQ(numbers(source.get(1, {}), "targets"), (Numbers{7, 8}));
 }
 
+// A document of n tokens then takes n places.
+TEST_F(PackedSourceTest, TargetsMayBeTheTokensThemselves) {
+  write_token_file(prefix_, {{1, 2, 3}, {4}, {}, {5, 6, 7, 8, 9, 10}});
+  const PackedSource source(TokenStream(prefix_, 0), {.sequence_length = 5, .ahead = 0});
+  ASSERT_EQ(source.size(), 2);
+  constexpr int64_t none = kNoTarget;
+  EXPECT_EQ(numbers(source.get(0, {}), "tokens"), (Numbers{5, 6, 7, 8, 9}));
+  EXPECT_EQ(numbers(source.get(0, {}), "targets"), (Numbers{5, 6, 7, 8, 9}));
+  EXPECT_EQ(numbers(source.get(1, {}), "tokens"), (Numbers{1, 2, 3, 4, 0}));
+  EXPECT_EQ(numbers(source.get(1, {}), "targets"), (Numbers{1, 2, 3, 4, none}));
+  EXPECT_EQ(source.description(),
+            "3 whole documents fill 90.0 %, 1 of them cut to fit; 1 empty ones left out");
+}
+
 TEST_F(PackedSourceTest, HasEveryPairOfTokensOfADocumentOnce) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     harness::Draw draw(seed);

@@ -40,10 +40,10 @@ TEST(Families, AnUnknownNameIsRefusedWithAllNames) {
   std::string names;
   for (const std::string& name : family_names()) names += (names.empty() ? "" : ", ") + name;
   try {
-    family_of(small_config("bert", 0));
-    FAIL() << "bert is no family";
+    family_of(small_config("mamba", 0));
+    FAIL() << "mamba is no family";
   } catch (const ConfigError& error) {
-    EXPECT_EQ(error.what(), "model.family = \"bert\" is unknown; expected one of " + names +
+    EXPECT_EQ(error.what(), "model.family = \"mamba\" is unknown; expected one of " + names +
                                 ": choose one of them");
   }
 }

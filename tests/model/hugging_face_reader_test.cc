@@ -157,8 +157,8 @@ TEST(HuggingFaceReader, KeepsWhatAnExportRepeats) {
 }
 
 TEST(HuggingFaceReader, NamesTheKeyTheValueAndWhatIsExpected) {
-  EXPECT_THAT(refusal("model_type", "bert"),
-              AllOf(HasSubstr("model_type is \"bert\""), HasSubstr("llama, mistral, qwen2")));
+  EXPECT_THAT(refusal("model_type", "mamba"),
+              AllOf(HasSubstr("model_type is \"mamba\""), HasSubstr("llama, mistral, qwen2")));
   EXPECT_THAT(refusal("num_hidden_layers", int64_t{1} << 40),
               AllOf(HasSubstr("num_hidden_layers is 1099511627776"), HasSubstr("65536")));
   EXPECT_THAT(refusal("num_attention_heads", 0), HasSubstr("num_attention_heads is 0"));

@@ -18,7 +18,8 @@ double gradient_scale(const std::string& name, const GradientOf& gradient_of) {
     return gradient.abs().max().template item<double>();
   };
   constexpr std::string_view kBias = ".bias";
-  if (!name.ends_with(kBias)) return largest(name);
+  // The bias of BERT's logits belongs to the embedding.
+  if (!name.ends_with(kBias) || name == "cls.predictions.bias") return largest(name);
   return std::max(largest(name), largest(name.substr(0, name.size() - kBias.size()) + ".weight"));
 }
 

@@ -102,8 +102,10 @@ inline Overrides draw_problem(Draw& draw) {
   set("model.sequence_length", std::to_string(draw.number(7, 12)));
   set("model.tied_embedding", draw.one_of({"false", "true"}));
   if (draw.number(0, 3) == 0) {
-    set("model.family", "gpt2");
+    const std::string family = draw.one_of({"gpt2", "bert"});
+    set("model.family", family);
     set("model.kv_heads", "6");
+    if (family == "bert") set("data.masked_share", "0.15");
   } else {
     const std::string attention =
         draw.one_of({"plain", "biases and wide heads", "norms", "latent"});

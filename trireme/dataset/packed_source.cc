@@ -18,15 +18,15 @@ PackedSource::PackedSource(TokenStream stream, const TokenOptions& options)
   std::vector<int64_t> places = TokenSamples::stream().file().document_sizes();
   int64_t filled = 0;
   for (int64_t& each : places) {
-    report_.cut += each - 1 > T ? 1 : 0;
-    report_.left_out += each < 2 ? 1 : 0;
-    each = std::clamp<int64_t>(each - 1, 0, T);
+    report_.cut += each - options.ahead > T ? 1 : 0;
+    report_.left_out += each <= options.ahead ? 1 : 0;
+    each = std::clamp<int64_t>(each - options.ahead, 0, T);
     filled += each;
   }
   packed_ = best_fit_decreasing(places, T);
   TRIREME_CHECK(packed_.size() > 0, bin_path(TokenSamples::stream().file().prefix()).string(),
-                " has no document of two tokens or more, so there is nothing to predict; "
-                "prepare other text");
+                " has no document of ", options.ahead == 1 ? "two tokens" : "a token",
+                " or more, so there is nothing to predict; prepare other text");
   report_.documents = static_cast<int64_t>(packed_.items.size());
   report_.density =
       static_cast<double>(filled) / (static_cast<double>(T) * static_cast<double>(packed_.size()));
@@ -36,7 +36,9 @@ std::string PackedSource::description() const {
   std::string text = format("%lld whole documents fill %.1f %%",
                             static_cast<long long>(report_.documents), 100 * report_.density);
   if (report_.cut > 0) text += concat(", ", report_.cut, " of them cut to fit");
-  if (report_.left_out > 0) text += concat("; ", report_.left_out, " of one token left out");
+  if (report_.left_out > 0)
+    text += concat("; ", report_.left_out, options_.ahead == 1 ? " of one token" : " empty ones",
+                   " left out");
   return text;
 }
 
@@ -56,12 +58,12 @@ NamedTensors PackedSource::get(int64_t index, std::optional<RandomKey> /*augment
   int64_t at = 0;
   for (const uint32_t document : packed_.bin(index)) {
     const auto [offset, size] = stream().file().document(document);
-    const int64_t places = std::min(size - 1, T);
+    const int64_t places = std::min(size - options_.ahead, T);
     // It was packed by the size that it had.
     TRIREME_CHECK(places >= 1 && at + places <= T, idx_path(stream().file().prefix()).string(),
                   " changed while it was read: document ", document, " has ", size,
                   " tokens; make the files again with `trireme data prepare`");
-    tokens.resize(static_cast<size_t>(places) + 1);
+    tokens.resize(static_cast<size_t>(places + options_.ahead));
     stream().read(offset, tokens);
     std::ranges::copy(std::span(tokens).first(static_cast<size_t>(places)),
                       part(0, at, places).begin());

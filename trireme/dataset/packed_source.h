@@ -26,19 +26,19 @@ inline constexpr int64_t kPaddingDocument = -1;
 struct PackingReport {
   int64_t documents = 0;  // in samples
   int64_t cut = 0;        // of these, longer than a sample, which has their beginning
-  int64_t left_out = 0;   // without a target: of fewer than two tokens
+  int64_t left_out = 0;   // without a target: of `ahead` tokens or none
   double density = 0;     // of the samples' tokens, those that are no padding
 };
 
-// A document of n tokens takes n - 1 places, one for each token that is followed by another, and
-// at most T: a longer one is cut behind its first T + 1 tokens, as TRL does. best_fit_decreasing()
+// A document of n tokens takes n - ahead places, one for each token that has a target, and at most
+// T: a longer one is cut behind its first T + ahead tokens, as TRL does. best_fit_decreasing()
 // places them; which document is in which sample depends only on the file and T, and the order of
 // the samples on the seed, as for every source. Padding is token 0 and has no target; with
 // `documents` it is a document of its own, so nothing else attends to it.
 // Memory: 4 bytes per document and 8 per sample; while it is made, some 25 bytes per document
 class PackedSource : public TokenSamples {
  public:
-  // Throws: ConfigError when no document has two tokens, or T < 1
+  // Throws: ConfigError when no document has more than `ahead` tokens, or T < 1
   PackedSource(TokenStream stream, const TokenOptions& options);
 
   const PackingReport& report() const { return report_; }

@@ -28,7 +28,7 @@ NamedTensors TokenSource::get(int64_t index, std::optional<RandomKey> /*augmenta
   NamedTensors sample = {{"tokens", at::empty({T}, at::kLong)},
                          {"targets", at::empty({T}, at::kLong)}};
   std::copy_n(sequence.begin(), T, sample[0].second.mutable_data_ptr<int64_t>());
-  stream().copy_targets(index * T, sequence,
+  stream().copy_targets(index * T, std::span(sequence).first(T + options_.ahead),
                         {sample[1].second.mutable_data_ptr<int64_t>(), static_cast<size_t>(T)});
   if (options_.documents) {
     const at::Tensor documents_T = at::empty({T}, at::kLong);

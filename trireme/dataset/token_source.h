@@ -15,6 +15,8 @@ struct TokenOptions {
   int64_t sequence_length = 0;  // T
   int64_t vocab_size = 0;       // larger tokens are an error; 0 checks nothing
   bool documents = false;       // samples say which document each token belongs to
+  // A token's target is the one so many places further on: 1, or 0 for itself.
+  int64_t ahead = 1;
 };
 
 // The stream is cut into sequences of T + 1 tokens with stride T: the last token of one is the

@@ -1,10 +1,13 @@
 #include "trireme/dataset/token_stream.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/locale/text.h"
+#include "trireme/base/random/random.h"
 
 namespace trireme::dataset {
 
@@ -38,19 +41,55 @@ void TokenStream::read(int64_t offset, std::span<int64_t> out) const {
 
 void TokenStream::copy_targets(int64_t offset, std::span<const int64_t> tokens,
                                std::span<int64_t> targets) const {
-  TRIREME_ASSERT(tokens.size() == targets.size() + 1, targets.size(), " targets of ", tokens.size(),
-                 " tokens");
+  const size_t ahead = tokens.size() - targets.size();
+  TRIREME_ASSERT(ahead <= 1, targets.size(), " targets of ", tokens.size(), " tokens");
   if (!mask_) {
-    std::ranges::copy(tokens.subspan(1), targets.begin());
+    std::ranges::copy(tokens.subspan(ahead), targets.begin());
     return;
   }
-  mask_->read(offset + 1, targets);
+  const int64_t first = offset + static_cast<int64_t>(ahead);
+  mask_->read(first, targets);
   for (size_t i = 0; i < targets.size(); ++i) {
     TRIREME_CHECK(targets[i] == 0 || targets[i] == 1, bin_path(mask_->prefix()).string(), ": byte ",
-                  targets[i], " at position ", offset + 1 + static_cast<int64_t>(i),
+                  targets[i], " at position ", first + static_cast<int64_t>(i),
                   "; expected 0 or 1: make the files again with `trireme data prepare`");
-    targets[i] = targets[i] == 1 ? tokens[i + 1] : kNoTarget;
+    targets[i] = targets[i] == 1 ? tokens[i + ahead] : kNoTarget;
   }
+}
+
+MaskedSamples::MaskedSamples(std::shared_ptr<const TokenSamples> samples,
+                             const MaskOptions& options)
+    : TokenSamples(samples->stream()), samples_(std::move(samples)), options_(options) {
+  TRIREME_ASSERT(options.share > 0 && options.share <= 1, "a masked share of ", options.share);
+  TRIREME_ASSERT(options.mask_token >= 0 && options.mask_token < options.vocab_size, "mask token ",
+                 options.mask_token, " of ", options.vocab_size);
+}
+
+std::string MaskedSamples::description() const {
+  const std::string inner = samples_->description();
+  return concat(inner, inner.empty() ? "" : "; ", format("%g %% masked", 100 * options_.share));
+}
+
+NamedTensors MaskedSamples::get(int64_t index, std::optional<RandomKey> augmentation) const {
+  constexpr double kWords = 0x1p32;
+  NamedTensors sample = samples_->get(index, augmentation);
+  const RandomKey key = augmentation ? *augmentation : random_key(0, concat("data/masks/", index));
+  const at::Tensor tokens_T = find_tensor(sample, "tokens");
+  auto* tokens = tokens_T.mutable_data_ptr<int64_t>();
+  auto* targets = find_tensor(sample, "targets").mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < tokens_T.numel(); ++i) {
+    if (targets[i] == kNoTarget) continue;
+    const auto bits = random_bits(key, static_cast<uint64_t>(i));
+    if (bits[0] >= options_.share * kWords) {
+      targets[i] = kNoTarget;
+    } else if (bits[1] < 0.8 * kWords) {
+      tokens[i] = options_.mask_token;
+    } else if (bits[1] < 0.9 * kWords) {
+      const uint64_t word = (static_cast<uint64_t>(bits[3]) << 32) | bits[2];
+      tokens[i] = static_cast<int64_t>(word % static_cast<uint64_t>(options_.vocab_size));
+    }
+  }
+  return sample;
 }
 
 }  // namespace trireme::dataset

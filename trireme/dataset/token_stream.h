@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -38,9 +39,9 @@ class TokenStream {
   //         IndexedFile::read()
   void read(int64_t offset, std::span<int64_t> out) const;
 
-  // Copies the targets of tokens [offset, offset + targets.size()), those one further on, of which
-  // read() has given `tokens`, one more than there are targets. Those that are not to be learnt
-  // become kNoTarget.
+  // Copies the targets of tokens [offset, offset + targets.size()), of which read() has given
+  // `tokens`. With one more than there are targets these are the tokens one further on, with as
+  // many the tokens themselves. Those that are not to be learnt become kNoTarget.
   // Throws: ConfigError with the position of a byte of the mask that is neither 0 nor 1
   void copy_targets(int64_t offset, std::span<const int64_t> tokens,
                     std::span<int64_t> targets) const;
@@ -51,8 +52,8 @@ class TokenStream {
   int64_t vocab_size_ = 0;
 };
 
-// Samples made of a stream's tokens: each has `tokens` and `targets`, the token that follows each,
-// and on request `documents`, equal for two tokens in the same document; each [T] int64.
+// Samples made of a stream's tokens: each has `tokens` and `targets`, the token that follows each
+// or itself, and on request `documents`, equal for two tokens in the same document; each [T] int64.
 class TokenSamples : public Source {
  public:
   explicit TokenSamples(TokenStream stream) : stream_(std::move(stream)) {}
@@ -63,6 +64,37 @@ class TokenSamples : public Source {
 
  private:
   TokenStream stream_;
+};
+
+struct MaskOptions {
+  double share = 0;        // of the tokens that become targets, above 0
+  int64_t mask_token = 0;  // takes the place of most of them
+  int64_t vocab_size = 0;  // random tokens are drawn from [0, vocab_size)
+};
+
+// Samples for masked language modelling. Of the tokens that are targets of `samples`, themselves,
+// each remains one with probability `share`. Of these 80 % are replaced by the mask token, 10 % by
+// a random token, and 10 % stay as they are. Position i of a sample draws with random_bits(key, i):
+// it is chosen if word 0 is below share * 2^32, replaced by the mask token if word 1 is below 0.8 *
+// 2^32, by a random token if it is below 0.9 * 2^32, which is words 2 and 3 (the high one) modulo
+// vocab_size. The key is the sample's augmentation, so that every epoch hides other tokens; in
+// evaluation random_key(0, "data/masks/<index>"), so that all evaluations hide the same.
+// Source: Devlin et al. 2018, arXiv:1810.04805, section 3.1 (task 1); new masks in each epoch: Liu
+//         et al. 2019, arXiv:1907.11692, section 4.1
+class MaskedSamples : public TokenSamples {
+ public:
+  // samples: whose targets are the tokens themselves
+  // Throws: InternalError when an option is out of range
+  MaskedSamples(std::shared_ptr<const TokenSamples> samples, const MaskOptions& options);
+
+  std::string description() const override;
+  int64_t size() const override { return samples_->size(); }
+  // Throws: as `samples` do
+  NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override;
+
+ private:
+  std::shared_ptr<const TokenSamples> samples_;
+  MaskOptions options_;
 };
 
 }  // namespace trireme::dataset

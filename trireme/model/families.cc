@@ -4,6 +4,7 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/model/bert/bert.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/model_config.h"
 #include "trireme/model/gemma/gemma.h"
@@ -14,10 +15,8 @@ namespace trireme::model {
 namespace {
 
 constexpr Choice<const Family& (*)()> kFamilies[] = {
-    {"llama", llama_family},
-    {"mixtral", mixtral_family},
-    {"gpt2", gpt2_family},
-    {"gemma", gemma_family},
+    {"llama", llama_family}, {"mixtral", mixtral_family}, {"gpt2", gpt2_family},
+    {"gemma", gemma_family}, {"bert", bert_family},
 };
 
 }  // namespace

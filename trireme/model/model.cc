@@ -25,6 +25,12 @@ void check_tokens(const at::Tensor& tokens_BT, const ModelConfig& config) {
                 ": shorten them or raise it");
 }
 
+// With causality the first tokens have the least work, and a rank has some of either end.
+parallel::SequenceOrder order_of(const ModelConfig& config) {
+  return config.is_causal() ? parallel::SequenceOrder::kZigZag
+                            : parallel::SequenceOrder::kContiguous;
+}
+
 class NetworkModel : public LanguageModel {
  public:
   NetworkModel(const ModelConfig& config, const ModelPlan& plan, uint64_t seed,
@@ -32,7 +38,7 @@ class NetworkModel : public LanguageModel {
       : config_(config),
         axes_(axes),
         part_(part),
-        batches_(config, axes, parallel::SequenceOrder::kZigZag, seed),
+        batches_(config, axes, order_of(config), seed),
         first_token_(TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).offset),
         network_(family_of(config).make_network(config, axes, part, dtype)) {
     if (config.lora.is_on()) add_adapters(plan);
@@ -56,14 +62,15 @@ class NetworkModel : public LanguageModel {
     const auto& [tokens_BT, hidden, documents_BT, training] = in;
     check_tokens(tokens_BT, config_);
     TokenBatch batch = batches_.make(tokens_BT.size(0), tokens_BT.size(1),
-                                     {.documents_BT = documents_BT}, tokens_BT.device(), training);
+                                     {.causal = config_.is_causal(), .documents_BT = documents_BT},
+                                     tokens_BT.device(), training);
     network_->complete(batch);
     const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
     PartOutput out{network_->forward(input, batch)};
     if (part_.embeds && !part_.has_head && config_.has_tied_head()) {
       // Inside the unit, where the weight is gathered. A copy, because it must outlive the unit.
       out.head_weight = network_->run_unit(
-          network_->head_unit(), out.hidden,
+          network_->head_unit().value(), out.hidden,
           [this](const at::Tensor& /*hidden*/) { return network_->head_VD().clone(); });
     }
     return out;
@@ -71,18 +78,21 @@ class NetworkModel : public LanguageModel {
 
   Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
                  const at::Tensor& head_weight) override {
-    const parallel::CrossEntropyOptions options{.axis = axes_.tensor,
-                                                .first_row = first_token_,
-                                                .vocab_size = config_.vocab_size,
-                                                .softcap = config_.logits_softcap};
     const auto context = context_of(targets_BT);
     const at::Tensor own_targets = local(targets_BT, context.get());
-    if (head_weight.defined()) {
-      return parallel::linear_cross_entropy(hidden, head_weight, own_targets, options);
-    }
+    const auto loss_of = [&](const at::Tensor& x) {
+      return parallel::linear_cross_entropy(
+          x, head_weight.defined() ? head_weight : network_->head_VD(), own_targets,
+          {.axis = axes_.tensor,
+           .first_row = first_token_,
+           .vocab_size = config_.vocab_size,
+           .softcap = config_.logits_softcap,
+           .bias_v = network_->head_bias_V()});
+    };
+    if (!network_->head_unit()) return loss_of(hidden);
     Loss loss;
-    loss.sum = network_->run_unit(network_->head_unit(), hidden, [&](const at::Tensor& x) {
-      loss = parallel::linear_cross_entropy(x, network_->head_VD(), own_targets, options);
+    loss.sum = network_->run_unit(*network_->head_unit(), hidden, [&](const at::Tensor& x) {
+      loss = loss_of(x);
       return loss.sum;
     });
     return loss;
@@ -97,10 +107,11 @@ class NetworkModel : public LanguageModel {
     TRIREME_ASSERT(
         axes_.tensor.size() == 1 && axes_.context == nullptr && part_.embeds && part_.has_head,
         "logits of a part of the model");
-    return network_->run_unit(network_->head_unit(), forward_part({.tokens_BT = tokens_BT}).hidden,
+    return network_->run_unit(network_->head_unit().value(),
+                              forward_part({.tokens_BT = tokens_BT}).hidden,
                               [this](const at::Tensor& x_BTD) {
                                 const at::Tensor logits_BTV =
-                                    at::linear(x_BTD, network_->head_VD());
+                                    at::linear(x_BTD, network_->head_VD(), network_->head_bias_V());
                                 const double cap = config_.logits_softcap;
                                 return cap > 0 ? cap * at::tanh(logits_BTV / cap) : logits_BTV;
                               });

@@ -33,7 +33,7 @@ void expect_refused(const std::function<void(ModelConfig&)>& change, const std::
 TEST(ModelConfig, DefaultsAreValid) { EXPECT_NO_THROW(validate(ModelConfig{})); }
 
 TEST(ModelConfig, RefusalsNameKeyValueAndExpectation) {
-  expect_refused([](auto& c) { c.family = "bert"; }, "family", "bert");
+  expect_refused([](auto& c) { c.family = "mamba"; }, "family", "mamba");
   expect_refused([](auto& c) { c.layers = 0; }, "layers", "0");
   expect_refused([](auto& c) { c.width = -8; }, "width", "-8");
   expect_refused([](auto& c) { c.heads = 0; }, "heads", "0");

@@ -182,7 +182,8 @@ void expect_result(const std::filesystem::path& folder, const Case& one) {
 
 TEST(Gemma, AgreesWithTransformers) {
   const harness::TemporaryFolder folder;
-  std::string command = concat("'", TRIREME_TEST_PYTHON, "' '", TRIREME_GEMMA_REFERENCE, "'");
+  std::string command =
+      concat("'", TRIREME_TEST_PYTHON, "' '", TRIREME_TRANSFORMERS_REFERENCE, "'");
   for (const Case& one : cases()) {
     write_model(folder.path() / one.name, one);
     command += concat(" '", (folder.path() / one.name).string(), "'");

@@ -10,7 +10,7 @@ namespace {
 // Forward and backward of all layers, by their products.
 double flops_of(const Workload& work) {
   const double sparse = number(model::num_sparse_blocks(work.model));
-  double forward = head_work(work).logits.flops();
+  double forward = head_work(work).logits.flops() + head_work(work).dense.flops();
   const auto add = [&](bool is_sparse, double count) {
     if (count == 0) return;
     const BlockWork block = block_work(work, is_sparse);
@@ -22,7 +22,9 @@ double flops_of(const Workload& work) {
 }
 
 TEST(Products, AddUpToTheModelsOperations) {
-  for (const model::ModelConfig& config : {gpt(3, 512, 8), sparse_llama()}) {
+  model::ModelConfig bert = gpt(3, 512, 8);
+  bert.family = "bert";
+  for (const model::ModelConfig& config : {gpt(3, 512, 8), sparse_llama(), bert}) {
     Workload work = mixed(config);
     work.micro_batch = 2;
     EXPECT_DOUBLE_EQ(flops_of(work), work.counts().flops_per_token * tokens_of(work))

@@ -81,7 +81,7 @@ TEST(Config, WrongTypeSaysLineFoundAndExpected) {
 }
 
 TEST(Config, UnknownValueListsTheRightOnes) {
-  EXPECT_THAT(error_of("[model]\nfamily = 'bert'\n"), HasSubstr("llama, mixtral, gpt2"));
+  EXPECT_THAT(error_of("[model]\nfamily = 'mamba'\n"), HasSubstr("llama, mixtral, gpt2"));
   EXPECT_THAT(error_of("[optimizer]\nschedule = 'step'\n"), HasSubstr("constant, linear, cosine"));
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/error.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/terminal_text.h"
@@ -26,6 +27,12 @@ struct GenerateArguments {
 int generate(const GenerateArguments& arguments) {
   const tasks::TrainedModel trained = tasks::load_trained_model(
       arguments.checkpoint, arguments.average ? train::Weights::kAverage : train::Weights::kLast);
+  const model::ModelConfig& config = trained.model->config();
+  TRIREME_CHECK(config.is_causal(), arguments.checkpoint, " has a model of the family ",
+                config.family,
+                ", which restores hidden tokens and continues no text; expected a causal one, such "
+                "as llama: export it with `trireme checkpoint export`, and fill masks with "
+                "transformers");
   const dataset::Tokenizer& tokenizer = *trained.tokenizer;
   std::vector<int64_t> prompt = {tokenizer.end_of_document()};
   for (const int32_t token : tokenizer.encode(arguments.prompt)) prompt.push_back(token);

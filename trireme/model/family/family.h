@@ -43,6 +43,9 @@ class Family {
   // True when the head shares the embedding's weight.
   virtual bool has_tied_head(const ModelConfig& config) const = 0;
 
+  // False: a token also reads those behind it.
+  virtual bool is_causal() const { return true; }
+
   // Every parameter of the whole model, in the order in which the network registers them. All
   // dense blocks are alike, and so are all sparse ones.
   // Throws: ConfigError when the model cannot be split over this many ranks
@@ -59,6 +62,11 @@ class Family {
 
   // Number of weights in one dense or sparse block that multiply each token.
   virtual double matmul_parameters(const ModelConfig& config, bool sparse) const = 0;
+
+  // The same of the head: by default the matrix [V, D].
+  virtual double head_matmul_parameters(const ModelConfig& config) const {
+    return static_cast<double>(config.vocab_size) * static_cast<double>(config.width);
+  }
 
   // The activations that a block keeps when it computes in `dtype`.
   virtual KeptByBlock kept_by_block(at::ScalarType dtype) const = 0;

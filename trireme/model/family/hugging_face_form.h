@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -77,6 +79,12 @@ struct HuggingFaceKind {
   // does.
   // Throws: ConfigError
   void (*finish)(const JsonView& root, ModelConfig& config) = nullptr;
+  // The name of a head of its own, and of what a file may hold twice because transformers ties it:
+  // the copy and its original.
+  std::string_view head = "lm_head.weight";
+  std::span<const std::pair<std::string_view, std::string_view>> copies{};
+  // Prefixes of the tensors that only other tasks read.
+  std::span<const std::string_view> other_tasks{};
   // Whether layers with a window have rotary positions of their own, in rope_parameters an object
   // for each kind of layers.
   bool has_local_rope = false;

@@ -93,6 +93,40 @@ void check_attention(const ModelConfig& config) {
                 "; expected an even width (rotary positions turn pairs): change it");
 }
 
+void check_plain_attention(const ModelConfig& config) {
+  TRIREME_CHECK(config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
+                "; expected model.heads = ", config.heads, " (", config.family,
+                " has no grouped queries): set them equal, or choose a family that has them");
+  const AttentionConfig& attention = config.attention;
+  TRIREME_CHECK(!attention.qk_norm && !attention.is_latent() && !attention.attention_bias &&
+                    attention.head_width == 0 && attention.window == 0 &&
+                    attention.window_layers == "w",
+                "model.qk_norm is ", attention.qk_norm, ", model.kv_lora_rank ",
+                attention.kv_lora_rank, ", model.attention_bias ", attention.attention_bias,
+                ", model.head_width ", attention.head_width, ", model.window ", attention.window,
+                "; expected false, 0, false, 0 and 0 (", config.family,
+                " has plain attention, with biases): set them so, or model.family to \"llama\"");
+  TRIREME_CHECK(attention.has_plain_scores() && config.logits_softcap == 0,
+                "model.query_scalar is ", attention.query_scalar, ", model.attention_softcap ",
+                attention.attention_softcap, ", model.attention_sinks ", attention.attention_sinks,
+                " and model.logits_softcap ", config.logits_softcap,
+                "; expected 0, 0, false and 0 (", config.family,
+                " has plain scores and logits): set them so, or model.family to \"llama\"");
+  bool has_rope = false;
+  visit_keys<RopeConfig>(
+      [&](const auto& key) { has_rope |= config.rope.*key.member != RopeConfig{}.*key.member; });
+  TRIREME_CHECK(!has_rope, "model.rope_scaling is \"",
+                name_of(kRopeScalings, config.rope.rope_scaling), "\" and model.rotary_share ",
+                config.rope.rotary_share, "; expected \"none\", 1, and no other rope key (",
+                config.family, " learns its positions): set them so, or model.family to \"llama\"");
+  TRIREME_CHECK(config.sparse.experts == 0, "model.experts = ", config.sparse.experts,
+                "; expected 0 (", config.family,
+                " has no sparse blocks): set it to 0, or model.family to \"mixtral\"");
+  check_experts(config);
+}
+
+bool ModelConfig::is_causal() const { return family_of(*this).is_causal(); }
+
 bool ModelConfig::has_tied_head() const { return family_of(*this).has_tied_head(*this); }
 
 void validate(const ModelConfig& config) {
@@ -140,10 +174,9 @@ int64_t num_trained_parameters(const ModelConfig& config) {
 }
 
 double flops_per_token(const ModelConfig& config) {
-  const double D = static_cast<double>(config.width);
   const double layers = static_cast<double>(config.layers);
   const Family& family = family_of(config);
-  double matmul_parameters = static_cast<double>(config.vocab_size) * D;
+  double matmul_parameters = family.head_matmul_parameters(config);
   for (const bool sparse : {false, true}) {
     const int64_t num =
         sparse ? num_sparse_blocks(config) : config.layers - num_sparse_blocks(config);

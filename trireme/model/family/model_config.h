@@ -79,6 +79,11 @@ struct AttentionConfig {
 // Throws: ConfigError with the key, the value found and the value expected
 void check_attention(const ModelConfig& config);
 
+// The check of families whose attention has no form but the plain one, with biases, and whose
+// positions are learned. Their blocks are dense.
+// Throws: ConfigError with the keys, the values found and the values expected
+void check_plain_attention(const ModelConfig& config);
+
 // The allowed values of model.family.
 std::vector<std::string> family_names();
 
@@ -111,6 +116,9 @@ struct ModelConfig {
               "share one weight between embedding and output head; llama and gemma families only")
   TRIREME_KEY(bool, separate_head, false, kMustStay,
               "give the output head its own weight instead of the embedding's; gpt2 only")
+  TRIREME_KEY(int64_t, token_types, 2, kMustStay,
+              "rows of the table of token types, of which every token has the first; bert only",
+              Range{1, kMaxWidth})
   TRIREME_KEY(double, logits_softcap, 0.0, kMustStay,
               "soft cap c of the logits, which become c tanh(logit / c), as in Gemma 2; 0 = none",
               Range{0, 1e6})
@@ -151,6 +159,10 @@ struct ModelConfig {
   // True when the head shares the embedding's weight.
   // Throws: ConfigError on an unknown family
   bool has_tied_head() const;
+  // False when a token also reads those behind it. The model is then trained to restore hidden
+  // tokens, and generates no text.
+  // Throws: ConfigError on an unknown family
+  bool is_causal() const;
 };
 
 // Throws: ConfigError with the key, the value found and the value expected

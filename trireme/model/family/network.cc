@@ -15,6 +15,11 @@ void Network::add_block(std::string unit, std::shared_ptr<Block> block) {
   blocks_.push_back(std::move(block));
 }
 
+void Network::add_embedding_norm(std::string unit, std::vector<at::Tensor> parameters) {
+  has_embedding_norm_ = true;
+  add_norm(std::move(unit), std::move(parameters));
+}
+
 void Network::add_norm(std::string unit, std::vector<at::Tensor> parameters) {
   units_.push_back({std::move(unit), std::move(parameters)});
 }
@@ -28,6 +33,16 @@ void Network::add_head(std::string unit, const at::Tensor& weight_VD) {
 void Network::add_head(std::string unit, std::vector<at::Tensor> parameters) {
   head_unit_ = units_.size();
   units_.push_back({std::move(unit), std::move(parameters)});
+}
+
+void Network::add_head_bias(std::string unit, const at::Tensor& bias_V) {
+  head_bias_V_ = bias_V;
+  if (head_unit_) {
+    units_[*head_unit_].parameters.push_back(bias_V);
+  } else {
+    head_unit_ = units_.size();
+    units_.push_back({std::move(unit), {bias_V}, /*weights_in_backward=*/false});
+  }
 }
 
 void Network::collect_parameters() {
@@ -47,6 +62,9 @@ at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {
   at::Tensor x = input;
   if (part_.embeds) {
     x = run_unit(unit++, x, [&](const at::Tensor& tokens) { return embed(tokens, batch); });
+  }
+  if (has_embedding_norm_) {
+    x = run_unit(unit++, x, [&](const at::Tensor& in) { return embedding_norm(in, batch); });
   }
   for (const auto& block : blocks_) {
     x = run_unit(unit++, x, [&](const at::Tensor& in) { return block->forward(in, batch); });

@@ -109,40 +109,7 @@ const HuggingFaceKind kGpt2Kind{
 
 class Gpt2Family : public Family {
  public:
-  void check(const ModelConfig& config) const override {
-    TRIREME_CHECK(
-        config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
-        "; expected model.heads = ", config.heads,
-        " (gpt2 has no grouped queries): set them equal, or choose a family that has them");
-    const AttentionConfig& attention = config.attention;
-    TRIREME_CHECK(
-        !attention.qk_norm && !attention.is_latent() && !attention.attention_bias &&
-            attention.head_width == 0 && attention.window == 0 && attention.window_layers == "w",
-        "model.qk_norm is ", attention.qk_norm, ", model.kv_lora_rank ", attention.kv_lora_rank,
-        ", model.attention_bias ", attention.attention_bias, ", model.head_width ",
-        attention.head_width, ", model.window ", attention.window,
-        "; expected false, 0, false, 0 and 0 (gpt2 has plain attention, with biases): set them "
-        "so, or model.family to \"llama\"");
-    TRIREME_CHECK(attention.has_plain_scores() && config.logits_softcap == 0,
-                  "model.query_scalar is ", attention.query_scalar, ", model.attention_softcap ",
-                  attention.attention_softcap, ", model.attention_sinks ",
-                  attention.attention_sinks, " and model.logits_softcap ", config.logits_softcap,
-                  "; expected 0, 0, false and 0 (gpt2 has plain scores and logits): set them so, "
-                  "or model.family to \"llama\"");
-    bool has_rope = false;
-    visit_keys<RopeConfig>(
-        [&](const auto& key) { has_rope |= config.rope.*key.member != RopeConfig{}.*key.member; });
-    TRIREME_CHECK(!has_rope, "model.rope_scaling is \"",
-                  name_of(kRopeScalings, config.rope.rope_scaling), "\" and model.rotary_share ",
-                  config.rope.rotary_share,
-                  "; expected \"none\", 1, and no other rope key (gpt2 learns its positions): set "
-                  "them so, or "
-                  "model.family to \"llama\"");
-    TRIREME_CHECK(config.sparse.experts == 0, "model.experts = ", config.sparse.experts,
-                  "; expected 0 (gpt2 has no sparse blocks): set it to 0, or model.family to "
-                  "\"mixtral\"");
-    check_experts(config);
-  }
+  void check(const ModelConfig& config) const override { check_plain_attention(config); }
 
   bool has_tied_head(const ModelConfig& config) const override { return !config.separate_head; }
 

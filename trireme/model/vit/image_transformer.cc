@@ -51,7 +51,7 @@ class VitModel : public ImageTransformer {
     const auto context = batches_.context_of(config_.num_tokens());
     const int64_t t = context ? context->num_tokens() : config_.num_tokens();
     const at::Tensor class_rows = at::arange(num_terms(num_images), at::kLong).mul(t);
-    return network_->run_unit(network_->head_unit(), hidden, [&](const at::Tensor& x) {
+    return network_->run_unit(network_->head_unit().value(), hidden, [&](const at::Tensor& x) {
       const at::Tensor x_BD =
           parallel::pick_rows(x, class_rows.to(x.device()), num_images * t, axes_.tensor);
       const Linear& classifier = *network_->classifier;

@@ -1,3 +1,4 @@
+// Length: one function, its products, its softmax and its two paths, which are read together.
 #include "trireme/parallel/tensor/linear_cross_entropy.h"
 
 #include <algorithm>
@@ -223,8 +224,9 @@ struct CrossEntropyCall : torch::CustomClassHolder {
   bool has_ignored = true;
   bool wants_x = false;
   bool wants_w = false;
+  bool wants_b = false;
 
-  bool wants_gradient() const { return wants_x || wants_w; }
+  bool wants_gradient() const { return wants_x || wants_w || wants_b; }
 };
 
 // out = beta * out + a b. Where `a` and `b` are narrower than `out`, a GPU multiplies them as they
@@ -246,6 +248,7 @@ void multiply_on_device(at::Tensor out, const ProductFactor& a, const ProductFac
 class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossEntropyFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight_vD,
+                            const std::optional<at::Tensor>& bias_v,
                             const c10::intrusive_ptr<CrossEntropyCall>& call) {
     const TensorAxis& axis = call->options.axis;
     const int64_t S = call->targets_S.numel();
@@ -260,6 +263,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     at::Tensor grad_x_SD;
     if (call->wants_x) grad_x_SD = empty_on(axis, x_SD.sizes(), wide);
     at::Tensor grad_w_vD = call->wants_w ? at::empty(w_vD.sizes(), wide) : at::Tensor();
+    const at::Tensor grad_b_v = call->wants_b ? at::zeros(bias_v->sizes(), wide) : at::Tensor();
     // No chunk will write it.
     if (call->wants_w && S == 0) grad_w_vD.zero_();
     const at::Tensor sum = at::zeros({}, wide.dtype(at::kDouble));
@@ -269,11 +273,13 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       // The same memory for every chunk.
       const at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
       multiply_on_device(logits_Cv, x_CD, w.t());
+      if (bias_v) logits_Cv.add_(*bias_v);
       const RowsLoss loss = call->options.softcap > 0
                                 ? capped_loss_and_gradient(*call, logits_Cv, start)
                                 : loss_and_gradient(*call, logits_Cv, start, call->factors);
       sum.add_(loss.sum);
-      if (!call->wants_gradient()) continue;
+      if (call->wants_b) grad_b_v.add_(loss.gradient_Cv.sum(0, false, call->wide));
+      if (!call->wants_x && !call->wants_w) continue;
       const ProductFactor gradient_Cv = loss.gradient_Cv;
       if (call->wants_x) multiply_on_device(grad_x_SD.narrow(0, start, C), gradient_Cv, w);
       if (call->wants_w) multiply_on_device(grad_w_vD, gradient_Cv.t(), x_CD, start == 0 ? 0 : 1);
@@ -281,17 +287,21 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     // After all chunks: one sum over ranks and not one for each.
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
     if (call->wants_w) ctx->saved_data["grad_w"] = grad_w_vD;
+    if (call->wants_b) {
+      ctx->saved_data["grad_b"] = grad_b_v;
+      ctx->saved_data["grad_b_dtype"] = bias_v->scalar_type();
+    }
     ctx->saved_data["grad_x_dtype"] = x.scalar_type();
     ctx->saved_data["grad_w_dtype"] = weight_vD.scalar_type();
     return sum;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    variable_list result(3);
+    variable_list result(4);
     TRIREME_ASSERT(!ctx->saved_data.empty(),
                    "linear_cross_entropy's backward runs once: its gradients were handed out");
-    const std::string names[] = {"grad_x", "grad_w"};
-    for (size_t i = 0; i < 2; ++i) {
+    const std::string names[] = {"grad_x", "grad_w", "grad_b"};
+    for (size_t i = 0; i < std::size(names); ++i) {
       const auto found = ctx->saved_data.find(names[i]);
       if (found == ctx->saved_data.end()) continue;
       const at::Tensor grad = found->second.toTensor();
@@ -392,7 +402,9 @@ Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at:
   const bool records = at::GradMode::is_enabled();
   call->wants_x = records && x_sD.requires_grad();
   call->wants_w = records && w.requires_grad();
-  loss.sum = LinearCrossEntropyFunction::apply(x_sD, w, call);
+  call->wants_b = records && options.bias_v.defined() && options.bias_v.requires_grad();
+  const auto bias_v = options.bias_v.defined() ? std::optional(options.bias_v) : std::nullopt;
+  loss.sum = LinearCrossEntropyFunction::apply(x_sD, w, bias_v, call);
   return loss;
 }
 

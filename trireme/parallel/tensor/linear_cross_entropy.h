@@ -60,10 +60,12 @@ struct CrossEntropyOptions {
   int64_t first_row = 0;   // of the vocabulary, where this rank's weight begins
   int64_t vocab_size = 0;  // V; 0: this rank has the whole vocabulary
   double softcap = 0;      // c: logits become c tanh(logit / c) before the softmax; 0: they stay
+  // [v], differentiable: added to this rank's columns of the logits. Undefined: none.
+  at::Tensor bias_v{};
 };
 
-// Sum over tokens of -log softmax(x W^T)[target], in fp64, and the number of targets that were not
-// ignored. Both are the same on every rank of the axis. If a gradient is needed it is computed
+// Sum over tokens of -log softmax(x W^T + b)[target], in fp64, and the number of targets that were
+// not ignored. Both are the same on every rank of the axis. If a gradient is needed it is computed
 // here, chunk by chunk; backward only scales it, and runs once. The sum is in token order, whatever
 // the number of threads.
 // Shapes: x as the layers hold it, [..., D] or with axis.sequence [s, D]; w_vD [v, D]; targets_BT

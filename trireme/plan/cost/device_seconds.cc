@@ -30,7 +30,9 @@ double elementwise_seconds(const Device& device, double elements, double itemsiz
 
 double attention_seconds(const Device& device, const AttentionCore& core, double itemsize,
                          bool is_fused) {
-  if (is_fused) return 0.5 * core.flops() / device.attention_rate(itemsize);
+  // A fused kernel leaves out the scores that causality masks.
+  const double share = core.is_causal ? 0.5 : 1;
+  if (is_fused) return share * core.flops() / device.attention_rate(itemsize);
   // Both products have a narrow dimension, the head's.
   const Product one{core.keys, core.keys, core.width, core.heads * core.queries / core.keys};
   return 2 * product_seconds(device, one, itemsize) +

@@ -51,7 +51,8 @@ BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
   block.core = {.queries = n,
                 .keys = number(config.sequence_length),
                 .heads = number(config.heads) / t,
-                .width = number(config.core_width())};
+                .width = number(config.core_width()),
+                .is_causal = counts.is_causal};
   block.hidden_elements = 2 * n * (in_columns + out_width / t);
   if (sparse) {
     const model::ExpertConfig& experts = config.sparse;
@@ -80,7 +81,10 @@ BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
 HeadWork head_work(const Workload& work) {
   const double n = tokens_of(work);
   const double columns = number(work.model.vocab_size) / number(work.axes.tensor);
-  return {.logits = {n, columns, number(work.model.width)}, .loss_elements = 4 * n * columns};
+  const double D = number(work.model.width);
+  return {.logits = {n, columns, D},
+          .dense = {rows_of(work), work.counts().head_dense / D, D},
+          .loss_elements = 4 * n * columns};
 }
 
 namespace {
@@ -117,14 +121,16 @@ bool copies_keys(const Workload& work) {
 }
 
 // The memory that the last stage keeps for its head: the norm's input or, if composed, two fp32
-// tensors; the loss's gradients; and a tied weight that came from the first stage.
+// tensors; before and after the activation of a dense layer; the loss's gradients; and a tied
+// weight that came from the first stage.
 double bytes_of_head(const Workload& work, double norm_input, double rows) {
   const double D = static_cast<double>(work.model.width);
   const double weight =
       static_cast<double>(work.model.vocab_size) / static_cast<double>(work.axes.tensor) * D;
   const bool comes_from_another_rank = work.counts().has_tied_head && work.axes.pipeline > 1 &&
                                        !parallel::ends_where_it_begins(work.schedule);
-  return norm_input * D * rows + work.sizes.wide * (D * rows + weight) +
+  const double of_dense = 2 * work.sizes.weight * work.counts().head_dense / D;
+  return (norm_input * D + of_dense) * rows + work.sizes.wide * (D * rows + weight) +
          (comes_from_another_rank ? work.sizes.weight * weight : 0);
 }
 
@@ -288,13 +294,14 @@ LayerKinds layer_kinds(const Workload& work, bool stores_scores, double expert_s
   const double per_parameter =
       state_bytes_per_parameter(work.sizes, work.zero, work.axes.sharing()) /
       static_cast<double>(work.axes.tensor);
-  LayerKinds kinds{.dense = {.time = counts.dense_flops,
-                             .memory = counts.dense_parameters * per_parameter,
-                             .activations = kept.dense_block},
-                   .embedding = {.time = 0, .memory = counts.embedding_parameters * per_parameter},
-                   .head = {.time = 6 * number(model.vocab_size) * number(model.width),
-                            .memory = counts.head_parameters * per_parameter,
-                            .activations = kept.head}};
+  LayerKinds kinds{
+      .dense = {.time = counts.dense_flops,
+                .memory = counts.dense_parameters * per_parameter,
+                .activations = kept.dense_block},
+      .embedding = {.time = 0, .memory = counts.embedding_parameters * per_parameter},
+      .head = {.time = 6 * (number(model.vocab_size) * number(model.width) + counts.head_dense),
+               .memory = counts.head_parameters * per_parameter,
+               .activations = kept.head}};
   kinds.sparse = model.sparse.experts > 0
                      ? parallel::LayerCost{.time = counts.sparse_flops,
                                            .memory = states_of_sparse_block(work),

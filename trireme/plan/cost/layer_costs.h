@@ -29,6 +29,7 @@ struct AttentionCore {
   double keys = 0;     // of one sequence
   double heads = 0;
   double width = 0;  // of a head
+  bool is_causal = true;
 
   // Forward, of the whole square of scores.
   double flops() const { return 4 * queries * keys * heads * width; }
@@ -54,6 +55,7 @@ struct BlockWork {
 
 struct HeadWork {
   Product logits{};
+  Product dense{};           // before them
   double loss_elements = 0;  // logits read or written by the loss
 };
 

@@ -55,6 +55,9 @@ Serving::Serving(const model::ModelConfig& model, const Cluster& cluster,
       counts_(count_model(model_)),
       cluster_(cluster),
       options_(options) {
+  TRIREME_CHECK(counts_.is_causal, "model.family is \"", model.family,
+                "\", which generates no tokens one after the other; expected a causal family, such "
+                "as \"llama\"");
   TRIREME_CHECK(options.tensor >= 1 && model.heads % options.tensor == 0, "a replica of ",
                 options.tensor, " tensor ranks does not divide the ", model.heads,
                 " heads of the model; expected a divisor, such as 1");

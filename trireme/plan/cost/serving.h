@@ -47,7 +47,8 @@ struct ServingSeconds {
 
 class Serving {
  public:
-  // Throws: ConfigError when options.tensor does not divide the heads, or is more than the cluster
+  // Throws: ConfigError when options.tensor does not divide the heads, or is more than the cluster,
+  //         or the model is not causal
   Serving(const model::ModelConfig& model, const Cluster& cluster, const ServingOptions& options);
 
   ServingMemory memory() const;

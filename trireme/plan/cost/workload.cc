@@ -65,7 +65,9 @@ double block_flops(const model::ModelConfig& config, bool sparse) {
   one.vocab_size = 0;
   one.sparse.dense_layers = sparse ? 0 : 1;
   one.sparse.expert_interval = 1;
-  return model::flops_per_token(one);
+  model::ModelConfig none = one;
+  none.layers = 0;
+  return model::flops_per_token(one) - model::flops_per_token(none);
 }
 
 }  // namespace
@@ -91,6 +93,8 @@ ModelCounts count_model(const model::ModelConfig& with_adapters) {
     counts.expert_parameters = counts.feed_forward_matrices * D * of_int(config.expert_width());
   }
   counts.has_tied_head = config.has_tied_head();
+  counts.is_causal = config.is_causal();
+  counts.head_dense = family.head_matmul_parameters(config) - of_int(config.vocab_size) * D;
   counts.head_parameters = counts.has_tied_head ? 0 : of_int(config.vocab_size) * D;
   counts.embedding_parameters = of_int(model::num_parameters(none)) - counts.head_parameters;
   counts.flops_per_token = model::flops_per_token(with_adapters);

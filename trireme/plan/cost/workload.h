@@ -30,10 +30,12 @@ struct ModelCounts {
   double expert_parameters = 0;      // of one expert
   double attention_matmul = 0;       // weights of attention's projections
   double feed_forward_matrices = 0;  // of [D, F]: 2, or 3 with a gate
-  double embedding_parameters = 0;   // with those of the last norm
+  double embedding_parameters = 0;   // with those of the last norm, or of what is in its place
   double head_parameters = 0;        // 0: tied to the embedding
+  double head_dense = 0;  // weights [., D] that multiply a token before the head's [V, D]
   double flops_per_token = 0;
   bool has_tied_head = false;
+  bool is_causal = true;
 };
 
 ModelCounts count_model(const model::ModelConfig& config);

@@ -84,7 +84,8 @@ class StageModel {
 
   void add_head(StageSeconds& stage) const {
     const HeadWork head = head_work(work_);
-    const double product = product_seconds(device_, head.logits, item_);
+    const double product =
+        product_seconds(device_, head.logits, item_) + product_seconds(device_, head.dense, item_);
     const double loss = elementwise_seconds(device_, head.loss_elements, work_.sizes.wide);
     stage.forward.compute += product + 0.5 * loss;
     stage.backward.compute += (1 + work_.sizes.trained_share) * product + 0.5 * loss;

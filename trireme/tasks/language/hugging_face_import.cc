@@ -25,7 +25,7 @@ train::RunConfig run_config(const ForeignModel& foreign, c10::ScalarType dtype,
                             const fs::path& output, const HuggingFaceImportOptions& options) {
   const train::TaskTable tasks(&kLanguage, 1);
   train::RunConfig config = train::default_config(tasks);
-  language_of(config).model = foreign.model.config;
+  language_of(config).take_model(foreign.model.config);
   config.train.precision = dtype;
   config.output.folder = output.string();
   config = train::parse_config(train::to_toml(config), foreign.source, tasks, options.overrides);
@@ -55,9 +55,7 @@ HuggingFaceImport import_from_hugging_face(const fs::path& source, const fs::pat
   if (!rounding.empty()) notes.push_back(rounding);
   const ForeignWeights weights(source, std::move(foreign.tensors), model,
                                foreign.model.has_adjacent_pairs, config.dtype());
-  if (weights.num_left_out() > 0)
-    notes.push_back(concat(weights.num_left_out(),
-                           " tensors of layers that predict further tokens are left out"));
+  if (!weights.left_out().empty()) notes.push_back(concat(weights.left_out(), " are left out"));
 
   HuggingFaceImport report{.source = weights.kind(),
                            .architecture = weights.architecture(),

@@ -136,6 +136,7 @@ class LanguageTaskModel : public train::TaskModel {
     model::validate(model);
     if (lora.is_on()) model::make_plan(model);  // its patterns must match
     check_packing();
+    check_masking();
   }
   void check_layout(const train::RunConfig& config) const override {
     const int64_t experts = config_.model.sparse.experts;
@@ -219,6 +220,22 @@ class LanguageTaskModel : public train::TaskModel {
         "to \"stream\"");
   }
 
+  void check_masking() const {
+    const TokenDataConfig& data = config_.data;
+    const std::string& family = config_.model.family;
+    TRIREME_CHECK(data.masked_share > 0 || config_.model.is_causal(),
+                  "data.masked_share is 0 and model.family \"", family,
+                  "\", whose tokens read those behind them, so that the next one is no secret; set "
+                  "data.masked_share, such as to 0.15");
+    TRIREME_CHECK(data.masked_share == 0 || !config_.model.is_causal(), "data.masked_share is ",
+                  data.masked_share, " and model.family \"", family,
+                  "\", whose tokens read only those before them; set data.masked_share to 0, or "
+                  "model.family to \"bert\"");
+    TRIREME_CHECK(data.masked_share > 0 || data.mask_token < 0, "data.mask_token is ",
+                  data.mask_token,
+                  " and data.masked_share 0, so that no token is hidden; leave it out");
+  }
+
   const LanguageConfig& config_;
 };
 
@@ -272,7 +289,7 @@ class LanguageTask : public train::Task {
     if (!is_hugging_face_folder(folder)) return;
     const model::HuggingFaceModel found = open_foreign_model(folder).model;
     const model::AdapterConfig lora = config_.model.lora;
-    config_.model = found.config;
+    config_.take_model(found.config);
     config_.model.lora = lora;
     if (found.dtype) config.train.precision = *found.dtype;
   }
@@ -312,6 +329,7 @@ class LanguageTask : public train::Task {
   void open(bool evaluates) override {
     check_token_path(config_.data.path);
     tokenizer_ = dataset::load_tokenizer(config_.data.path);
+    if (config_.data.masked_share > 0) take_mask_token();
     take_vocabulary();
     training_ = open_tokens(config_.data.path, config_);
     if (evaluates) {
@@ -334,10 +352,24 @@ class LanguageTask : public train::Task {
   const dataset::Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
  private:
+  void take_mask_token() {
+    int64_t& mask_token = config_.data.mask_token;
+    if (mask_token < 0) mask_token = tokenizer_->mask_token().value_or(-1);
+    TRIREME_CHECK(mask_token >= 0, "data.mask_token is -1, and the tokenizer of ",
+                  config_.data.path,
+                  " has no [MASK] or <mask>; set it to a token that no text has, such as ",
+                  tokenizer_->vocab_size(), ", which is behind the tokenizer's");
+    const int64_t vocab_size = config_.model.vocab_size;
+    TRIREME_CHECK(vocab_size == 0 || mask_token < vocab_size, "data.mask_token is ", mask_token,
+                  " and model.vocab_size ", vocab_size,
+                  "; expected a token of the vocabulary: lower it, or raise model.vocab_size");
+  }
+
   void take_vocabulary() {
     int64_t& vocab_size = config_.model.vocab_size;
     const int64_t needed = tokenizer_->vocab_size();
-    if (vocab_size == 0) vocab_size = needed;
+    // The mask token may be behind the tokenizer's.
+    if (vocab_size == 0) vocab_size = std::max(needed, config_.data.mask_token + 1);
     TRIREME_CHECK(vocab_size >= needed, "model.vocab_size is ", vocab_size, "; the tokenizer of ",
                   config_.data.path, " has ", needed, " tokens: set it to 0 or to at least that");
   }
@@ -350,6 +382,13 @@ class LanguageTask : public train::Task {
 };
 
 }  // namespace
+
+void LanguageConfig::take_model(const model::ModelConfig& other) {
+  // Devlin et al. 2018, arXiv:1810.04805, section 3.1.
+  constexpr double kUsualMaskedShare = 0.15;
+  model = other;
+  if (!model.is_causal()) data.masked_share = kUsualMaskedShare;
+}
 
 std::unique_ptr<train::Task> make_language_task() { return std::make_unique<LanguageTask>(); }
 

@@ -1,12 +1,13 @@
-// The task of language modelling: predict each token from those before it. Models are the families
-// of trireme/model, data is a token file. Also says what a run costs, in the words of the cost
-// model (trireme/plan).
+// The task of language modelling: predict each token from those before it, or hidden tokens from
+// all others. Models are the families of trireme/model, data is a token file. Also says what a run
+// costs, in the words of the cost model (trireme/plan).
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
 #include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/tokenizer.h"
@@ -29,6 +30,14 @@ struct TokenDataConfig {
               "how documents become sequences: stream cuts all tokens at every sequence_length; "
               "whole puts whole documents together, and padding where none fits",
               dataset::kPackings)
+  TRIREME_KEY(double, masked_share, 0.0, kMustStay,
+              "masked language modelling: share of the tokens that are hidden and predicted from "
+              "all others, such as 0.15, as bert needs it; 0 = predict the next token",
+              Range{0, 1})
+  TRIREME_KEY(int64_t, mask_token, -1, kMustStay,
+              "masked language modelling: token that takes the place of hidden ones; -1 = the "
+              "tokenizer's [MASK] or <mask>",
+              Range{-1, kMaxVocabulary - 1})
   TRIREME_KEYS_END()
 };
 
@@ -36,6 +45,9 @@ struct TokenDataConfig {
 struct LanguageConfig {
   model::ModelConfig model;
   TokenDataConfig data;
+
+  // Takes the model of another program, and the objective that it was trained with.
+  void take_model(const model::ModelConfig& other);
 };
 
 std::unique_ptr<train::Task> make_language_task();

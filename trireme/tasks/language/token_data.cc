@@ -43,12 +43,20 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
                                                          const LanguageConfig& config) {
   const dataset::TokenOptions options{.sequence_length = config.model.sequence_length,
                                       .vocab_size = config.model.vocab_size,
-                                      .documents = config.data.separate_documents};
+                                      .documents = config.data.separate_documents,
+                                      .ahead = config.data.masked_share > 0 ? 0 : 1};
   dataset::TokenStream stream(prefix, options.vocab_size);
+  std::shared_ptr<const dataset::TokenSamples> samples;
   if (config.data.packing == dataset::Packing::kWhole) {
-    return std::make_shared<const dataset::PackedSource>(std::move(stream), options);
+    samples = std::make_shared<const dataset::PackedSource>(std::move(stream), options);
+  } else {
+    samples = std::make_shared<const dataset::TokenSource>(std::move(stream), options);
   }
-  return std::make_shared<const dataset::TokenSource>(std::move(stream), options);
+  if (config.data.masked_share == 0) return samples;
+  return std::make_shared<const dataset::MaskedSamples>(
+      std::move(samples), dataset::MaskOptions{.share = config.data.masked_share,
+                                               .mask_token = config.data.mask_token,
+                                               .vocab_size = config.model.vocab_size});
 }
 
 }  // namespace trireme::tasks

@@ -14,7 +14,7 @@ namespace trireme::tasks {
 // Throws: ConfigError
 void check_token_path(const std::string& given);
 
-// The samples of the files with this prefix, as data.packing and data.separate_documents say.
+// The samples of the files with this prefix, as [data] says, whose mask token is known.
 // Throws: ConfigError, as the source does
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
                                                          const LanguageConfig& config);

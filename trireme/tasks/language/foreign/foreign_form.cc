@@ -17,12 +17,26 @@ using checkpoint::TensorSource;
 using model::HuggingFaceTensor;
 using model::ModelConfig;
 
+// The name of a LayerNorm's tensor in files that were converted from TensorFlow: gamma for weight,
+// beta for bias.
+std::string older_name(const std::string& name) {
+  for (const auto& [newer, older] : {std::pair("weight", "gamma"), {"bias", "beta"}}) {
+    const std::string ending = concat("LayerNorm.", newer);
+    if (name.ends_with(ending))
+      return concat(name.substr(0, name.size() - ending.size()), "LayerNorm.", older);
+  }
+  return name;
+}
+
 // The tensor at `name`, or at the same without `base_prefix`; "": there is none.
-std::string stored_name(const TensorSource& source, std::string name,
+std::string stored_name(const TensorSource& source, const std::string& name,
                         std::string_view base_prefix) {
-  if (source.tensors().contains(name)) return name;
-  if (name.starts_with(base_prefix)) name.erase(0, base_prefix.size());
-  return source.tensors().contains(name) ? name : "";
+  const bool has_prefix = name.starts_with(base_prefix);
+  const std::string base = has_prefix ? name.substr(base_prefix.size()) : name;
+  for (const std::string& one : {name, base, older_name(name), older_name(base)}) {
+    if (source.tensors().contains(one)) return one;
+  }
+  return "";
 }
 
 }  // namespace
@@ -62,7 +76,9 @@ std::optional<ForeignForm> hugging_face_form(const TensorSource& source,
   try {
     const model::HuggingFaceForm form =
         model::family_of(config).hugging_face_form(model::make_plan(config));
-    ForeignForm found = look_up(source, form.tensors, form.kind->base_prefix, config);
+    ForeignForm found =
+        look_up(source, form.tensors, form.kind->base_prefix, config, std::string(form.kind->head));
+    found.kind = form.kind;
     found.architecture = form.kind->architecture;
     return found;
   } catch (const ConfigError&) {

@@ -31,6 +31,7 @@ struct ForeignForm {
   std::string head{};               // the source's tensor with a head of its own; "": it has none
   // Prefixes of tensor names that do not belong to the model.
   std::vector<std::string_view> beside{};
+  const model::HuggingFaceKind* kind = nullptr;  // of transformers' names; null: they are others
 };
 
 // Finds `tensors`, also without `base_prefix`. A tied head may be stored in place of the embedding.

@@ -23,8 +23,8 @@ using model::ModelConfig;
 
 // Tensors of older versions of transformers that the model computes itself.
 bool is_computed(const std::string& name) {
-  constexpr std::array<std::string_view, 3> kEndings = {".attn.bias", ".attn.masked_bias",
-                                                        ".rotary_emb.inv_freq"};
+  constexpr std::array<std::string_view, 4> kEndings = {
+      ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "embeddings.position_ids"};
   return std::ranges::any_of(kEndings,
                              [&](std::string_view ending) { return name.ends_with(ending); });
 }
@@ -35,16 +35,42 @@ bool is_beside(const ForeignForm& form, const std::string& name) {
                              [&](std::string_view start) { return name.starts_with(start); });
 }
 
+// Whether only other tasks read it, such as BERT's next-sentence head.
+bool is_of_other_task(const ForeignForm& form, const std::string& name) {
+  if (form.kind == nullptr) return false;
+  const std::string_view base = form.kind->base_prefix;
+  return std::ranges::any_of(form.kind->other_tasks, [&](std::string_view start) {
+    return name.starts_with(start) ||
+           (start.starts_with(base) && name.starts_with(start.substr(base.size())));
+  });
+}
+
 // Whether it is of the layers behind the last with which DeepSeek predicts further tokens.
 bool is_prediction_layer(const ModelConfig& config, const std::string& name) {
   return config.attention.is_latent() &&
          name.starts_with(concat("model.layers.", config.layers, "."));
 }
 
-// Returns how many tensors are left out because transformers does not compute them either.
-int64_t require_all(const fs::path& path, const TensorSource& source, const ForeignForm& form,
-                    const ModelConfig& config) {
-  int64_t left_out = 0;
+// Whether transformers ties it to a tensor that the model has under another name.
+// Throws: CheckpointError when the file has other values for it
+bool is_copy(const fs::path& path, const TensorSource& source, const ForeignForm& form,
+             const std::string& name) {
+  if (form.kind == nullptr) return false;
+  for (const auto& [copy, original] : form.kind->copies) {
+    if (name != copy) continue;
+    const std::string of(original);
+    if (!source.tensors().contains(of) || are_equal(source, name, of)) return true;
+    throw CheckpointError(concat(path.string(), ": ", name, " has other values than ", of,
+                                 ", which transformers ties to it; remove the one that does not "
+                                 "count"));
+  }
+  return false;
+}
+
+// Returns which tensors are left out because this model does not compute them, in words; "": none.
+std::string require_all(const fs::path& path, const TensorSource& source, const ForeignForm& form,
+                        const ModelConfig& config) {
+  int64_t prediction_layers = 0, other_tasks = 0;
   std::set<std::string> used, missing, unexpected, different;
   for (const auto& [tensor, stored] : form.wanted) {
     if (stored.empty()) {
@@ -62,13 +88,20 @@ int64_t require_all(const fs::path& path, const TensorSource& source, const Fore
   for (const auto& [name, found] : source.tensors()) {
     const bool is_tied_copy = name == form.head && config.has_tied_head();
     if (used.contains(name) || is_computed(name) || is_tied_copy || is_beside(form, name)) continue;
+    if (is_copy(path, source, form, name)) continue;
     if (is_prediction_layer(config, name)) {
-      ++left_out;
+      ++prediction_layers;
+    } else if (is_of_other_task(form, name)) {
+      ++other_tasks;
     } else {
       unexpected.insert(name);
     }
   }
-  if (missing.empty() && unexpected.empty() && different.empty()) return left_out;
+  if (missing.empty() && unexpected.empty() && different.empty()) {
+    if (prediction_layers > 0)
+      return concat(prediction_layers, " tensors of layers that predict further tokens");
+    return other_tasks > 0 ? concat(other_tasks, " tensors that only other tasks read") : "";
+  }
   throw CheckpointError(concat(path.string(), " does not fit the model", listed("missing", missing),
                                listed("unexpected", unexpected),
                                listed("with a different shape or dtype", different),
@@ -80,10 +113,12 @@ void require_no_other_head(const fs::path& path, const TensorSource& source,
   const std::string& embedding = form.wanted.front().stored;
   if (!config.has_tied_head() || form.head.empty() || form.head == embedding) return;
   if (are_equal(source, embedding, form.head)) return;
-  throw CheckpointError(concat(
-      path.string(), ": ", form.head, " is another matrix than ", embedding,
-      ", and the model's head is the embedding; set ",
-      config.family == "gpt2" ? "model.separate_head to true" : "model.tied_embedding to false"));
+  throw CheckpointError(concat(path.string(), ": ", form.head, " is another matrix than ",
+                               embedding, ", and the model's head is the embedding; set ",
+                               config.family == "gpt2" ? "model.separate_head to true"
+                               : config.family == "bert"
+                                   ? "it to the embedding: no other is trained here"
+                                   : "model.tied_embedding to false"));
 }
 
 // One parameter, made of tensors of the source when it is read.
@@ -175,7 +210,7 @@ ForeignWeights::ForeignWeights(fs::path path, std::unique_ptr<TensorSource> sour
     : path_(std::move(path)), source_(std::move(source)) {
   form_ = find_form(path_, *source_, config);
   form_.has_adjacent_pairs |= has_adjacent_pairs;
-  num_left_out_ = require_all(path_, *source_, form_, config);
+  left_out_ = require_all(path_, *source_, form_, config);
   require_no_other_head(path_, *source_, form_, config);
   entries_ = make_entries(path_, *source_, form_, config, dtype);
   for (const checkpoint::Entry& entry : entries_) {

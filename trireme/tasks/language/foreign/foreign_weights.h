@@ -42,14 +42,14 @@ class ForeignWeights : public checkpoint::TensorSource {
   // The class in transformers; "": the names are ours.
   const std::string& architecture() const { return form_.architecture; }
   int64_t num_source_tensors() const { return std::ssize(form_.wanted); }
-  // Tensors that are left out because transformers does not compute them either.
-  int64_t num_left_out() const { return num_left_out_; }
+  // Which tensors are left out because this model does not compute them, in words; "": none.
+  const std::string& left_out() const { return left_out_; }
 
  private:
   std::filesystem::path path_;
   std::unique_ptr<checkpoint::TensorSource> source_;
   ForeignForm form_;
-  int64_t num_left_out_ = 0;
+  std::string left_out_;
   std::vector<checkpoint::Entry> entries_;
   std::map<std::string, checkpoint::SourceTensor> tensors_;
 };

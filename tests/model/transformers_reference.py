@@ -1,6 +1,6 @@
-"""Causal language models computed by Hugging Face's transformers: the reference of gemma_test.cc.
+"""Language models computed by Hugging Face's transformers: the reference of gemma_test.cc and bert_test.cc.
 
-Each FOLDER has config.json, model.safetensors and tokens.safetensors (tokens and targets). Writes
+Each FOLDER has config.json, which names the class, model.safetensors and tokens.safetensors (tokens and targets). Writes
 FOLDER/result.safetensors (logits and the sum of cross-entropies) and, under the names of a checkpoint, every gradient of
 that sum to FOLDER/gradients/model.safetensors.
 """
@@ -16,14 +16,15 @@ from safetensors.torch import load_file, save_file
 
 
 def compute(folder):
-    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+    architecture = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+    model, report = getattr(transformers, architecture).from_pretrained(
         folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True)
     wrong = {key: value for key, value in report.items() if value}
     if wrong:
         raise SystemExit(f"transformers does not load {folder}: {wrong}")
     given = load_file(f"{folder}/tokens.safetensors")
     # Its embedding never learns this token.
-    model.model.embed_tokens.padding_idx = None
+    model.get_input_embeddings().padding_idx = None
     logits = model(given["tokens"]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), given["targets"].flatten(), reduction="sum")
     loss.backward()
