@@ -192,6 +192,7 @@ class Experts(ProgramTest):
                                     (["model.expert_width is 24"], "dense", ["--model.expert_width=24"]),
                                     (["model.router_normalise is false"], "dense", ["--model.router_normalise=false"]),
                                     (["model.shared_experts is 1"], "dense", ["--model.shared_experts=1"]),
+                                    (["model.expert_bias is true"], "dense", ["--model.expert_bias=true"]),
                                     (["model.width is 64", "leave it out"], "dense", ["--model.width=64"]),
                                     (["model.experts 0"], "dense", ["--model.experts=0"]),
                                     (["the optimizer keeps"], "factored", []),

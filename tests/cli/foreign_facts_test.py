@@ -12,7 +12,8 @@ import torch.distributed.checkpoint
 import transformers
 from safetensors.torch import load_file, save_file
 
-from import_test import FAMILIES, LENGTH, TOLERANCE, ImportTest, make_model, mean_loss
+from hugging_face_models import FAMILIES, LENGTH, make_model
+from import_test import TOLERANCE, ImportTest, mean_loss
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()

@@ -8,7 +8,8 @@ import unittest
 import torch
 from safetensors.torch import save_file
 
-from import_test import SIZES, TOLERANCE, ImportTest, mean_loss
+from hugging_face_models import SIZES
+from import_test import TOLERANCE, ImportTest, mean_loss
 
 HEADS, KV_HEADS, WIDTH = (SIZES[key] for key in ("num_attention_heads", "num_key_value_heads", "hidden_size"))
 NAMES = {"model.embed_tokens": "tok_embeddings", "model.layers": "layers", "model.norm": "norm", "lm_head": "output",

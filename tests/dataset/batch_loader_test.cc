@@ -397,7 +397,9 @@ TEST(BatchLoader, FindsTheStepThatEndsEpochs) {
             while (loader.step_sample(step) < sample) ++step;
             EXPECT_EQ(loader.first_step_from(sample, 1000), step) << size << " " << batch;
             EXPECT_EQ(loader.first_step_from(sample, step), step);
-            if (step > begun) EXPECT_FALSE(loader.first_step_from(sample, step - 1));
+            if (step > begun) {
+              EXPECT_FALSE(loader.first_step_from(sample, step - 1));
+            }
           }
         }
       }

@@ -59,16 +59,22 @@ class ModelJson : public Format {
 
   void write(Random& random) override {
     model::ModelConfig config{.layers = 3, .width = 8, .heads = 2, .kv_heads = 2, .vocab_size = 11};
-    const uint64_t kind = random.below(8);
+    const uint64_t kind = random.below(10);
     if (kind == 1) config.family = "gpt2";
     if (kind == 2) config.attention.attention_bias = true;
     if (kind == 3) config.family = "mixtral";
-    if (kind == 3 || kind == 4) config.sparse.experts = 4;
+    if (kind == 3 || kind == 4 || kind == 9) config.sparse.experts = 4;
     if (kind == 4 || kind == 6) config.attention.qk_norm = true;
     if (kind == 5 || kind == 6) config.family = "gemma";
     if (kind == 5 || kind == 6) config.attention.window = 4;
     if (kind == 6) config.rope.rope_local_base = 1e4;
     if (kind == 7) config.family = "bert";
+    if (kind == 8) config.rope.rope_layers = "rrn";
+    if (kind == 9) {
+      config.attention.attention_bias = config.attention.attention_output_bias = true;
+      config.attention.attention_sinks = config.sparse.expert_bias = true;
+      config.sparse.swiglu_limit = 7;
+    }
     text_ = damaged_json(
         ordered_json::parse(model::hugging_face_config(config, at::kFloat, std::nullopt)),
         static_cast<int>(random.below(3)) - 1, random);

@@ -101,6 +101,55 @@ TEST_F(LayoutsTest, EveryAxisOfGemmaIsTheOneRank) {
   }
 }
 
+// Experts as GPT-OSS has them, so clamped that many gates and ups are at the limit.
+void add_gpt_oss(std::vector<Override>& overrides) {
+  for (const auto& [key, value] : {std::pair("experts", "5"),
+                                   {"expert_width", "13"},
+                                   {"expert_bias", "true"},
+                                   {"swiglu_limit", "0.02"},
+                                   {"attention_bias", "true"},
+                                   {"attention_output_bias", "true"},
+                                   {"attention_sinks", "true"},
+                                   {"window", "4"},
+                                   {"window_layers", "wf"}}) {
+    overrides.emplace_back(concat("model.", key), value);
+  }
+}
+
+TEST_F(LayoutsTest, EveryAxisWithBiasesOfExpertsIsTheOneRank) {
+  for (const AxisChoice& choice : axis_choices()) {
+    auto overrides = choice.overrides;
+    add_gpt_oss(overrides);
+    check(overrides, choice.ranks);
+    overrides.emplace_back("train.recompute", "full");
+    check(overrides, choice.ranks);
+  }
+}
+
+TEST_F(LayoutsTest, BiasesOfExpertsOnSeveralRanksAreTheOneRanks) {
+  for (const auto& [tensor, replicas, chunk] :
+       {std::tuple("1", "0", "0"), {"2", "0", "0"}, {"1", "2", "0"}, {"2", "2", "3"}}) {
+    std::vector<Override> overrides = {{"parallel.data", "2"},
+                                       {"parallel.expert", "2"},
+                                       {"parallel.tensor", tensor},
+                                       {"parallel.expert_replicas", replicas},
+                                       {"parallel.expert_chunk", chunk}};
+    add_gpt_oss(overrides);
+    check(overrides, std::string(tensor) == "2" ? 4 : 2);
+  }
+}
+
+// Layers without positions, some of them with a window.
+TEST_F(LayoutsTest, EveryAxisWithLayersWithoutPositionsIsTheOneRank) {
+  for (const AxisChoice& choice : axis_choices()) {
+    auto overrides = choice.overrides;
+    overrides.emplace_back("model.rope_layers", "rrn");
+    overrides.emplace_back("model.window", "4");
+    overrides.emplace_back("model.window_layers", "wf");
+    check(overrides, choice.ranks);
+  }
+}
+
 // Windows on some layers, scaled positions of a part of each head, and attention sinks.
 TEST_F(LayoutsTest, EveryAxisWithWindowsScaledPositionsAndSinksIsTheOneRank) {
   for (const AxisChoice& choice : axis_choices()) {

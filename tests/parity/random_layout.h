@@ -87,6 +87,8 @@ inline void draw_experts(Draw& draw, Overrides& overrides) {
   set("capacity_factor", draw.one_of({"0", "1.2", "2"}));
   set("drop_by", draw.one_of({"position", "probability"}));
   set("router_z_loss", draw.one_of({"0", "0.1"}));
+  set("expert_bias", draw.one_of({"false", "true"}));
+  set("swiglu_limit", draw.one_of({"0", "0.05"}));
 }
 
 // A model and its microbatches. The caller says how many sequences a step has, and the vocabulary.
@@ -113,6 +115,7 @@ inline Overrides draw_problem(Draw& draw) {
     set("model.qk_norm", attention == "norms" ? "true" : "false");
     if (attention == "biases and wide heads") {
       set("model.attention_bias", "true");
+      set("model.attention_output_bias", draw.one_of({"false", "true"}));
       set("model.head_width", draw.one_of({"2", "10"}));
     }
     if (attention == "latent") {
@@ -128,6 +131,7 @@ inline Overrides draw_problem(Draw& draw) {
       set("model.window_layers", draw.one_of({"w", "wf"}));
       set("model.rope_local_base", draw.one_of({"0", "50"}));
     }
+    if (attention != "latent" && draw.number(0, 3) == 0) set("model.rope_layers", "rn");
     const bool is_gemma = attention != "latent" && draw.number(0, 3) == 0;
     if (is_gemma) set("model.family", "gemma");
     if (attention != "latent" && draw.number(0, 3) == 0) {

@@ -14,6 +14,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/model/family/family.h"
+#include "trireme/model/family/hugging_face_mapping.h"
 #include "trireme/model/family/hugging_face_rope.h"
 
 namespace trireme::model {
@@ -42,9 +43,14 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config) {
 
 at::Tensor join_parts(const HuggingFaceTensor& tensor, std::span<const at::Tensor> parts) {
   TRIREME_ASSERT(parts.size() == tensor.parts.size(), tensor.name, " of ", parts.size(), " parts");
-  at::Tensor joined = parts.size() == 1 ? parts[0] : at::cat({parts.data(), parts.size()}, 0);
+  at::Tensor joined;
+  if (tensor.alternates) {
+    joined = at::stack({parts.data(), parts.size()}, 2).flatten(1, 2);
+  } else {
+    joined = parts.size() == 1 ? parts[0] : at::cat({parts.data(), parts.size()}, 0);
+  }
   if (tensor.slice >= 0) joined = joined.select(0, tensor.slice);
-  if (tensor.is_transposed) joined = joined.t().contiguous();
+  if (tensor.is_transposed) joined = joined.transpose(-2, -1).contiguous();
   TRIREME_ASSERT(joined.sizes() == at::IntArrayRef(tensor.shape), tensor.name, " has shape ",
                  joined.sizes(), ", expected ", at::IntArrayRef(tensor.shape));
   return joined;
@@ -54,9 +60,10 @@ std::vector<at::Tensor> split_parts(const HuggingFaceTensor& tensor, const at::T
                                     bool adjacent_pairs) {
   TRIREME_ASSERT(values.sizes() == at::IntArrayRef(tensor.shape), tensor.name, " has shape ",
                  values.sizes(), ", expected ", at::IntArrayRef(tensor.shape));
-  at::Tensor joined = tensor.is_transposed ? values.t().contiguous() : values;
+  at::Tensor joined = tensor.is_transposed ? values.transpose(-2, -1).contiguous() : values;
   if (adjacent_pairs && tensor.rotary_rows > 0) joined = with_halves_apart(tensor, joined);
   if (tensor.parts.size() == 1) return {joined};
+  if (tensor.alternates) return joined.unflatten(1, {-1, std::ssize(tensor.parts)}).unbind(2);
   std::vector<int64_t> rows;
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
     rows.push_back(tensor.rows_of(i, joined.size(0)));
@@ -202,10 +209,20 @@ std::string quoted(const json& value) {
   return shown(value.dump(-1, ' ', /*ensure_ascii=*/true), 200);
 }
 
+// Where the rotary angles may be; the first counts.
+constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
+
 bool is_plain_rope(const json& rope) {
   return std::ranges::all_of(rope.items(), [](const auto& item) {
     const bool is_type = item.key() == "rope_type" || item.key() == "type";
     return item.key() == "rope_theta" || (is_type && item.value() == "default");
+  });
+}
+
+bool has_rope(const json& root) {
+  return std::ranges::any_of(kRopeObjects, [&](const char* name) {
+    const auto found = root.find(name);
+    return found != root.end() && !found->is_null();
   });
 }
 
@@ -229,7 +246,7 @@ void unpack_rope(json& root, const std::string& source, std::vector<std::string>
   }
   json rope = json::object();
   std::string from;
-  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+  for (const char* name : kRopeObjects) {
     const auto found = root.find(name);
     if (found == root.end() || !found->is_object()) continue;
     if (!found->empty() && !rope.empty() && *found != rope)
@@ -270,6 +287,9 @@ class Reader {
   Reader(const json& root, const std::string& source, std::vector<std::string> notes)
       : source_(source), root_(root, source), kind_(kind_of(root_, source)), keys_(kind_.keys()) {
     model_.notes = std::move(notes);
+    const HuggingFaceKey plain = no_quantization_key();
+    if (std::ranges::find(keys_, plain.name, &HuggingFaceKey::name) == keys_.end())
+      keys_.push_back(plain);
   }
 
   HuggingFaceModel read() {
@@ -391,8 +411,10 @@ HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::str
   TRIREME_CHECK(root.is_object(), source,
                 " is not a JSON object; expected transformers' config.json");
   std::vector<std::string> notes;
-  if (kind_of(JsonView(root, source), source).has_local_rope)
-    unpack_local_rope(root, source, notes);
+  const HuggingFaceKind& kind = kind_of(JsonView(root, source), source);
+  if (kind.has_local_rope) unpack_local_rope(root, source, notes);
+  if (kind.missing_rope != nullptr && !has_rope(root))
+    root[kRopeObject] = json::parse(kind.missing_rope);
   unpack_rope(root, source, notes);
   return Reader(root, source, std::move(notes)).read();
 }

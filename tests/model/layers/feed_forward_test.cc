@@ -60,6 +60,20 @@ TEST(Swiglu, BackwardTwiceThrows) {
   EXPECT_ANY_THROW(torch::autograd::grad({y}, {gate}));
 }
 
+// Numbers on both sides of the limit, and in reach of each other.
+TEST(ClampedSwiglu, EqualsItsOperatorsAndTheirGradients) {
+  const double limit = 2.5, alpha = 1.702;
+  const auto composed = [&](const Tensors& in) {
+    const at::Tensor gate = in[0].clamp_max(limit), up = in[1].clamp(-limit, limit);
+    return (up + 1) * (gate * at::sigmoid(gate * alpha));
+  };
+  for (const int64_t width : {1, 31, 1000}) {
+    assert_same_function(
+        [&](const Tensors& in) { return clamped_swiglu(in[0], in[1], limit, alpha); }, composed,
+        {values({3, width}, 0.37, 5), values({3, width}, 0.53, 5)}, 1e-14);
+  }
+}
+
 at::Tensor gelu_by_tanh(const at::Tensor& x) {
   const double root = std::sqrt(2 / std::numbers::pi);
   return 0.5 * x * (1 + at::tanh(root * (x + 0.044715 * x * x * x)));

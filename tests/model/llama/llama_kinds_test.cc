@@ -116,7 +116,10 @@ TEST(LlamaKinds, AreReadAsTheModelThatWroteThem) {
 TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
   EXPECT_THAT(refusal(dense(), "hidden_act", "gelu"),
               AllOf(HasSubstr("hidden_act is \"gelu\""), HasSubstr("expected \"silu\"")));
-  EXPECT_THAT(refusal(dense(), "attention_bias", true), HasSubstr("expected false"));
+  EXPECT_THAT(refusal(dense({.qk_norm = true}), "attention_bias", true),
+              HasSubstr("expected false"));
+  EXPECT_THAT(refusal(dense(), "quantization_config", {{"quant_method", "fp8"}}),
+              AllOf(HasSubstr("quantization_config"), HasSubstr("not quantised")));
   EXPECT_THAT(refusal(dense(), "mlp_bias", true), HasSubstr("expected false"));
   EXPECT_THAT(refusal(dense(), "rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}),
               HasSubstr("no rope_scaling.low_freq_factor"));

@@ -1,6 +1,7 @@
 #include "trireme/model/experts/expert_feed_forward.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <utility>
@@ -14,24 +15,40 @@
 #include "trireme/parallel/expert/expert_replicas.h"
 #include "trireme/parallel/expert/grouped_linear.h"
 #include "trireme/parallel/tensor/branch_rows.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
 
-ExpertWeights::ExpertWeights(int64_t experts, int64_t width, int64_t rows, at::ScalarType dtype) {
+namespace {
+
+constexpr size_t kNumProjections = 3;  // gate, up and down
+
+}  // namespace
+
+ExpertWeights::ExpertWeights(int64_t experts, int64_t width, int64_t rows, bool with_biases,
+                             at::ScalarType dtype) {
   gate_proj = register_parameter("gate_proj", new_parameter({experts, rows, width}, dtype));
   up_proj = register_parameter("up_proj", new_parameter({experts, rows, width}, dtype));
   down_proj = register_parameter("down_proj", new_parameter({experts, width, rows}, dtype));
+  if (!with_biases) return;
+  gate_proj_bias = register_parameter("gate_proj_bias", new_parameter({experts, rows}, dtype));
+  up_proj_bias = register_parameter("up_proj_bias", new_parameter({experts, rows}, dtype));
+  down_proj_bias = register_parameter("down_proj_bias", new_parameter({experts, width}, dtype));
 }
 
 ExpertFeedForward::ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes,
                                      at::ScalarType dtype, int64_t layer)
-    : axis_(axes.tensor), expert_axis_(axes.expert), num_experts_(config.sparse.experts) {
+    : axis_(axes.tensor),
+      expert_axis_(axes.expert),
+      num_experts_(config.sparse.experts),
+      swiglu_limit_(config.sparse.swiglu_limit),
+      swiglu_alpha_(config.sparse.swiglu_alpha) {
   const TensorCuts cuts(config, axis_.size());
   gate = register_module("gate", std::make_shared<Router>(config, axes, dtype, layer));
   const int64_t own = expert_axis_.experts_of(num_experts_, expert_axis_.rank()).size;
-  experts = register_module(
-      "experts",
-      std::make_shared<ExpertWeights>(own, config.width, cuts.expert_of(axis_.rank()).size, dtype));
+  experts = register_module("experts", std::make_shared<ExpertWeights>(
+                                           own, config.width, cuts.expert_of(axis_.rank()).size,
+                                           config.sparse.expert_bias, dtype));
   if (config.sparse.shared_experts == 0) return;
   shared_experts = register_module(
       "shared_experts",
@@ -41,6 +58,40 @@ ExpertFeedForward::ExpertFeedForward(const ModelConfig& config, const ModelAxes&
 void ExpertFeedForward::set_dropout(double probability, const std::string& place) {
   dropout = Dropout(probability, place);
   if (shared_experts) shared_experts->dropout = Dropout(probability, place + ".shared_experts");
+}
+
+std::vector<at::Tensor> ExpertFeedForward::stacks() const {
+  std::vector<at::Tensor> stacks{experts->gate_proj, experts->up_proj, experts->down_proj};
+  if (!experts->down_proj_bias.defined()) return stacks;
+  at::Tensor down_bias = parallel::replicated_weight(experts->down_proj_bias, axis_);
+  if (axis_.rank() > 0) down_bias = down_bias * 0;
+  for (const at::Tensor& bias : {experts->gate_proj_bias, experts->up_proj_bias, down_bias}) {
+    stacks.push_back(bias.unsqueeze(2));
+  }
+  return stacks;
+}
+
+std::vector<at::Tensor> ExpertFeedForward::multiply(const at::Tensor& x,
+                                                    std::span<const at::Tensor> stacks,
+                                                    size_t first, size_t count,
+                                                    const parallel::ExpertRows& rows,
+                                                    const parallel::GroupedOptions& options) {
+  const auto product = [&](const at::Tensor& input, size_t begin, parallel::DeferGradient defer) {
+    const auto part = [&](const auto& list) {
+      const auto from = list.begin() + static_cast<std::ptrdiff_t>(begin);
+      return std::vector<at::Tensor>(from, from + static_cast<std::ptrdiff_t>(count));
+    };
+    parallel::GroupedOptions own{.defer = std::move(defer), .replicas = options.replicas};
+    if (!options.copies.empty()) own.copies = part(options.copies);
+    return parallel::grouped_linear(input, part(stacks), rows, own);
+  };
+  std::vector<at::Tensor> results = product(x, first, options.defer);
+  if (stacks.size() == kNumProjections) return results;
+  // A bias times one is the bias, and its gradient is then summed as that of a weight.
+  const at::Tensor ones = at::ones({x.size(0), 1}, x.options());
+  const std::vector<at::Tensor> biases = product(ones, kNumProjections + first, {});
+  for (size_t i = 0; i < count; ++i) results[i] = results[i] + biases[i];
+  return results;
 }
 
 at::Tensor ExpertFeedForward::run_experts(parallel::RowExchange& exchange,
@@ -58,15 +109,12 @@ at::Tensor ExpertFeedForward::run_experts(parallel::RowExchange& exchange,
   }
   if (before_products) before_products();
   const parallel::ExpertRows counts = exchange.rows();
-  parallel::GroupedOptions of_inputs = options, of_results = options;
-  if (!options.copies.empty()) {
-    of_inputs.copies = {options.copies[0], options.copies[1]};
-    of_results.copies = {options.copies[2]};
-  }
-  const std::vector<at::Tensor> gate_up =
-      parallel::grouped_linear(rows, {in[2], in[3]}, counts, of_inputs);
-  const at::Tensor results =
-      parallel::grouped_linear(swiglu(gate_up[0], gate_up[1]), {in[4]}, counts, of_results)[0];
+  const std::span<const at::Tensor> stacks = std::span(in).subspan(2);
+  const std::vector<at::Tensor> gate_up = multiply(rows, stacks, 0, 2, counts, options);
+  const at::Tensor hidden =
+      swiglu_limit_ > 0 ? clamped_swiglu(gate_up[0], gate_up[1], swiglu_limit_, swiglu_alpha_)
+                        : swiglu(gate_up[0], gate_up[1]);
+  const at::Tensor results = multiply(hidden, stacks, 2, 1, counts, options)[0];
   return exchange.to_tokens(results, in[1]);
 }
 
@@ -105,6 +153,7 @@ struct Chunks {
 
 at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD, const at::Tensor& experts_SK,
                                             const at::Tensor& weights_SK,
+                                            const std::vector<at::Tensor>& stacks,
                                             const parallel::GroupedOptions& options) const {
   // Ranks may have different numbers of tokens, and each chunk is an exchange of all.
   const int64_t size = expert_axis_.chunk_tokens;
@@ -118,25 +167,27 @@ at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD, const at::Te
   std::vector<at::Tensor> outputs;
   const StoresInputs none(nullptr);  // weights are among the inputs
   for (int64_t chunk = 0; chunk < chunks->count; ++chunk) {
+    std::vector<at::Tensor> inputs{chunks->of(x_SD, chunk), chunks->of(weights_SK, chunk)};
+    inputs.insert(inputs.end(), stacks.begin(), stacks.end());
     outputs.push_back(recompute(
         [this, chunks, chunk, options](const std::vector<at::Tensor>& in) {
           parallel::RowExchange exchange = chunks->take(chunk);
           const int64_t next = at::GradMode::is_enabled() ? chunk - 1 : chunk + 1;
           return run_experts(exchange, in, options, {}, [&] { chunks->send_ahead(next); });
         },
-        {chunks->of(x_SD, chunk), chunks->of(weights_SK, chunk), experts->gate_proj,
-         experts->up_proj, experts->down_proj}));
+        inputs));
   }
   return at::cat(outputs);
 }
 
-parallel::GroupedOptions ExpertFeedForward::copied_experts(const TokenBatch& batch) const {
+parallel::GroupedOptions ExpertFeedForward::copied_experts(const std::vector<at::Tensor>& stacks,
+                                                           const TokenBatch& batch) const {
   const auto replicas = std::make_shared<parallel::ExpertReplicas>(
       batch.training ? gate->busiest() : std::vector<int64_t>{}, num_experts_, expert_axis_);
   parallel::GroupedOptions options{.replicas = replicas};
   if (replicas->num_copied() == 0) return options;
-  for (const at::Tensor& stack : {experts->gate_proj, experts->up_proj, experts->down_proj}) {
-    options.copies.push_back(replicas->copies_of(stack));
+  for (const at::Tensor& stack : stacks) {
+    options.copies.push_back(replicas->copies_of(stack.detach()));
   }
   return options;
 }
@@ -148,11 +199,12 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
   if (shared_experts) run_shared = [&] { sum = shared_experts->forward(x, residual, batch); };
   const at::Tensor x_SD = parallel::open_branch(x, batch.B * batch.T, axis_);
   const ChosenExperts choice = gate->forward(x_SD, batch);
-  parallel::GroupedOptions options = copied_experts(batch);
+  const std::vector<at::Tensor> own = stacks();
+  parallel::GroupedOptions options = copied_experts(own, batch);
   const at::Tensor experts_SK = options.replicas->renumber(choice.experts_SK);
   if (expert_axis_.chunk_tokens > 0) {
     if (run_shared) run_shared();
-    const at::Tensor y_SD = run_in_chunks(x_SD, experts_SK, choice.weights_SK, options);
+    const at::Tensor y_SD = run_in_chunks(x_SD, experts_SK, choice.weights_SK, own, options);
     return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
   }
   if (axis_.weight_gradients != nullptr) {
@@ -164,9 +216,9 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
   const std::vector<int64_t>& first = options.replicas->first();
   parallel::RowExchange exchange(parallel::order_by_expert(experts_SK, first.back()), expert_axis_,
                                  first);
-  const at::Tensor y_SD = run_experts(
-      exchange, {x_SD, choice.weights_SK, experts->gate_proj, experts->up_proj, experts->down_proj},
-      options, run_shared, {});
+  std::vector<at::Tensor> inputs{x_SD, choice.weights_SK};
+  inputs.insert(inputs.end(), own.begin(), own.end());
+  const at::Tensor y_SD = run_experts(exchange, inputs, options, run_shared, {});
   return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
 }
 

@@ -1,10 +1,13 @@
 // The feed-forward branch of a sparse block: a mixture of experts, each a SwiGLU of its own, and
-// the router that chooses among them.
+// the router that chooses among them. With model.expert_bias all of them have biases, and with
+// model.swiglu_limit the SwiGLU is clamped, as in GPT-OSS.
+// Source of both: OpenAI 2025, arXiv:2508.10925
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,11 +28,16 @@ namespace trireme::model {
 class ExpertWeights : public torch::nn::Module {
  public:
   // experts: of this rank; rows: of each one's width that it holds.
-  ExpertWeights(int64_t experts, int64_t width, int64_t rows, at::ScalarType dtype);
+  ExpertWeights(int64_t experts, int64_t width, int64_t rows, bool with_biases,
+                at::ScalarType dtype);
 
   at::Tensor gate_proj;  // [e, f, D]
   at::Tensor up_proj;    // [e, f, D]
   at::Tensor down_proj;  // [e, D, f]
+  // Undefined without biases.
+  at::Tensor gate_proj_bias;  // [e, f]
+  at::Tensor up_proj_bias;    // [e, f]
+  at::Tensor down_proj_bias;  // [e, D]
 };
 
 // Each rank of the expert axis holds some of the experts, and each rank of the tensor axis some
@@ -57,11 +65,24 @@ class ExpertFeedForward : public torch::nn::Module {
   void set_dropout(double probability, const std::string& place);
 
  private:
+  // What the experts compute with: gate_proj, up_proj and down_proj, and if there are biases also
+  // theirs, [e, F, 1]. The ranks of the tensor axis add up their results, so down_proj's bias is
+  // zero on all but the first.
+  // Comm: in backward, that of replicated_weight() for down_proj's bias
+  std::vector<at::Tensor> stacks() const;
   // Copies of the busiest experts, while it trains.
-  parallel::GroupedOptions copied_experts(const TokenBatch& batch) const;
+  // stacks: of stacks()
+  parallel::GroupedOptions copied_experts(const std::vector<at::Tensor>& stacks,
+                                          const TokenBatch& batch) const;
+  // x times the stacks first, ..., first + count - 1 of each row's expert, plus its biases.
+  // stacks, options: as run_experts() has them
+  static std::vector<at::Tensor> multiply(const at::Tensor& x, std::span<const at::Tensor> stacks,
+                                          size_t first, size_t count,
+                                          const parallel::ExpertRows& rows,
+                                          const parallel::GroupedOptions& options);
   // The experts' results for some tokens, added with their weights.
-  // in: x_SD, weights_SK, gate_proj, up_proj, down_proj
-  // options: with the copies of each of these stacks, if there are replicas
+  // in: x_SD, weights_SK, and those of stacks()
+  // options: with the copies of each of the stacks, if there are replicas
   // while_tokens_travel, before_products: run then; empty: nothing does
   at::Tensor run_experts(parallel::RowExchange& exchange, const std::vector<at::Tensor>& in,
                          const parallel::GroupedOptions& options,
@@ -72,12 +93,14 @@ class ExpertFeedForward : public torch::nn::Module {
   // experts they go to.
   // experts_SK: the choice as options.replicas count it
   at::Tensor run_in_chunks(const at::Tensor& x_SD, const at::Tensor& experts_SK,
-                           const at::Tensor& weights_SK,
+                           const at::Tensor& weights_SK, const std::vector<at::Tensor>& stacks,
                            const parallel::GroupedOptions& options) const;
 
   parallel::TensorAxis axis_;
   parallel::ExpertAxis expert_axis_;
   int64_t num_experts_;
+  double swiglu_limit_;  // 0: SwiGLU
+  double swiglu_alpha_;
 };
 
 }  // namespace trireme::model

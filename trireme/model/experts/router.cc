@@ -69,6 +69,9 @@ Router::Router(const ModelConfig& config, const ModelAxes& axes, at::ScalarType 
       block_(config.sparse.sparse_before(layer)),
       num_busiest_(axes.expert.replicas) {
   weight = register_parameter("weight", new_parameter({config_.experts, config.width}, dtype));
+  if (config_.expert_bias) {
+    bias = register_parameter("bias", new_parameter({config_.experts}, dtype));
+  }
   if (config_.has_router_bias()) {
     e_score_correction_bias =
         register_buffer("e_score_correction_bias", at::zeros({config_.experts}, at::kFloat));
@@ -134,7 +137,10 @@ at::Tensor Router::logits(const at::Tensor& x_SD, const TokenBatch& batch) const
   }
   // As a product of one expert, so that a token's logits do not depend on the number of tokens.
   const at::Tensor weight_1ED = parallel::replicated_weight(weight, axis_).to(wide).unsqueeze(0);
-  return parallel::grouped_linear(input_SD, {weight_1ED}, {.counts = {x_SD.size(0)}})[0];
+  const at::Tensor logits_SE =
+      parallel::grouped_linear(input_SD, {weight_1ED}, {.counts = {x_SD.size(0)}})[0];
+  if (!bias.defined()) return logits_SE;
+  return logits_SE + parallel::replicated_weight(bias, axis_).to(wide);
 }
 
 at::Tensor Router::balance_loss(const Routing& routing, const TokenBatch& batch) const {

@@ -74,6 +74,7 @@ class Router : public torch::nn::Module {
   const std::vector<int64_t>& busiest() const { return busiest_; }
 
   at::Tensor weight;  // [E, D]
+  at::Tensor bias;    // [E], of the logits; undefined without model.expert_bias
   // [E] fp32: added to the scores for choosing experts, not to their weights. Undefined unless
   // has_router_bias().
   // Source: Wang et al. 2024, arXiv:2408.15664

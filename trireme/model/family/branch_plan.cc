@@ -20,6 +20,7 @@ void add_attention(ModelPlan& plan, const std::string& prefix) {
   add("k_proj", G, cuts.kv_heads);
   add("v_proj", G, cuts.kv_heads);
   plan.add_split(prefix + "o_proj.weight", {D, Q}, 1, cuts.heads, H);
+  if (config.attention.attention_output_bias) plan.add_whole(prefix + "o_proj.bias", {D});
   if (!config.attention.qk_norm) return;
   plan.add_whole(prefix + "q_norm.weight", {H});
   plan.add_whole(prefix + "k_norm.weight", {H});

@@ -17,12 +17,19 @@ void check_dense(const ExpertConfig& config) {
   TRIREME_CHECK(!config.router_bias,
                 "model.router_bias is true and model.experts 0, so that there is no router; set "
                 "model.experts");
+  TRIREME_CHECK(!config.expert_bias && config.swiglu_limit == 0, "model.expert_bias is ",
+                config.expert_bias, ", model.swiglu_limit ", config.swiglu_limit,
+                " and model.experts 0, so that no block has experts; set model.experts");
 }
 
 }  // namespace
 
 void check_experts(const ModelConfig& config) {
   const ExpertConfig& sparse = config.sparse;
+  TRIREME_CHECK(
+      sparse.swiglu_limit > 0 || sparse.swiglu_alpha == ExpertConfig{}.swiglu_alpha,
+      "model.swiglu_alpha is ", sparse.swiglu_alpha,
+      " and model.swiglu_limit 0, so that nothing uses it; set the limit, or leave it out");
   if (sparse.experts == 0) return check_dense(sparse);
   TRIREME_CHECK(sparse.experts_per_token <= sparse.experts, "model.experts_per_token is ",
                 sparse.experts_per_token, " and model.experts ", sparse.experts,

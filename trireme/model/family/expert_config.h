@@ -84,6 +84,15 @@ struct ExpertConfig {
               "tokens that an expert at its capacity keeps; position = the first of the sequence, "
               "probability = those with the largest weights",
               kDropsBy)
+  TRIREME_KEY(bool, expert_bias, false, kMustStay,
+              "add learned biases to the router's logits and to the three projections of each "
+              "expert, as in GPT-OSS")
+  TRIREME_KEY(double, swiglu_limit, 0.0, kMustStay,
+              "experts compute a clamped SwiGLU, (up + 1) gate sigmoid(a gate), with gates of at "
+              "most this and ups of at most this size, as in GPT-OSS; 0 = SwiGLU",
+              Range{0, 1e6})
+  TRIREME_KEY(double, swiglu_alpha, 1.702, kMustStay, "a of the clamped SwiGLU, see swiglu_limit",
+              Range{.minimum = 0, .maximum = 1e6, .above_minimum = true})
   TRIREME_KEYS_END()
 
   bool has_router_bias() const { return router_bias || router_bias_rate > 0; }

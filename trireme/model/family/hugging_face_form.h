@@ -88,6 +88,9 @@ struct HuggingFaceKind {
   // Whether layers with a window have rotary positions of their own, in rope_parameters an object
   // for each kind of layers.
   bool has_local_rope = false;
+  // The object of rotary positions that the class assumes in a file without one, as JSON. Null:
+  // none.
+  const char* missing_rope = nullptr;
 };
 
 struct HuggingFaceTensor {
@@ -95,8 +98,11 @@ struct HuggingFaceTensor {
   std::vector<int64_t> shape;
   // Our parameters, joined along their output dimension in this order.
   std::vector<std::string> parts;
-  // true: Hugging Face stores [in, out]. Ours are [out, in].
+  // true: Hugging Face stores [in, out]. Ours are [out, in]. Of stacks, in each matrix.
   bool is_transposed = false;
+  // true: the parts are stacks of all experts, [E, F, D] or [E, F], and F is where they are joined:
+  // a row of the first, that of the second, ..., the next of the first.
+  bool alternates = false;
   // The tensor is this index of the parameters' first dimension, one expert of all; -1: they are
   // whole.
   int64_t slice = -1;

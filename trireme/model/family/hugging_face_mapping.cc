@@ -1,5 +1,7 @@
 #include "trireme/model/family/hugging_face_mapping.h"
 
+#include <nlohmann/json.hpp>
+
 namespace trireme::model {
 
 HuggingFaceKey::Value always(HuggingFaceValue value) {
@@ -19,6 +21,18 @@ HuggingFaceKey head_width_key(int64_t missing_width) {
       .missing = [missing_width](const ModelConfig& config) -> HuggingFaceValue {
         return missing_width > 0 ? missing_width : config.width / config.heads;
       }};
+}
+
+HuggingFaceKey no_quantization_key() {
+  return {.name = "quantization_config",
+          .take =
+              [](const JsonView& found, HuggingFaceModel& /*model*/) {
+                if (!found.value().is_null())
+                  found.fail("weights that are not quantised: save them dequantised first");
+              },
+          .missing = always(nullptr),
+          .is_written = false,
+          .is_compared = false};
 }
 
 HuggingFaceKey fixed(std::string name, HuggingFaceValue value, HuggingFaceKey::Value missing) {

@@ -67,6 +67,8 @@ HuggingFaceKey mapped(std::string name, Value Section::*member,
 }
 // head_dim. missing_width: what the class assumes without the key; 0: width / heads
 HuggingFaceKey head_width_key(int64_t missing_width = 0);
+// quantization_config, which is refused: of classes whose weights are read as they are.
+HuggingFaceKey no_quantization_key();
 // A key with one value for all our models.
 HuggingFaceKey fixed(std::string name, HuggingFaceValue value, HuggingFaceKey::Value missing = {});
 // The same for a key that is not written.

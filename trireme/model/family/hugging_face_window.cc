@@ -14,7 +14,9 @@ namespace {
 
 constexpr int64_t kUsualWindow = 4096;  // what Qwen and Gemma assume without the key
 constexpr int64_t kQwenFullLayers = 28;
-constexpr int64_t kGemma2Pattern = 2;
+constexpr int64_t kGptOssWindow = 128;
+constexpr int64_t kAlternating = 2;  // of so many layers the last one is another
+constexpr int64_t kSmolLm3Interval = 4;
 constexpr int64_t kGemma3Pattern = 6;
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
@@ -110,18 +112,52 @@ std::string qwen_layers(const JsonView& root, const ModelConfig& config, bool is
   return letters;
 }
 
-// pattern: of so many layers the last one has full attention, where the file does not say.
+// The letters of all layers, of which the last of each `pattern` has `last`, and the others
+// `plain`.
+std::string letters_by(int64_t pattern, char plain, char last, const ModelConfig& config) {
+  std::string letters;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    letters += (layer + 1) % pattern == 0 ? last : plain;
+  }
+  return letters;
+}
+
+// The letters of layer_types; without it, of each `pattern` layers the last has full attention.
+std::string alternating_layers(const JsonView& root, const ModelConfig& config, int64_t pattern) {
+  const auto types = value_at(root, "layer_types");
+  return types ? letters_of_types(*types, config, /*is_on=*/true)
+               : letters_by(pattern, 'w', 'f', config);
+}
+
 void take_gemma_window(const JsonView& root, ModelConfig& config, int64_t pattern) {
   const auto window = root.find("sliding_window");
-  std::string letters;
-  if (const auto types = value_at(root, "layer_types")) {
-    letters = letters_of_types(*types, config, /*is_on=*/true);
-  } else {
-    for (int64_t layer = 0; layer < config.layers; ++layer) {
-      letters += (layer + 1) % pattern == 0 ? 'f' : 'w';
-    }
-  }
+  std::string letters = alternating_layers(root, config, pattern);
   set_window(config, window ? window->integer(1, kMaxSequence) : kUsualWindow, std::move(letters));
+}
+
+// r or n for each layer.
+std::string rotary_layers(const JsonView& root, const ModelConfig& config) {
+  const auto listed = value_at(root, "no_rope_layers");
+  if (!listed) {
+    const auto interval = value_at(root, "no_rope_layer_interval");
+    return letters_by(interval ? interval->integer(1) : kSmolLm3Interval, 'r', 'n', config);
+  }
+  std::string letters;
+  for (const JsonView& layer : listed->elements()) {
+    letters += layer.integer(0, 1) == 1 ? 'r' : 'n';
+  }
+  if (std::ssize(letters) < config.layers)
+    listed->fail(concat("a 1 or 0 for each of ", config.layers, " layers"));
+  letters.resize(static_cast<size_t>(config.layers));
+  return letters;
+}
+
+HuggingFaceValue turns_of_layers(const ModelConfig& config) {
+  std::vector<int64_t> turns;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    turns.push_back(config.rope.turns(layer) ? 1 : 0);
+  }
+  return turns;
 }
 
 }  // namespace
@@ -183,7 +219,35 @@ std::vector<HuggingFaceKey> gemma_window_keys() {
 }
 
 void take_gemma2_window(const JsonView& root, ModelConfig& config) {
-  take_gemma_window(root, config, kGemma2Pattern);
+  take_gemma_window(root, config, kAlternating);
+}
+
+std::vector<HuggingFaceKey> rotary_layers_keys() {
+  return {read_at_the_end("no_rope_layers", turns_of_layers), ignored("no_rope_layer_interval")};
+}
+
+void take_smollm3_layers(const JsonView& root, ModelConfig& config) {
+  std::string letters = rotary_layers(root, config);
+  const auto use = value_at(root, "use_sliding_window");
+  const auto window = value_at(root, "sliding_window");
+  const bool is_on = use && use->boolean() && window;
+  std::string windows;
+  if (const auto types = value_at(root, "layer_types")) {
+    windows = letters_of_types(*types, config, is_on);
+  } else {
+    for (const char letter : letters) windows += letter == 'n' ? 'w' : 'f';
+  }
+  set_window(config, is_on ? window->integer(1, kMaxSequence) : 0, std::move(windows));
+  const bool is_everywhere = letters.find('n') == letters.npos;
+  config.rope.rope_layers = is_everywhere ? "r" : std::move(letters);
+}
+
+void take_gpt_oss_window(const JsonView& root, ModelConfig& config) {
+  std::string letters = alternating_layers(root, config, kAlternating);
+  const auto window = root.find("sliding_window");
+  const bool is_used = letters.find('w') != letters.npos;
+  if (!is_used && window && window->value().is_null()) return;
+  set_window(config, window ? window->integer(1, kMaxSequence) : kGptOssWindow, std::move(letters));
 }
 
 void take_gemma3_window(const JsonView& root, ModelConfig& config) {

@@ -25,6 +25,16 @@ std::vector<HuggingFaceKey> qwen_window_keys();
 void take_qwen_window(const JsonView& root, ModelConfig& config);
 void take_qwen_moe_window(const JsonView& root, ModelConfig& config);
 
+// SmolLM3's: on the layers that layer_types says, or else on those without rotary positions, which
+// no_rope_layers says, or else each one of no_rope_layer_interval. The keys of the window are
+// qwen_window_keys(); these are the others.
+std::vector<HuggingFaceKey> rotary_layers_keys();
+void take_smollm3_layers(const JsonView& root, ModelConfig& config);
+
+// GPT-OSS's: on the layers that layer_types says, or else on the first, third and so on. The keys
+// are gemma_window_keys().
+void take_gpt_oss_window(const JsonView& root, ModelConfig& config);
+
 // Gemma's windows, which are always on: on the layers that layer_types says, or else on all but
 // each second one, or in Gemma 3 on all but each one of sliding_window_pattern.
 std::vector<HuggingFaceKey> gemma_window_keys();

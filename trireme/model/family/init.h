@@ -33,9 +33,9 @@ struct Initialiser {
 
 // The rule for families that have none of their own (docs/reference/models.md): biases 0, norms 1,
 // matrices and embeddings normal(0, 0.02), output projections of residual branches
-// normal(0, 0.02 / sqrt(2 L)). The kind of a parameter follows from `name`: a bias ends in ".bias",
-// a norm contains "norm." or "ln_", an output projection contains ".o_proj", ".down_proj" or
-// ".c_proj".
+// normal(0, 0.02 / sqrt(2 L)). The kind of a parameter follows from `name`: a bias ends in ".bias"
+// or "_bias", a norm contains "norm." or "ln_", an output projection contains ".o_proj",
+// ".down_proj" or ".c_proj".
 // Source: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3
 Initialiser default_initialiser(const ModelConfig& config, std::string_view name);
 

@@ -77,6 +77,9 @@ void check_attention(const ModelConfig& config) {
                   ": lower one of them");
     return;
   }
+  TRIREME_CHECK(!attention.attention_output_bias,
+                "model.attention_output_bias is true and model.kv_lora_rank ",
+                attention.kv_lora_rank, "; latent attention has no biases: set it to false");
   TRIREME_CHECK(!attention.attention_bias && attention.head_width == 0, "model.attention_bias is ",
                 attention.attention_bias, ", model.head_width ", attention.head_width,
                 " and model.kv_lora_rank ", attention.kv_lora_rank,
@@ -99,12 +102,13 @@ void check_plain_attention(const ModelConfig& config) {
                 " has no grouped queries): set them equal, or choose a family that has them");
   const AttentionConfig& attention = config.attention;
   TRIREME_CHECK(!attention.qk_norm && !attention.is_latent() && !attention.attention_bias &&
-                    attention.head_width == 0 && attention.window == 0 &&
-                    attention.window_layers == "w",
+                    !attention.attention_output_bias && attention.head_width == 0 &&
+                    attention.window == 0 && attention.window_layers == "w",
                 "model.qk_norm is ", attention.qk_norm, ", model.kv_lora_rank ",
                 attention.kv_lora_rank, ", model.attention_bias ", attention.attention_bias,
+                ", model.attention_output_bias ", attention.attention_output_bias,
                 ", model.head_width ", attention.head_width, ", model.window ", attention.window,
-                "; expected false, 0, false, 0 and 0 (", config.family,
+                "; expected false, 0, false, false, 0 and 0 (", config.family,
                 " has plain attention, with biases): set them so, or model.family to \"llama\"");
   TRIREME_CHECK(attention.has_plain_scores() && config.logits_softcap == 0,
                 "model.query_scalar is ", attention.query_scalar, ", model.attention_softcap ",

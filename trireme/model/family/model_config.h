@@ -24,6 +24,8 @@ struct AttentionConfig {
               "normalise the queries and keys of each head (RMSNorm), as in Qwen3")
   TRIREME_KEY(bool, attention_bias, false, kMustStay,
               "add biases to the query, key and value projections, as in Qwen2")
+  TRIREME_KEY(bool, attention_output_bias, false, kMustStay,
+              "add a bias to attention's output projection, as in GPT-OSS")
   TRIREME_KEY(int64_t, head_width, 0, kMustStay,
               "H: width of each attention head; 0 = width / heads", Range{0, kMaxWidth})
   TRIREME_KEY(int64_t, window, 0, kMustStay,
@@ -65,8 +67,7 @@ struct AttentionConfig {
   bool is_latent() const { return kv_lora_rank > 0; }
   // The window of a layer, counted from the model's first; 0: none.
   int64_t window_of(int64_t layer) const {
-    const auto letters = static_cast<int64_t>(window_layers.size());
-    return window_layers[static_cast<size_t>(layer % letters)] == 'w' ? window : 0;
+    return letter_of(window_layers, layer) == 'w' ? window : 0;
   }
   bool has_plain_scores() const {
     return query_scalar == 0 && attention_softcap == 0 && !attention_sinks;

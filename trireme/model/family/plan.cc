@@ -110,10 +110,12 @@ void ModelPlan::add_split(std::string name, std::vector<int64_t> shape, int dim,
 
 void ModelPlan::add_experts(std::string name, std::vector<int64_t> shape, int dim,
                             std::span<const int64_t> cuts) {
+  const mesh::Placement of_tensor =
+      cuts.empty() ? mesh::Placement::replicated() : mesh::Placement::sharded(dim, times(cuts, 1));
   parameters_.push_back(
       {std::move(name),
        mesh::Layout(std::move(shape), {{"expert", sizes_.expert}, {"tensor", sizes_.tensor}},
-                    {mesh::Placement::sharded(0), mesh::Placement::sharded(dim, times(cuts, 1))})});
+                    {mesh::Placement::sharded(0), of_tensor})});
 }
 
 void ModelPlan::add_adapters() {

@@ -88,7 +88,7 @@ class ModelPlan {
                  std::span<const int64_t> cuts, int64_t width = 1);
 
   // Adds a parameter of all experts, [E, ...]: the expert axis splits dimension 0 evenly, the
-  // tensor axis dimension `dim` at `cuts`.
+  // tensor axis dimension `dim` at `cuts`. Without cuts, its ranks hold them whole.
   void add_experts(std::string name, std::vector<int64_t> shape, int dim,
                    std::span<const int64_t> cuts);
 

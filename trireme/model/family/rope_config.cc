@@ -93,6 +93,13 @@ void check_rope(const ModelConfig& config) {
   TRIREME_CHECK(rope.rope_local_base == 0 || config.attention.window > 0,
                 "model.rope_local_base is ", rope.rope_local_base,
                 " and model.window 0, so that no layer uses it; set the window, or leave it out");
+  TRIREME_CHECK(
+      !rope.rope_layers.empty() && rope.rope_layers.find_first_not_of("rn") == std::string::npos,
+      "model.rope_layers is \"", rope.rope_layers,
+      "\"; expected letters r and n, such as \"rrrn\"");
+  TRIREME_CHECK(rope.rope_layers == "r" || !config.attention.is_latent(), "model.rope_layers is \"",
+                rope.rope_layers,
+                "\" and attention latent, whose positions every layer has; leave it out");
   TRIREME_CHECK(rope.rotary_share == 1 || !config.attention.is_latent(), "model.rotary_share is ",
                 rope.rotary_share,
                 " and attention latent, whose turned part is model.qk_rope_width; set it to 1");

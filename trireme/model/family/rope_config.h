@@ -24,6 +24,12 @@ inline constexpr Choice<RopeScaling> kRopeScalings[] = {
 
 struct ModelConfig;
 
+// Keys that say something of each layer have a letter for each, repeated over the layers.
+// letters: not empty; layer: counted from the model's first
+inline char letter_of(const std::string& letters, int64_t layer) {
+  return letters[static_cast<size_t>(layer % static_cast<int64_t>(letters.size()))];
+}
+
 struct RopeConfig {
   TRIREME_KEYS_BEGIN(RopeConfig)
   TRIREME_KEY(RopeScaling, rope_scaling, RopeScaling::kNone, kMustStay,
@@ -72,7 +78,13 @@ struct RopeConfig {
               "rope_base of the layers with a window, whose positions have no scaling, as in Gemma "
               "3; 0 = the positions of the other layers",
               Range{0, 1e12})
+  TRIREME_KEY(std::string, rope_layers, "r", kMustStay,
+              "which layers have rotary positions: a letter for each layer, r = rotary, n = none, "
+              "repeated over the layers, such as \"rrrn\" as in SmolLM3")
   TRIREME_KEYS_END()
+
+  // Whether positions turn the queries and keys of a layer, counted from the model's first.
+  bool turns(int64_t layer) const { return letter_of(rope_layers, layer) == 'r'; }
 };
 
 // The factors of rope_short_factors or rope_long_factors. Empty where one is not a number above 0.

@@ -20,7 +20,8 @@ std::shared_ptr<RmsNorm> make_norm(const ModelConfig& config, const ModelAxes& a
 GemmaBlock::GemmaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                        int64_t layer)
     : TransformerBlock(config, layer) {
-  const AttentionOptions options{.window = config.attention.window_of(layer),
+  const AttentionOptions options{.rotary = config.rope.turns(layer),
+                                 .window = config.attention.window_of(layer),
                                  .norm_offset = kNormOffset};
   const int64_t rows = TensorCuts(config, axes.tensor.size()).ffn_of(axes.tensor.rank()).size;
   const auto norm = [&](const char* name) {

@@ -136,9 +136,14 @@ void finish_gemma3(const JsonView& root, ModelConfig& config) {
 
 void check_form(const HuggingFaceKind& kind, const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
-  TRIREME_CHECK(!config.attention.attention_bias, "transformers' ", kind.name,
-                " trains without biases for queries, keys and values (model.attention_bias)",
+  TRIREME_CHECK(!config.attention.attention_bias && !config.attention.attention_output_bias,
+                "transformers' ", kind.name,
+                " trains without biases in attention (model.attention_bias and "
+                "model.attention_output_bias)",
                 kNoForm);
+  TRIREME_CHECK(rope.rope_layers == "r", "transformers' ", kind.name,
+                " has positions in every layer, and model.rope_layers is \"", rope.rope_layers,
+                "\"", kNoForm);
   TRIREME_CHECK(!config.attention.attention_sinks, "transformers' ", kind.name,
                 " has no model.attention_sinks", kNoForm);
   TRIREME_CHECK(rope.rotary_share == 1, "transformers' ", kind.name,

@@ -54,7 +54,8 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
                      const AttentionOptions& options)
     : axis_(axes.tensor),
       head_width_(config.head_width()),
-      reach_{.window = options.window, .scores = score_form(config.attention)} {
+      reach_{.window = options.window, .scores = score_form(config.attention)},
+      rotary_(options.rotary) {
   const TensorCuts cuts(config, axis_.size());
   const mesh::Range own = cuts.heads_of(axis_.rank());
   const mesh::Range kv = cuts.kv_heads_of(axis_.rank(), config);
@@ -76,7 +77,8 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
   q_proj = linear(options.query, D, heads_ * head_width_, qkv_bias);
   k_proj = linear(options.key, D, kv_width, qkv_bias);
   v_proj = linear(options.value, D, kv_width, qkv_bias);
-  o_proj = linear(options.output, heads_ * head_width_, D, options.bias);
+  o_proj = linear(options.output, heads_ * head_width_, D,
+                  options.bias || config.attention.attention_output_bias);
   if (config.attention.attention_sinks)
     sinks_N = register_parameter("sinks", new_parameter({heads_}, dtype));
   if (!config.attention.qk_norm) return;
@@ -123,7 +125,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   const bool is_local = reach_.window > 0 && batch.local_cos_TH.defined();
   const at::Tensor& cos_TH = is_local ? batch.local_cos_TH : batch.cos_TH;
   const at::Tensor& sin_TH = is_local ? batch.local_sin_TH : batch.sin_TH;
-  if (cos_TH.defined()) {
+  if (rotary_ && cos_TH.defined()) {
     q_BTD = apply_rotary(q_BTD, cos_TH, sin_TH, head_width_);
     k_BTG = apply_rotary(k_BTG, cos_TH, sin_TH, head_width_);
   }

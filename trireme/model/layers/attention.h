@@ -23,7 +23,8 @@ at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, cons
                           const parallel::AttentionReach& reach = {});
 
 struct AttentionOptions {
-  bool bias = false;  // for all four projections, whatever model.attention_bias is
+  bool bias = false;   // for all four projections, whatever model.attention_bias is
+  bool rotary = true;  // whether positions turn queries and keys, if the batch has angles
   // Names of the projections. A name with dots names modules within modules.
   const char* query = "q_proj";
   const char* key = "k_proj";
@@ -58,7 +59,8 @@ class Attention : public AttentionBranch {
   parallel::AttentionReach reach_;  // window and scores
   int64_t heads_;                   // n
   int64_t kv_heads_;                // those this rank computes
-  bool shares_kv_heads_;            // kv projections are whole on every rank
+  bool rotary_;
+  bool shares_kv_heads_;  // kv projections are whole on every rank
   int64_t first_kv_row_ = 0;
   std::vector<int64_t> kv_head_of_;  // if shared: each query head's, among those computed
 };

@@ -98,7 +98,47 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
   }
 };
 
+// With s = sigmoid(alpha gate): grad_gate = grad (up + 1) s (1 + alpha gate (1 - s)) and grad_up =
+// grad gate s, and zero where they are clamped.
+class ClampedSwigluFunction : public torch::autograd::Function<ClampedSwigluFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
+                            double limit, double alpha) {
+    ctx->save_for_backward({gate, up});
+    ctx->saved_data["limit"] = limit;
+    ctx->saved_data["alpha"] = alpha;
+    const at::Tensor g = wide(gate).clamp_max(limit), u = wide(up).clamp(-limit, limit);
+    return ((u + 1) * g * (alpha * g).sigmoid_()).to(gate.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const double limit = ctx->saved_data["limit"].toDouble();
+    const double alpha = ctx->saved_data["alpha"].toDouble();
+    const at::Tensor gate = wide(saved[0]), up = wide(saved[1]), grad = wide(grads[0]);
+    const at::Tensor g = gate.clamp_max(limit), s = (alpha * g).sigmoid_();
+    const at::Tensor grad_gate =
+        grad * (up.clamp(-limit, limit) + 1) * s * (1 + alpha * g * (1 - s));
+    const at::ScalarType dtype = saved[0].scalar_type();
+    return {grad_gate.masked_fill(gate.gt(limit), 0).to(dtype),
+            (grad * g * s).masked_fill(up.abs().gt(limit), 0).to(dtype), at::Tensor(),
+            at::Tensor()};
+  }
+
+ private:
+  static at::Tensor wide(const at::Tensor& x) {
+    return x.to(at::promote_types(x.scalar_type(), at::kFloat));
+  }
+};
+
 }  // namespace
+
+at::Tensor clamped_swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, double limit,
+                          double alpha) {
+  TRIREME_ASSERT(gate_BTF.sizes() == up_BTF.sizes(), "clamped swiglu of ", gate_BTF.sizes(),
+                 " and ", up_BTF.sizes());
+  return ClampedSwigluFunction::apply(gate_BTF, up_BTF, limit, alpha);
+}
 
 at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
   TRIREME_ASSERT(gate_BTF.sizes() == up_BTF.sizes(), "swiglu of ", gate_BTF.sizes(), " and ",

@@ -21,6 +21,13 @@ namespace trireme::model {
 // Source: Shazeer 2020, arXiv:2002.05202, section 2
 at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
 
+// (up + 1) gate sigmoid(alpha gate), of a gate that is at most `limit` and an up that is at most
+// that size. Computes in fp32 or fp64, keeps gate and up for backward, and rounds once.
+// Shapes: gate_BTF, up_BTF [..., F] -> [..., F]
+// Source: OpenAI 2025, arXiv:2508.10925; the constants: their code
+at::Tensor clamped_swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, double limit,
+                          double alpha);
+
 // The function of the gate of a feed-forward.
 enum class Gate {
   kSilu,      // swiglu()

@@ -18,7 +18,8 @@ std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const
                                                 at::ScalarType dtype, int64_t layer) {
   if (config.attention.is_latent()) return std::make_shared<LatentAttention>(config, axes, dtype);
   return std::make_shared<Attention>(config, axes, dtype,
-                                     AttentionOptions{.window = config.attention.window_of(layer)});
+                                     AttentionOptions{.rotary = config.rope.turns(layer),
+                                                      .window = config.attention.window_of(layer)});
 }
 
 void add_latent_attention(ModelPlan& plan, const std::string& attention) {
@@ -60,10 +61,17 @@ double attention_parameters(const ModelConfig& config) {
 void add_experts(ModelPlan& plan, const std::string& mlp) {
   const ModelConfig& config = plan.config();
   const int64_t E = config.sparse.experts, D = config.width, F = config.expert_width();
+  const bool has_biases = config.sparse.expert_bias;
   plan.add_whole(mlp + "gate.weight", {E, D});
+  if (has_biases) plan.add_whole(mlp + "gate.bias", {E});
   plan.add_experts(mlp + "experts.gate_proj", {E, F, D}, 1, plan.cuts().expert);
   plan.add_experts(mlp + "experts.up_proj", {E, F, D}, 1, plan.cuts().expert);
   plan.add_experts(mlp + "experts.down_proj", {E, D, F}, 2, plan.cuts().expert);
+  if (has_biases) {
+    plan.add_experts(mlp + "experts.gate_proj_bias", {E, F}, 1, plan.cuts().expert);
+    plan.add_experts(mlp + "experts.up_proj_bias", {E, F}, 1, plan.cuts().expert);
+    plan.add_experts(mlp + "experts.down_proj_bias", {E, D}, 1, {});
+  }
   if (config.sparse.shared_experts > 0)
     add_gated_feed_forward(plan, mlp + "shared_experts.", config.shared_width(),
                            plan.cuts().shared);

@@ -15,21 +15,33 @@ namespace {
 const HuggingFaceKind& kind_of(const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
   if (attention.is_latent()) return kDeepSeekKind;
+  if (config.sparse.expert_bias || config.sparse.swiglu_limit > 0) return kGptOssKind;
   if (config.sparse.experts > 0) return attention.qk_norm ? kQwen3MoeKind : kMixtralKind;
   if (config.rope.rotary_share != 1) return kPhi3Kind;
-  if (attention.attention_bias) return kQwen2Kind;
+  if (config.rope.rope_layers != "r") return kSmolLm3Kind;
+  if (attention.attention_bias && !attention.attention_output_bias) return kQwen2Kind;
   if (attention.qk_norm) return kQwen3Kind;
   return attention.window > 0 ? kMistralKind : kLlamaKind;
 }
 
 void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) {
-  TRIREME_CHECK(!config.attention.attention_bias || &kind == &kQwen2Kind,
-                "transformers has no class with these biases: its ", kind.name,
-                " has none for queries, keys and values (model.attention_bias); the checkpoint "
-                "goes on here, and has no form there");
-  TRIREME_CHECK(!config.attention.attention_bias || !config.attention.qk_norm,
+  const AttentionConfig& attention = config.attention;
+  const bool has_all = attention.attention_bias && attention.attention_output_bias;
+  const bool has_none = !attention.attention_bias && !attention.attention_output_bias;
+  const bool may_have_all = &kind == &kLlamaKind || &kind == &kSmolLm3Kind || &kind == &kGptOssKind;
+  TRIREME_CHECK(has_none || (has_all && may_have_all) || &kind == &kQwen2Kind,
+                "transformers has no class with these biases: its ", kind.name, " has ",
+                may_have_all ? "either none or those" : "none",
+                " for queries, keys and values (model.attention_bias) ",
+                may_have_all ? "and" : "or",
+                " the output (model.attention_output_bias); the checkpoint goes on here, and has "
+                "no form there");
+  TRIREME_CHECK(has_none || !attention.qk_norm,
                 "transformers has no class with both model.attention_bias and model.qk_norm; the "
                 "checkpoint goes on here, and has no form there");
+  TRIREME_CHECK(!attention.qk_norm || (&kind != &kSmolLm3Kind && &kind != &kGptOssKind),
+                "transformers' ", kind.name,
+                " has no model.qk_norm; the checkpoint goes on here, and has no form there");
 }
 
 bool has_own_scores(const ModelConfig& config) {
@@ -38,13 +50,21 @@ bool has_own_scores(const ModelConfig& config) {
 }
 
 void check_scores_of(const HuggingFaceKind& kind, const ModelConfig& config) {
-  const AttentionConfig& attention = config.attention;
-  TRIREME_CHECK(
-      !has_own_scores(config), "transformers' ", kind.name, " has neither model.query_scalar (",
-      attention.query_scalar, ") nor model.attention_softcap (", attention.attention_softcap,
-      "), model.attention_sinks (", attention.attention_sinks, "), model.logits_softcap (",
-      config.logits_softcap, ") or model.rope_local_base (", config.rope.rope_local_base,
-      "); the checkpoint goes on here, and has no form there");
+  AttentionConfig attention = config.attention;
+  if (&kind == &kGptOssKind) {
+    TRIREME_CHECK(attention.attention_sinks,
+                  "transformers' GPT-OSS has sinks, and model.attention_sinks is false; the "
+                  "checkpoint goes on here, and has no form there");
+    attention.attention_sinks = false;  // the others are as below
+  }
+  const bool has_others =
+      !attention.has_plain_scores() || config.logits_softcap > 0 || config.rope.rope_local_base > 0;
+  TRIREME_CHECK(!has_others, "transformers' ", kind.name, " has neither model.query_scalar (",
+                attention.query_scalar, ") nor model.attention_softcap (",
+                attention.attention_softcap, "), model.attention_sinks (",
+                attention.attention_sinks, "), model.logits_softcap (", config.logits_softcap,
+                ") or model.rope_local_base (", config.rope.rope_local_base,
+                "); the checkpoint goes on here, and has no form there");
 }
 
 void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
@@ -52,6 +72,9 @@ void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   TRIREME_CHECK(rope.rotary_share == 1 || &kind == &kPhi3Kind, "transformers' ", kind.name,
                 " turns whole heads, and model.rotary_share is ", rope.rotary_share,
                 "; the checkpoint goes on here, and has no form there");
+  TRIREME_CHECK(rope.rope_layers == "r" || &kind == &kSmolLm3Kind, "transformers' ", kind.name,
+                " has positions in every layer, and model.rope_layers is \"", rope.rope_layers,
+                "\"; the checkpoint goes on here, and has no form there");
   if (&kind != &kPhi3Kind) return;
   const bool is_known =
       rope.rope_scaling == RopeScaling::kNone || rope.rope_scaling == RopeScaling::kLongRope;
@@ -63,7 +86,8 @@ void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
 
 void check_window_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
-  const bool has_kinds = &kind == &kQwen2Kind || &kind == &kQwen3Kind;
+  const bool has_kinds = &kind == &kQwen2Kind || &kind == &kQwen3Kind || &kind == &kSmolLm3Kind ||
+                         &kind == &kGptOssKind;
   TRIREME_CHECK(attention.window == 0 || attention.window_layers == "w" || has_kinds,
                 "transformers' ", kind.name,
                 " has its window on all layers, and "
@@ -78,7 +102,10 @@ void check_experts_of(const HuggingFaceKind& kind, const ModelConfig& config) {
                   " has another model.", key,
                   "; the checkpoint goes on here, and has no form there");
   };
-  const bool is_deepseek = &kind == &kDeepSeekKind, is_mixtral = &kind == &kMixtralKind;
+  const bool is_deepseek = &kind == &kDeepSeekKind, is_gpt_oss = &kind == &kGptOssKind;
+  const bool is_mixtral = &kind == &kMixtralKind || is_gpt_oss;  // likewise
+  check(sparse.expert_bias == is_gpt_oss, "expert_bias");
+  check((sparse.swiglu_limit > 0) == is_gpt_oss, "swiglu_limit");
   check(sparse.experts > 0 || !is_deepseek, "experts");
   check((sparse.shared_experts > 0) == is_deepseek, "shared_experts");
   check(sparse.dense_layers == 0 || !is_mixtral, "dense_layers");
@@ -116,6 +143,30 @@ void add_experts(HuggingFaceForm& form, const HuggingFaceKind& kind,
     tensor.slice = e;
     form.tensors.push_back(tensor);
   }
+}
+
+// GPT-OSS has the experts in stacks, as here, and the rows of both halves of SwiGLU in turn.
+void add_gpt_oss_tensor(HuggingFaceForm& form, const ParameterPlan& parameter) {
+  const std::string& name = parameter.name;
+  const std::string mlp = name.substr(0, name.find(".mlp.") + sizeof(".mlp.") - 1);
+  HuggingFaceTensor tensor = own_tensor(parameter);
+  if (name.starts_with(mlp + "gate.")) {
+    tensor.name = concat(mlp, "router", name.substr(name.rfind('.')));
+    form.tensors.push_back(std::move(tensor));
+    return;
+  }
+  const std::string bias = name.ends_with("_bias") ? "_bias" : "";
+  if (name.starts_with(mlp + "experts.up_proj")) {
+    HuggingFaceTensor& both = form.tensors.back();
+    both.parts.push_back(name);
+    both.shape.back() *= 2;
+    return;
+  }
+  tensor.is_transposed = bias.empty();
+  if (tensor.is_transposed) std::swap(tensor.shape[1], tensor.shape[2]);
+  tensor.alternates = name.starts_with(mlp + "experts.gate_proj");
+  if (tensor.alternates) tensor.name = concat(mlp, "experts.gate_up_proj", bias);
+  form.tensors.push_back(std::move(tensor));
 }
 
 // Which rows of latent attention's projections are turned by rotary positions.
@@ -165,6 +216,10 @@ bool add_to_joined(HuggingFaceForm& form, const ParameterPlan& parameter) {
 void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const ModelPlan& plan) {
   for (const ParameterPlan& parameter : plan.parameters()) {
     const std::string& name = parameter.name;
+    if (&kind == &kGptOssKind && name.find(".mlp.") != name.npos) {
+      add_gpt_oss_tensor(form, parameter);
+      continue;
+    }
     if (name.find(".mlp.experts.") != name.npos) {
       add_experts(form, kind, parameter);
       continue;
@@ -227,7 +282,7 @@ std::vector<HuggingFaceTensor> llama_joined_tensors(const ModelPlan& plan) {
 std::vector<HuggingFaceTensor> llama_torchtitan_tensors(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();
   const bool is_llama = config.sparse.experts == 0 && &kind_of(config) == &kLlamaKind;
-  if (!is_llama || has_own_scores(config)) return {};
+  if (!is_llama || has_own_scores(config) || config.attention.attention_output_bias) return {};
   std::vector<HuggingFaceTensor> tensors;
   for (const ParameterPlan& parameter : plan.parameters()) {
     HuggingFaceTensor tensor = own_tensor(parameter);
@@ -246,7 +301,8 @@ HuggingFaceForm llama_form(const ModelPlan& plan) {
   check_scores_of(kind, config);
   check_rope_of(kind, config);
   check_window_of(kind, config);
-  if (config.sparse.experts > 0 || &kind == &kDeepSeekKind) check_experts_of(kind, config);
+  if (config.sparse.experts > 0 || &kind == &kGptOssKind || &kind == &kDeepSeekKind)
+    check_experts_of(kind, config);
   HuggingFaceForm form{.kind = &kind};
   add_tensors(form, kind, plan);
   return form;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -65,22 +66,53 @@ Keys dense_keys(int64_t missing_kv_heads = 0, int64_t missing_head_width = 0) {
   return keys;
 }
 
+// Of all four projections of attention.
+HuggingFaceKey biases_key(bool missing) {
+  return {.name = "attention_bias",
+          .value = [](const ModelConfig& config) -> HuggingFaceValue {
+            return config.attention.attention_bias && config.attention.attention_output_bias;
+          },
+          .take =
+              [](const JsonView& found, HuggingFaceModel& model) {
+                AttentionConfig& attention = model.config.attention;
+                attention.attention_bias = attention.attention_output_bias = found.boolean();
+              },
+          .missing = always(missing)};
+}
+
+// Sets what a class assumes without the key.
+void assume(Keys& keys, std::string_view name, HuggingFaceValue value) {
+  const auto found = std::ranges::find(keys, name, &HuggingFaceKey::name);
+  TRIREME_ASSERT(found != keys.end(), "no key ", name);
+  found->missing = always(std::move(value));
+}
+
 // Keys of classes whose layers all have full attention.
 Keys full_attention_keys(int64_t missing_kv_heads = 0) {
   Keys keys = dense_keys(missing_kv_heads);
-  append(keys, {fixed("attention_bias", false), ignored("max_window_layers"), layer_types_key()});
+  append(keys, {ignored("max_window_layers"), layer_types_key()});
   return keys;
 }
 
 Keys llama_keys() {
   Keys keys = full_attention_keys();
-  keys.push_back(no_window_key());
+  append(keys, {biases_key(/*missing=*/false), no_window_key()});
   return keys;
 }
 
 Keys mistral_keys() {
   Keys keys = full_attention_keys(/*missing_kv_heads=*/8);
-  keys.push_back(window_key(int64_t{4096}));
+  append(keys, {fixed("attention_bias", false), window_key(int64_t{4096})});
+  return keys;
+}
+
+Keys smollm3_keys() {
+  Keys keys = dense_keys(/*missing_kv_heads=*/4);
+  assume(keys, "rope_theta", 2e6);
+  assume(keys, "tie_word_embeddings", true);
+  keys.push_back(biases_key(/*missing=*/false));
+  append(keys, qwen_window_keys());
+  append(keys, rotary_layers_keys());
   return keys;
 }
 
@@ -102,7 +134,10 @@ Keys phi3_keys() {
   HuggingFaceKey kv_heads = mapped("num_key_value_heads", &ModelConfig::kv_heads);
   kv_heads.null = [](const ModelConfig& config) -> HuggingFaceValue { return config.heads; };
   kv_heads.missing = kv_heads.null;
-  append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width), std::move(kv_heads)});
+  HuggingFaceKey head_width = head_width_key();  // which only some files have
+  head_width.is_written = false;
+  append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width), std::move(kv_heads),
+                std::move(head_width)});
   append(keys, phi3_rope_keys());
   append(keys, {expected("attention_bias", false), expected("lm_head_bias", false),
                 expected("full_attn_mod", int64_t{1}), expected("interpolate_factor", int64_t{1}),
@@ -205,10 +240,66 @@ Keys deepseek_keys() {
   return keys;
 }
 
+// The weights of MXFP4 are read as bf16 (checkpoint/foreign/mxfp4.h).
+HuggingFaceKey mxfp4_key() {
+  HuggingFaceKey key = no_quantization_key();
+  key.take = [](const JsonView& found, HuggingFaceModel& model) {
+    if (found.value().is_null()) return;
+    const JsonView method = found.at("quant_method");
+    if (method.text() != "mxfp4") method.fail("\"mxfp4\", or weights that are not quantised");
+    model.notes.emplace_back(
+        "quantization_config says mxfp4: weights that are stored so are dequantised, and an "
+        "export has them as they are then");
+  };
+  return key;
+}
+
+// Without an object of rotary positions the class has another than most.
+constexpr const char* kGptOssRope =
+    R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+        "truncate": false, "original_max_position_embeddings": 4096})";
+
+// Plain positions are written too: see kGptOssRope.
+void write_plain_rope(Keys& keys) {
+  std::erase_if(keys, [](const HuggingFaceKey& key) { return key.name == kRopeObject; });
+  const auto type =
+      std::ranges::find(keys, concat(kRopePrefix, "rope_type"), &HuggingFaceKey::name);
+  type->value = [value = type->value](const ModelConfig& config) -> HuggingFaceValue {
+    if (config.rope.rope_scaling == RopeScaling::kNone) return std::string("default");
+    return value(config);
+  };
+  type->is_left_out = nullptr;
+}
+
+Keys gpt_oss_keys() {
+  Keys keys = common_keys(/*missing_epsilon=*/1e-5, /*missing_base=*/1.5e5);
+  write_plain_rope(keys);
+  std::erase_if(keys, [](const HuggingFaceKey& key) { return key.name == "mlp_bias"; });
+  HuggingFaceKey ffn = mapped("intermediate_size", &ModelConfig::ffn_width);
+  ffn.value = [](const ModelConfig& config) -> HuggingFaceValue { return config.expert_width(); };
+  HuggingFaceKey kv_heads = mapped("num_key_value_heads", &ModelConfig::kv_heads);
+  kv_heads.missing = always(int64_t{8});
+  kv_heads.null = [](const ModelConfig& config) -> HuggingFaceValue { return config.heads; };
+  append(keys, {std::move(ffn), std::move(kv_heads), head_width_key(/*missing_width=*/64),
+                biases_key(/*missing=*/true), experts_key("num_local_experts", "num_experts"),
+                mapped("num_experts_per_tok", &ExpertConfig::experts_per_token),
+                mapped("swiglu_limit", &ExpertConfig::swiglu_limit, always(7.0)),
+                mapped("swiglu_alpha", &ExpertConfig::swiglu_alpha, always(1.702)), mxfp4_key(),
+                // Of OpenAI's own program.
+                ignored("experts_per_token"), ignored("initial_context_length")});
+  append(keys, balance_keys());
+  append(keys, gemma_window_keys());
+  return keys;
+}
+
 void begin_llama(HuggingFaceModel& model) { model.config.family = "llama"; }
 void begin_qwen2(HuggingFaceModel& model) { model.config.attention.attention_bias = true; }
 void begin_qwen3(HuggingFaceModel& model) { model.config.attention.qk_norm = true; }
 void begin_mixtral(HuggingFaceModel& model) { model.config.family = "mixtral"; }
+void begin_gpt_oss(HuggingFaceModel& model) {
+  model.config.attention.attention_sinks = true;
+  model.config.sparse.expert_bias = true;
+}
 void begin_deepseek(HuggingFaceModel& model) {
   ExpertConfig& sparse = model.config.sparse;
   sparse.router_score = RouterScore::kSigmoid;
@@ -249,6 +340,19 @@ const HuggingFaceKind kPhi3Kind{.name = "Phi-3",
                                 .architecture = "Phi3ForCausalLM",
                                 .keys = phi3_keys,
                                 .begin = begin_llama};
+const HuggingFaceKind kSmolLm3Kind{.name = "SmolLM3",
+                                   .type = "smollm3",
+                                   .architecture = "SmolLM3ForCausalLM",
+                                   .keys = smollm3_keys,
+                                   .begin = begin_llama,
+                                   .finish = take_smollm3_layers};
+const HuggingFaceKind kGptOssKind{.name = "GPT-OSS",
+                                  .type = "gpt_oss",
+                                  .architecture = "GptOssForCausalLM",
+                                  .keys = gpt_oss_keys,
+                                  .begin = begin_gpt_oss,
+                                  .finish = take_gpt_oss_window,
+                                  .missing_rope = kGptOssRope};
 const HuggingFaceKind kMixtralKind{.name = "Mixtral",
                                    .type = "mixtral",
                                    .architecture = "MixtralForCausalLM",
@@ -268,9 +372,9 @@ const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
                                     .finish = check_deepseek_rope};
 
 std::span<const HuggingFaceKind* const> llama_kinds() {
-  static constexpr const HuggingFaceKind* kKinds[] = {&kLlamaKind,   &kMistralKind, &kQwen2Kind,
-                                                      &kQwen3Kind,   &kPhi3Kind,    &kQwen3MoeKind,
-                                                      &kDeepSeekKind};
+  static constexpr const HuggingFaceKind* kKinds[] = {&kLlamaKind,    &kMistralKind,  &kQwen2Kind,
+                                                      &kQwen3Kind,    &kPhi3Kind,     &kSmolLm3Kind,
+                                                      &kQwen3MoeKind, &kDeepSeekKind, &kGptOssKind};
   return kKinds;
 }
 

@@ -28,18 +28,20 @@ std::string master_of(const std::string& parameter) {
 std::vector<int64_t> parameter_shape(const HuggingFaceTensor& tensor, size_t part,
                                      const std::vector<int64_t>& found) {
   std::vector<int64_t> shape = tensor.shape;
-  if (tensor.is_transposed) std::swap(shape.at(0), shape.at(1));
+  if (tensor.is_transposed) std::swap(shape.at(shape.size() - 2), shape.back());
   if (tensor.slice >= 0)
     shape.insert(shape.begin(), std::max(found.empty() ? 0 : found[0], tensor.slice + 1));
-  shape.at(0) = tensor.rows_of(part, shape.at(0));
+  int64_t& rows = shape.at(tensor.alternates ? 1 : 0);
+  rows = tensor.rows_of(part, rows);
   return shape;
 }
 
 // The parts of a tensor's box in its parameters, one after the other.
 mesh::Box stored_box(const HuggingFaceTensor& tensor, mesh::Box box) {
   if (tensor.is_transposed) {
-    std::swap(box.offset.at(0), box.offset.at(1));
-    std::swap(box.size.at(0), box.size.at(1));
+    const size_t last = box.size.size() - 1;
+    std::swap(box.offset.at(last - 1), box.offset.at(last));
+    std::swap(box.size.at(last - 1), box.size.at(last));
   }
   if (tensor.slice >= 0) {
     box.offset.insert(box.offset.begin(), tensor.slice);
@@ -96,6 +98,7 @@ void ExportSource::check(const HuggingFaceTensor& tensor) const {
 at::Tensor ExportSource::read(const HuggingFaceTensor& tensor, const mesh::Box& box) {
   open(tensor);
   const mesh::Box stored = stored_box(tensor, box);
+  if (tensor.alternates) return read_alternating(tensor, stored);
   const int64_t begin = stored.offset.at(0), end = begin + stored.size.at(0);
   std::vector<at::Tensor> values;
   int64_t first = 0;  // of a parameter, in all of them
@@ -113,6 +116,21 @@ at::Tensor ExportSource::read(const HuggingFaceTensor& tensor, const mesh::Box& 
                             .is_transposed = tensor.is_transposed,
                             .slice = tensor.slice < 0 ? -1 : 0},
                            values);
+}
+
+at::Tensor ExportSource::read_alternating(const HuggingFaceTensor& tensor, const mesh::Box& box) {
+  const int64_t parts = std::ssize(tensor.parts);
+  const int64_t begin = box.offset.at(1), end = begin + box.size.at(1);
+  mesh::Box own = box;
+  own.offset[1] = begin / parts;
+  own.size[1] = (end + parts - 1) / parts - own.offset[1];
+  std::vector<at::Tensor> values;
+  for (const std::string& parameter : tensor.parts) {
+    values.push_back(read_parameter(parameter, own));
+  }
+  const at::Tensor rows =
+      at::stack(values, 2).flatten(1, 2).narrow(1, begin - parts * own.offset[1], box.size.at(1));
+  return (tensor.is_transposed ? rows.transpose(-2, -1) : rows).contiguous();
 }
 
 std::string ExportSource::stored_name(const std::string& parameter) const {

@@ -59,6 +59,8 @@ class ExportSource {
   at::Tensor read_stored(const std::string& stored, const mesh::Box& box);
   at::Tensor read_finite(const std::string& stored, const mesh::Box& box);
   at::Tensor read_parameter(const std::string& parameter, const mesh::Box& box);
+  // A box of a tensor that alternates, before it is transposed.
+  at::Tensor read_alternating(const model::HuggingFaceTensor& tensor, const mesh::Box& box);
   // A box of a layer's weight with its adapter, in fp64, before the magnitudes.
   at::Tensor read_sum(const std::string& parameter, const mesh::Box& box);
   // The length of each row of a weight of that shape, read part by part.

@@ -108,6 +108,10 @@ train::RunConfig sparse_config(const std::string& toml, const fs::path& folder,
   TRIREME_CHECK(after.sparse.shared_experts == 0, "model.shared_experts is ",
                 after.sparse.shared_experts,
                 "; their result would be added to that of the copies: set it to 0");
+  TRIREME_CHECK(!after.sparse.expert_bias && after.sparse.swiglu_limit == 0,
+                "model.expert_bias is ", after.sparse.expert_bias ? "true" : "false",
+                " and model.swiglu_limit ", after.sparse.swiglu_limit,
+                "; the dense feed-forward has neither: leave them out");
   TRIREME_CHECK(after.sparse.router_normalise && after.sparse.router_scale == 1,
                 "model.router_normalise is ", after.sparse.router_normalise ? "true" : "false",
                 " and model.router_scale ", after.sparse.router_scale,

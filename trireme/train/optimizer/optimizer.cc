@@ -340,7 +340,8 @@ void Optimizer::step(double learning_rate, double gradient_factor) {
     }
     std::vector<UpdateItem> matrices;  // of the rules that need whole parameters
     for (size_t k = 0; rule_->needs_whole_parameters() && k < items.size(); ++k) {
-      add_matrices(items[k], is_expert_stack(shards_[pieces[k].shard].layout), matrices);
+      const mesh::Layout& layout = shards_[pieces[k].shard].layout;
+      add_matrices(items[k], is_expert_stack(layout) || is_expert_bias(layout), matrices);
     }
     for (const std::vector<UpdateItem>& alike :
          by_device(rule_->needs_whole_parameters() ? matrices : items)) {

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/patterns.h"
+#include "trireme/train/optimizer/update_rule.h"
 
 namespace trireme::train {
 namespace {
@@ -85,7 +86,8 @@ std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shar
   std::vector<std::string> names;
   for (const parallel::Shard& shard : shards) {
     names.push_back(shard.name);
-    const double by_default = shard.layout.shape().size() >= 2 ? weight_decay : 0.0;
+    const bool has_matrices = shard.layout.shape().size() >= 2 && !is_expert_bias(shard.layout);
+    const double by_default = has_matrices ? weight_decay : 0.0;
     ParameterSettings& mine = settings.emplace_back(by_default, 1.0);
     const auto group = group_of(groups, shard.name);
     if (group == groups.end()) continue;

@@ -10,11 +10,18 @@
 
 namespace trireme::train {
 
-bool is_expert_stack(const mesh::Layout& layout) {
+namespace {
+
+bool is_of_experts(const mesh::Layout& layout, size_t dims) {
   const mesh::Layout& outermost = layout.outer() != nullptr ? *layout.outer() : layout;
-  return outermost.shape().size() == 3 && !outermost.axes().empty() &&
+  return outermost.shape().size() == dims && !outermost.axes().empty() &&
          outermost.axes().front().name == "expert";
 }
+
+}  // namespace
+
+bool is_expert_stack(const mesh::Layout& layout) { return is_of_experts(layout, 3); }
+bool is_expert_bias(const mesh::Layout& layout) { return is_of_experts(layout, 2); }
 
 StateSpec state_like(const parallel::Shard& shard, const std::string& name, bool is_positive) {
   return {name, shard.weights.sizes().vec(), shard.layout, is_positive};

@@ -59,6 +59,8 @@ class UpdateRule {
 // get each of them, with its part of the states, as an item of its own: an expert's update is the
 // same on whatever rank it is.
 bool is_expert_stack(const mesh::Layout& layout);
+// The same for a stack of experts' biases [e, F], which is no matrix.
+bool is_expert_bias(const mesh::Layout& layout);
 
 // A state with the parameter's shape and layout.
 StateSpec state_like(const parallel::Shard& shard, const std::string& name,

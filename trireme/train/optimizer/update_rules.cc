@@ -180,7 +180,8 @@ MuonRule::MuonRule(const MuonOptions& options)
 
 std::vector<StateSpec> MuonRule::state_of(const parallel::Shard& shard) const {
   const auto names_it = [&](const std::string& pattern) { return matches(pattern, shard.name); };
-  const bool has_matrices = shard.layout.shape().size() == 2 || is_expert_stack(shard.layout);
+  const bool is_matrix = shard.layout.shape().size() == 2 && !is_expert_bias(shard.layout);
+  const bool has_matrices = is_matrix || is_expert_stack(shard.layout);
   if (!has_matrices || std::ranges::any_of(options_.adamw_patterns, names_it)) {
     return adamw_.state_of(shard);
   }
@@ -274,7 +275,7 @@ void update_one(const UpdateItem& item, double learning_rate, double decay) {
 
 std::vector<StateSpec> AdafactorRule::state_of(const parallel::Shard& shard) const {
   const auto num_dims = std::ssize(shard.layout.shape());
-  if (!is_factored(shard.layout.shape()))
+  if (!is_factored(shard.layout.shape()) || is_expert_bias(shard.layout))
     return {state_like(shard, "variance", /*is_positive=*/true)};
   const at::IntArrayRef sizes = shard.weights.sizes();
   const bool has_whole_matrices =

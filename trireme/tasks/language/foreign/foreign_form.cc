@@ -106,7 +106,9 @@ ForeignForm find_form(const fs::path& path, const TensorSource& source, const Mo
                                  "; expected some for each layer: they are not of one model"));
   }
   ForeignForm best = own_form(source, config);
-  if (model::num_sparse_blocks(config) * config.sparse.experts > num_tensors) return best;
+  // Only classes whose experts have biases have all of a block in one tensor.
+  const int64_t stacked = config.sparse.expert_bias ? config.sparse.experts : 1;
+  if (model::num_sparse_blocks(config) * config.sparse.experts / stacked > num_tensors) return best;
   std::optional<ForeignForm> other = hugging_face_form(source, config);
   if (other && other->num_found >= best.num_found) best = *other;
   std::vector<HuggingFaceTensor> tensors =

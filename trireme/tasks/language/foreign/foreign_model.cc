@@ -19,6 +19,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/words.h"
+#include "trireme/checkpoint/foreign/mxfp4.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/hugging_face.h"
 #include "trireme/tasks/language/foreign/foreign_form.h"
@@ -263,7 +264,7 @@ class Unwrapped : public TensorSource {
 
 std::unique_ptr<TensorSource> open_unwrapped(const std::filesystem::path& path,
                                              std::vector<std::string>& notes) {
-  auto source = checkpoint::open_tensors(path);
+  auto source = checkpoint::with_mxfp4(checkpoint::open_tensors(path), path);
   std::map<std::string, std::string> names;
   bool is_wrapped = false;
   for (const auto& [stored, tensor] : source->tensors()) {
