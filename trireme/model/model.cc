@@ -77,7 +77,7 @@ class NetworkModel : public LanguageModel {
   }
 
   Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
-                 const at::Tensor& head_weight) override {
+                 const at::Tensor& head_weight, const LossFunction& loss_of_tokens) override {
     const auto context = context_of(targets_BT);
     const at::Tensor own_targets = local(targets_BT, context.get());
     const auto loss_of = [&](const at::Tensor& x) {
@@ -87,7 +87,8 @@ class NetworkModel : public LanguageModel {
            .first_row = first_token_,
            .vocab_size = config_.vocab_size,
            .softcap = config_.logits_softcap,
-           .bias_v = network_->head_bias_V()});
+           .bias_v = network_->head_bias_V(),
+           .loss = loss_of_tokens});
     };
     if (!network_->head_unit()) return loss_of(hidden);
     Loss loss;

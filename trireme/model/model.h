@@ -24,6 +24,7 @@ namespace trireme::model {
 
 using parallel::kIgnoredTarget;
 using parallel::Loss;
+using parallel::LossFunction;
 
 // The input of a part of a model.
 struct PartInput {
@@ -70,10 +71,11 @@ class LanguageModel {
   // Throws:     ConfigError when tokens_BT is not [B, T] int64 or T exceeds sequence_length
   virtual PartOutput forward_part(const PartInput& in) = 0;
   // The sum of cross-entropies of this rank's tokens, and their number, from the last part's hidden
-  // states. head_weight: the weight of a tied head whose embedding is in another part.
+  // states. head_weight: the weight of a tied head whose embedding is in another part. loss: what
+  // to compute of this rank's [B, t] tokens instead, see CrossEntropyOptions.
   // Collective: as forward_part(). The result is the same on all ranks of the tensor axis.
   virtual Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
-                         const at::Tensor& head_weight = {}) = 0;
+                         const at::Tensor& head_weight = {}, const LossFunction& loss = {}) = 0;
   // The number of targets that this rank's loss counts.
   virtual int64_t num_targets(const at::Tensor& targets_BT) const = 0;
 

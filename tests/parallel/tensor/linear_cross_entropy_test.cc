@@ -103,6 +103,86 @@ TEST(LinearCrossEntropy, ADeviceComputesWhatTheHostComputes) {
   }
 }
 
+// Two sums of cross-entropies, one over the other's exponential.
+at::Tensor of_two_sums(const at::Tensor& losses_S) {
+  const at::Tensor first = losses_S.narrow(0, 0, 7).sum(), second = losses_S.narrow(0, 7, 7).sum();
+  return at::log_sigmoid(0.1 * (first - second)).neg();
+}
+LossOfTokens with_slopes(const at::Tensor& losses_S) {
+  const at::AutoGradMode with_graph(true);
+  const at::Tensor leaf = losses_S.clone().requires_grad_();
+  const at::Tensor value = of_two_sums(leaf);
+  return {.value = value.detach(), .slopes_S = torch::autograd::grad({value}, {leaf})[0]};
+}
+
+TEST(LinearCrossEntropy, AnotherLossThanTheSumHasItsGradients) {
+  const at::Tensor x = values({2, 7, 6}, 0.37, 3), w = values({37, 6}, 0.53, 2);
+  const at::Tensor targets = some_targets(14, 37).view({2, 7});
+  targets.select(0, 1).narrow(0, 2, 3).fill_(kIgnoredTarget);
+  for (const double softcap : {0.0, 2.5}) {
+    const auto expected = [&](const Tensors& in) {
+      const at::Tensor logits = at::linear(in[0], in[1]).flatten(0, -2);
+      const at::Tensor capped = softcap > 0 ? softcap * at::tanh(logits / softcap) : logits;
+      return of_two_sums(at::cross_entropy_loss(capped, targets.flatten(), {}, at::Reduction::None,
+                                                kIgnoredTarget));
+    };
+    for (const int64_t chunk : {1, 3, 14, 100}) {
+      assert_same_function(
+          [&](const Tensors& in) {
+            return linear_cross_entropy(
+                       in[0], in[1], targets,
+                       {.chunk_tokens = chunk, .softcap = softcap, .loss = with_slopes})
+                .sum;
+          },
+          expected, {x, w}, 1e-13);
+    }
+    Tensors leaves = {x.clone().requires_grad_(), w.clone().requires_grad_()};
+    const Tensors gradients = torch::autograd::grad({expected(leaves)}, leaves);
+    for_each_axis({2, 3}, [&](const TensorAxis& axis) {
+      const at::Tensor own_x = held_rows(x, axis).requires_grad_();
+      const at::Tensor own_w = part_of(w, 0, axis).requires_grad_();
+      const Loss loss =
+          linear_cross_entropy(own_x, own_w, targets,
+                               {.chunk_tokens = 4,
+                                .axis = axis,
+                                .first_row = mesh::split_range(37, axis.size(), axis.rank()).offset,
+                                .vocab_size = 37,
+                                .softcap = softcap,
+                                .loss = with_slopes});
+      const Tensors mine = torch::autograd::grad({loss.sum}, {own_x, own_w});
+      assert_close(loss.sum.detach(), expected({x, w}), 1e-13, 1e-13, "loss");
+      assert_close(mine[0], held_rows(gradients[0], axis), 1e-12, 1e-13, "x");
+      assert_close(mine[1], part_of(gradients[1], 0, axis), 1e-12, 1e-13, "w");
+    });
+    // Without gradients the cross-entropies are computed once, to the same value.
+    const at::NoGradGuard guard;
+    const CrossEntropyOptions options{.softcap = softcap, .loss = with_slopes};
+    assert_close(linear_cross_entropy(x, w, targets, options).sum, expected({x, w}), 1e-13, 1e-13,
+                 "evaluated");
+  }
+}
+
+TEST(LinearCrossEntropy, AnotherLossOnADeviceIsTheHosts) {
+  const at::Tensor x = values({14, 6}, 0.37, 3), w = values({37, 6}, 0.53, 2);
+  const at::Tensor targets = some_targets(14, 37);
+  targets[3] = kIgnoredTarget;
+  const auto run = [&](at::Device device) {
+    const Tensors leaves = {x.to(device, at::kFloat).requires_grad_(),
+                            w.to(device, at::kFloat).requires_grad_()};
+    const LossFunction loss = [&](const at::Tensor& losses_S) {
+      LossOfTokens found = with_slopes(losses_S.cpu());
+      return LossOfTokens{found.value.to(device), found.slopes_S.to(device)};
+    };
+    const at::Tensor sum =
+        linear_cross_entropy(leaves[0], leaves[1], targets.to(device), {.loss = loss}).sum;
+    Tensors result = torch::autograd::grad({sum}, leaves);
+    for (at::Tensor& each : result) each = each.cpu();
+    return result;
+  };
+  const Tensors host = run(at::kCPU), device = run(fake_device(0));
+  for (size_t i = 0; i < 2; ++i) assert_close(device[i], host[i], 4e-6, 4e-6, std::to_string(i));
+}
+
 TEST(LinearCrossEntropy, LogitsThatOverflowExpAreFine) {
   const at::Tensor x = at::full({1, 1}, 1000.0, at::kFloat);
   const at::Tensor w = at::tensor({-1.0f, 0.0f, 1.0f}).view({3, 1});

@@ -1,4 +1,4 @@
-// Length: one function, its products, its softmax and its two paths, which are read together.
+// Length: one fused operator, whose kernels, chunks and gradients are read together.
 #include "trireme/parallel/tensor/linear_cross_entropy.h"
 
 #include <algorithm>
@@ -62,8 +62,7 @@ RowsLoss loss_of_rows(const LogitRows& rows, const TensorAxis& axis,
   }
   const at::Tensor ignored_C = has_ignored ? targets_C.eq(kIgnoredTarget) : at::Tensor();
   if (has_ignored) loss_C.masked_fill_(ignored_C, 0);
-  RowsLoss result;
-  result.sum = loss_C.sum();
+  RowsLoss result{.losses_C = loss_C, .sum = loss_C.sum(), .gradient_Cv = {}};
   if (!gradient) return result;
   result.gradient_Cv = at::empty(logits_Cv.sizes(), logits_Cv.options().dtype(gradient));
   at::exp_out(result.gradient_Cv, log_softmax_Cv);
@@ -193,13 +192,16 @@ class Softmax {
   int64_t first_row_;
 };
 
-// Returns the sum of the rows' losses. Sets the factors for this rank's exponentials.
-double combine(const at::Tensor& stats_pC3, int rank, const int64_t* targets, double* factors) {
+// Returns the sum of the rows' losses. Sets each of them, and the factors for this rank's
+// exponentials.
+double combine(const at::Tensor& stats_pC3, int rank, const int64_t* targets, double* losses_C,
+               double* factors) {
   const int64_t num_ranks = stats_pC3.size(0), C = stats_pC3.size(1);
   const auto* stats = stats_pC3.const_data_ptr<double>();
   const auto of = [&](int64_t r, int64_t row) { return stats + (r * C + row) * kNumStats; };
   double losses = 0;
   for (int64_t row = 0; row < C; ++row) {
+    losses_C[row] = 0;
     if (targets[row] == kIgnoredTarget) continue;
     double top = of(0, row)[0], target = of(0, row)[2], sum = 0;
     // By all ranks in the same order, so all have the same loss.
@@ -209,7 +211,8 @@ double combine(const at::Tensor& stats_pC3, int rank, const int64_t* targets, do
     }
     // Relative to the largest, so nothing overflows.
     for (int64_t r = 0; r < num_ranks; ++r) sum += of(r, row)[1] * std::exp(of(r, row)[0] - top);
-    losses += std::log(sum) - (target - top);
+    losses_C[row] = std::log(sum) - (target - top);
+    losses += losses_C[row];
     factors[row] = std::exp(of(rank, row)[0] - top) / sum;
   }
   return losses;
@@ -266,24 +269,42 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     const at::Tensor grad_b_v = call->wants_b ? at::zeros(bias_v->sizes(), wide) : at::Tensor();
     // No chunk will write it.
     if (call->wants_w && S == 0) grad_w_vD.zero_();
-    const at::Tensor sum = at::zeros({}, wide.dtype(at::kDouble));
-    for (int64_t start = 0; start < S; start += chunk) {
-      const int64_t C = std::min(chunk, S - start);
-      const ProductFactor x_CD = x_SD.narrow(0, start, C);
-      // The same memory for every chunk.
-      const at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
-      multiply_on_device(logits_Cv, x_CD, w.t());
-      if (bias_v) logits_Cv.add_(*bias_v);
-      const RowsLoss loss = call->options.softcap > 0
-                                ? capped_loss_and_gradient(*call, logits_Cv, start)
-                                : loss_and_gradient(*call, logits_Cv, start, call->factors);
+    at::Tensor sum = at::zeros({}, wide.dtype(at::kDouble));
+    const auto for_each_chunk = [&](const auto& use) {
+      for (int64_t start = 0; start < S; start += chunk) {
+        const int64_t C = std::min(chunk, S - start);
+        const ProductFactor x_CD = x_SD.narrow(0, start, C);
+        // The same memory for every chunk.
+        const at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
+        multiply_on_device(logits_Cv, x_CD, w.t());
+        if (bias_v) logits_Cv.add_(*bias_v);
+        use(logits_Cv, x_CD, start, C);
+      }
+    };
+    LossOfTokens whole;
+    if (call->options.loss) {
+      const at::Tensor losses_S = at::empty({S}, sum.options());
+      for_each_chunk([&](const at::Tensor& logits_Cv, const ProductFactor&, int64_t start,
+                         int64_t C) {
+        losses_S.narrow(0, start, C).copy_(loss_of_chunk(*call, logits_Cv, start, false).losses_C);
+      });
+      whole = call->options.loss(losses_S);
+    }
+    const auto add = [&](const at::Tensor& logits_Cv, const ProductFactor& x_CD, int64_t start,
+                         int64_t C) {
+      const at::Tensor slopes_C =
+          whole.slopes_S.defined() ? whole.slopes_S.narrow(0, start, C) : whole.slopes_S;
+      const RowsLoss loss =
+          loss_of_chunk(*call, logits_Cv, start, call->wants_gradient(), slopes_C);
       sum.add_(loss.sum);
       if (call->wants_b) grad_b_v.add_(loss.gradient_Cv.sum(0, false, call->wide));
-      if (!call->wants_x && !call->wants_w) continue;
+      if (!call->wants_x && !call->wants_w) return;
       const ProductFactor gradient_Cv = loss.gradient_Cv;
       if (call->wants_x) multiply_on_device(grad_x_SD.narrow(0, start, C), gradient_Cv, w);
       if (call->wants_w) multiply_on_device(grad_w_vD, gradient_Cv.t(), x_CD, start == 0 ? 0 : 1);
-    }
+    };
+    if (!whole.value.defined() || call->wants_gradient()) for_each_chunk(add);
+    if (whole.value.defined()) sum = whole.value;
     // After all chunks: one sum over ranks and not one for each.
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
     if (call->wants_w) ctx->saved_data["grad_w"] = grad_w_vD;
@@ -322,18 +343,17 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     return call.targets_S.is_cpu() ? kHostTokens : kDeviceLogits / std::max<int64_t>(1, vocab);
   }
 
-  // Loss and gradient of the chunk of rows that begins at `start`. On the CPU the gradient
-  // overwrites the logits if it has their type.
+  // Loss of the chunk of rows that begins at `start`, and its gradient if it has a type. On the CPU
+  // the gradient overwrites the logits if it has theirs.
   static RowsLoss loss_and_gradient(const CrossEntropyCall& call, const at::Tensor& logits_Cv,
-                                    int64_t start, at::ScalarType dtype) {
+                                    int64_t start, std::optional<at::ScalarType> dtype) {
     const int64_t C = logits_Cv.size(0), first_row = call.options.first_row;
     if (!logits_Cv.is_cpu()) {
       return loss_of_rows({.logits_Cv = logits_Cv,
                            .targets_C = call.targets_S.narrow(0, start, C),
                            .first_row = first_row,
                            .has_ignored = call.has_ignored},
-                          call.options.axis,
-                          call.wants_gradient() ? std::optional(dtype) : std::nullopt);
+                          call.options.axis, dtype);
     }
     const int64_t* targets = call.host_targets_S.const_data_ptr<int64_t>() + start;
     Softmax softmax(logits_Cv, targets, first_row);
@@ -341,27 +361,37 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     softmax.exponentiate(stats_C3.mutable_data_ptr<double>());
     const at::Tensor all_pC3 = gather_stats(stats_C3, call.options.axis);
     std::vector<double> factors(static_cast<size_t>(C));
-    const double loss = combine(all_pC3, call.options.axis.rank(), targets, factors.data());
+    const at::Tensor losses_C = at::empty({C}, at::kDouble);
+    const double loss = combine(all_pC3, call.options.axis.rank(), targets,
+                                losses_C.mutable_data_ptr<double>(), factors.data());
     at::Tensor gradient_Cv;
-    if (call.wants_gradient()) {
-      gradient_Cv = dtype == logits_Cv.scalar_type()
+    if (dtype) {
+      gradient_Cv = *dtype == logits_Cv.scalar_type()
                         ? logits_Cv
-                        : at::empty(logits_Cv.sizes(), logits_Cv.options().dtype(dtype));
+                        : at::empty(logits_Cv.sizes(), logits_Cv.options().dtype(*dtype));
       softmax.to_gradient(factors.data(), gradient_Cv);
     }
-    return {at::scalar_tensor(loss, at::kDouble), gradient_Cv};
+    return {losses_C, at::scalar_tensor(loss, at::kDouble), gradient_Cv};
   }
 
-  // The same of logits that are capped first. d/dz c tanh(z / c) = 1 - tanh(z / c)^2.
-  static RowsLoss capped_loss_and_gradient(const CrossEntropyCall& call,
-                                           const at::Tensor& logits_Cv, int64_t start) {
-    logits_Cv.div_(call.options.softcap).tanh_();
+  // The same of logits that are capped first, if they are: d/dz c tanh(z / c) = 1 - tanh(z / c)^2.
+  // Rows of the gradient are multiplied by slopes_C, if it is defined.
+  static RowsLoss loss_of_chunk(const CrossEntropyCall& call, const at::Tensor& logits_Cv,
+                                int64_t start, bool wants_gradient,
+                                const at::Tensor& slopes_C = {}) {
     at::Tensor slope_Cv;
-    if (call.wants_gradient()) slope_Cv = logits_Cv.square().neg_().add_(1);
-    logits_Cv.mul_(call.options.softcap);
-    RowsLoss loss = loss_and_gradient(call, logits_Cv, start, call.wide);
-    // Rounded after the product, and once.
-    if (slope_Cv.defined()) loss.gradient_Cv = loss.gradient_Cv.mul_(slope_Cv).to(call.factors);
+    if (call.options.softcap > 0) {
+      logits_Cv.div_(call.options.softcap).tanh_();
+      if (wants_gradient) slope_Cv = logits_Cv.square().neg_().add_(1);
+      logits_Cv.mul_(call.options.softcap);
+    }
+    if (!wants_gradient) return loss_and_gradient(call, logits_Cv, start, std::nullopt);
+    const bool is_scaled = slope_Cv.defined() || slopes_C.defined();
+    RowsLoss loss = loss_and_gradient(call, logits_Cv, start, is_scaled ? call.wide : call.factors);
+    if (slope_Cv.defined()) loss.gradient_Cv.mul_(slope_Cv);
+    if (slopes_C.defined()) loss.gradient_Cv.mul_(slopes_C.unsqueeze(1).to(call.wide));
+    // Rounded after the products, and once.
+    if (is_scaled) loss.gradient_Cv = loss.gradient_Cv.to(call.factors);
     return loss;
   }
 };

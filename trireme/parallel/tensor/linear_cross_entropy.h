@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
@@ -31,6 +32,7 @@ struct LogitRows {
 };
 
 struct RowsLoss {
+  at::Tensor losses_C;     // fp64, 0 for ignored targets
   at::Tensor sum;          // scalar fp64
   at::Tensor gradient_Cv;  // softmax - onehot; zero in rows of ignored targets
 };
@@ -52,6 +54,14 @@ struct Loss {
   int64_t count = 0;  // targets that were not ignored
 };
 
+// A loss that is another function of the tokens' cross-entropies than their sum.
+struct LossOfTokens {
+  at::Tensor value;     // scalar fp64
+  at::Tensor slopes_S;  // [S] fp64, its derivative by each cross-entropy
+};
+// losses_S: [S] fp64 where x is, 0 for ignored targets; the same on every rank of the axis.
+using LossFunction = std::function<LossOfTokens(const at::Tensor& losses_S)>;
+
 struct CrossEntropyOptions {
   // Tokens whose logits exist at once. The rounding of the result depends on it. 0: 256 on the CPU,
   // on a device as many as make 2^26 logits
@@ -62,6 +72,9 @@ struct CrossEntropyOptions {
   double softcap = 0;      // c: logits become c tanh(logit / c) before the softmax; 0: they stay
   // [v], differentiable: added to this rank's columns of the logits. Undefined: none.
   at::Tensor bias_v{};
+  // Null: the sum. Otherwise the logits are computed twice if a gradient is needed: first for the
+  // cross-entropies, then for their gradients, each times its slope.
+  LossFunction loss{};
 };
 
 // Sum over tokens of -log softmax(x W^T + b)[target], in fp64, and the number of targets that were
@@ -72,7 +85,8 @@ struct CrossEntropyOptions {
 //         [...] int64, S of them -> scalar
 // Memory:     chunk_tokens * v elements, as many of their gradient where that is narrower, as many
 //             again with a soft cap, and the two gradients in fp32 at least
-// Comm:       24 bytes per token from each rank to all, and n = S*D*itemsize in fp32 or fp64:
+// Comm:       24 bytes per token from each rank to all, twice that for another loss than the sum,
+//             and n = S*D*itemsize in fp32 or fp64:
 //             forward 2(p-1)/p * n for x's gradient; with axis.sequence 2(p-1)/p * n (x, its
 //             gradient), less where a narrower x travels in its own type
 // Collective: every rank of the axis, with the same targets
