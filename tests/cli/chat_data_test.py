@@ -34,7 +34,8 @@ CONVERSATIONS = [conversation("How is it?", ANSWER), conversation("And the weath
                  conversation("Is it?", ANSWER), conversation("How is the weather, then?", ANSWER)]
 
 
-class ChatData(ProgramTest):
+class ChatTest(ProgramTest):
+    """Each test has a model's folder, hf/, with a tokenizer and a chat template, and chat.jsonl."""
     def prepare(self):
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -62,15 +63,17 @@ class ChatData(ProgramTest):
         text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
         (self.folder / "chat.jsonl").write_text(text)
 
-    def prepare_chat(self, *options, validation=0):
-        return self.succeed("data", "prepare", "--format", "chat", "--input", "chat.jsonl", "--tokenizer-model", "hf",
-                            "--validation-fraction", validation, "--output", "data/chat", *options)
-
     def stored(self, name, dtype):
         numbers = numpy.fromfile(self.folder / f"data/{name}.bin", dtype=dtype)
         index = (self.folder / f"data/{name}.idx").read_bytes()
         lengths = numpy.frombuffer(index, numpy.int32, int.from_bytes(index[18:26], "little"), 34)
         return [part.tolist() for part in numpy.split(numbers, numpy.cumsum(lengths)[:-1])]
+
+
+class ChatData(ChatTest):
+    def prepare_chat(self, *options, validation=0):
+        return self.succeed("data", "prepare", "--format", "chat", "--input", "chat.jsonl", "--tokenizer-model", "hf",
+                            "--validation-fraction", validation, "--output", "data/chat", *options)
 
     def expected(self):
         """Tokens and masks of the conversations by transformers."""

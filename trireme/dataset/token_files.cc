@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaskValues = 2;
+constexpr int64_t kMaskValues = 3;  // 0, kLearntToken, kRejectedToken
 
 // The prefixes of all files with tokens or masks.
 std::vector<std::string> all_prefixes(const std::string& prefix) {

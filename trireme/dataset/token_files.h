@@ -33,7 +33,7 @@ class TokenFile {
   TokenFile(const std::string& prefix, int64_t vocab_size, bool has_mask);
 
   IndexedFileWriter& tokens() { return tokens_; }
-  // Adds a document and its mask, a 0 or 1 for each token. Only with a mask.
+  // Adds a document and its mask, a byte for each token (token_stream.h). Only with a mask.
   void add_document(std::span<const int32_t> tokens, std::span<const int32_t> mask);
   void complete();
   // The mask comes first, because a reader without it would train on every token.

@@ -39,8 +39,16 @@ void TokenStream::read(int64_t offset, std::span<int64_t> out) const {
   }
 }
 
+bool TokenStream::has_pairs() const {
+  if (!mask_ || mask_->num_documents() < 2) return false;
+  const auto [offset, size] = mask_->document(1);
+  std::vector<int64_t> marks(static_cast<size_t>(size));
+  mask_->read(offset, marks);
+  return std::ranges::find(marks, kRejectedToken) != marks.end();
+}
+
 void TokenStream::copy_targets(int64_t offset, std::span<const int64_t> tokens,
-                               std::span<int64_t> targets) const {
+                               std::span<int64_t> targets, int64_t mark) const {
   const size_t ahead = tokens.size() - targets.size();
   TRIREME_ASSERT(ahead <= 1, targets.size(), " targets of ", tokens.size(), " tokens");
   if (!mask_) {
@@ -50,10 +58,10 @@ void TokenStream::copy_targets(int64_t offset, std::span<const int64_t> tokens,
   const int64_t first = offset + static_cast<int64_t>(ahead);
   mask_->read(first, targets);
   for (size_t i = 0; i < targets.size(); ++i) {
-    TRIREME_CHECK(targets[i] == 0 || targets[i] == 1, bin_path(mask_->prefix()).string(), ": byte ",
-                  targets[i], " at position ", first + static_cast<int64_t>(i),
-                  "; expected 0 or 1: make the files again with `trireme data prepare`");
-    targets[i] = targets[i] == 1 ? tokens[i + ahead] : kNoTarget;
+    TRIREME_CHECK(targets[i] == 0 || targets[i] == mark, bin_path(mask_->prefix()).string(),
+                  ": byte ", targets[i], " at position ", first + static_cast<int64_t>(i),
+                  "; expected 0 or ", mark, ": make the files again with `trireme data prepare`");
+    targets[i] = targets[i] == mark ? tokens[i + ahead] : kNoTarget;
   }
 }
 

@@ -1,6 +1,6 @@
 // What language models train on: a token file and, beside it, a loss mask, a second file of the
 // same form in which byte i says whether token i is one to learn. `trireme data prepare --format
-// chat` writes both. Layout: docs/design/token-files.md.
+// chat` and `preference` write both. Layout: docs/design/token-files.md.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,11 @@ std::string loss_prefix(const std::string& prefix);
 
 // A target that is in no loss: PyTorch's and this library's kIgnoredTarget.
 inline constexpr int64_t kNoTarget = -100;
+
+// The bytes of a loss mask for tokens to learn, and those for the rejected answer of a pair. All
+// others are 0.
+inline constexpr int64_t kLearntToken = 1;
+inline constexpr int64_t kRejectedToken = 2;
 
 // Thread safe: nothing changes after construction.
 class TokenStream {
@@ -39,12 +44,16 @@ class TokenStream {
   //         IndexedFile::read()
   void read(int64_t offset, std::span<int64_t> out) const;
 
+  // Whether documents come in pairs: the second one has tokens of a rejected answer.
+  // Throws: as IndexedFile::read()
+  bool has_pairs() const;
+
   // Copies the targets of tokens [offset, offset + targets.size()), of which read() has given
   // `tokens`. With one more than there are targets these are the tokens one further on, with as
-  // many the tokens themselves. Those that are not to be learnt become kNoTarget.
-  // Throws: ConfigError with the position of a byte of the mask that is neither 0 nor 1
-  void copy_targets(int64_t offset, std::span<const int64_t> tokens,
-                    std::span<int64_t> targets) const;
+  // many the tokens themselves. Those that the mask does not mark with `mark` become kNoTarget.
+  // Throws: ConfigError with the position of a byte of the mask that is neither 0 nor `mark`
+  void copy_targets(int64_t offset, std::span<const int64_t> tokens, std::span<int64_t> targets,
+                    int64_t mark = kLearntToken) const;
 
  private:
   std::shared_ptr<const IndexedFile> file_;

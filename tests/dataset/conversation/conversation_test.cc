@@ -96,5 +96,75 @@ TEST(Conversation, BeyondALimitIsOneLine) {
   expect_refused(deep, {"more than 64 deep"});
 }
 
+Preference read_pair(std::string_view line) {
+  return read_preference(line, kTemplate, "a.jsonl:7");
+}
+
+void expect_pair_refused(std::string_view line, const std::string& part) {
+  expect_config_error([&] { read_pair(line); }, {"a.jsonl:7", part});
+}
+
+TEST(PreferenceLine, IsAPromptWithTwoAnswers) {
+  const Preference pair = read_pair(
+      R"({"prompt": [{"role": "user", "content": "u"}], "id": 3,
+          "chosen": [{"role": "assistant", "content": "a"}],
+          "rejected": [{"role": "assistant", "content": "b"}], "tools": [{"x": 1}]})");
+  EXPECT_FALSE(pair.is_text());
+  EXPECT_EQ(pair.num_prompt, 1U);
+  EXPECT_EQ(pair.chosen.messages().dump(),
+            R"([{"role":"user","content":"u"},{"role":"assistant","content":"a"}])");
+  EXPECT_EQ(pair.rejected.messages().dump(),
+            R"([{"role":"user","content":"u"},{"role":"assistant","content":"b"}])");
+  EXPECT_TRUE(pair.rejected.has_tools());
+}
+
+TEST(PreferenceLine, ThePromptMayBeWhatBothBeginWith) {
+  const Preference pair = read_pair(
+      R"({"chosen": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"},
+                     {"role": "assistant", "content": "a"}],
+          "rejected": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"},
+                       {"role": "assistant", "content": "b"}]})");
+  EXPECT_EQ(pair.num_prompt, 2U);
+  EXPECT_EQ(pair.chosen.messages().size(), 3U);
+}
+
+TEST(PreferenceLine, MayBeTexts) {
+  const Preference pair = read_preference(
+      R"({"prompt": "The sky is", "chosen": " blue.", "rejected": " green."})", "", "a.jsonl:7");
+  EXPECT_TRUE(pair.is_text());
+  EXPECT_EQ(pair.prompt + pair.chosen_text + pair.rejected_text, "The sky is blue. green.");
+}
+
+TEST(PreferenceLine, AnythingElseIsRefusedInOneLine) {
+  const std::string user = R"({"role": "user", "content": "u"})";
+  const std::string a = R"({"role": "assistant", "content": "a"})";
+  expect_pair_refused("[]", "is not an object");
+  expect_pair_refused(R"({"prompt": "p", "chosen": "c"})",
+                      "has no \"rejected\" but \"prompt\", \"chosen\"");
+  expect_pair_refused(R"({"chosen": "c", "rejected": "r"})", "has no \"prompt\"");
+  expect_pair_refused(R"({"prompt": "p", "chosen": "c", "rejected": []})",
+                      "\"rejected\" is not a text");
+  expect_pair_refused(R"({"prompt": "p", "chosen": "", "rejected": "r"})", "\"chosen\" is empty");
+  expect_pair_refused(R"({"prompt": "p", "chosen": "r", "rejected": "r"})", "are the same");
+  expect_pair_refused(R"({"prompt": "p", "chosen": [)" + a + R"(], "rejected": [)" + user + "]}",
+                      "\"prompt\" is not a list");
+  expect_pair_refused(R"({"chosen": [)" + a + "]}", "has no \"rejected\"");
+  expect_pair_refused(R"({"prompt": [)" + user + R"(], "chosen": [)" + a + R"(], "rejected": []})",
+                      "\"rejected\" has 0 messages");
+  expect_pair_refused(
+      R"({"prompt": [)" + user + R"(], "chosen": [)" + a + R"(], "rejected": [)" + a + "]}",
+      "are the same");
+  expect_pair_refused(R"({"chosen": [)" + a + R"(], "rejected": [)" + user + "]}",
+                      "begin with 0 messages that are the same");
+  expect_pair_refused(R"({"chosen": [)" + user + "," + a + R"(], "rejected": [)" + user + "]}",
+                      "begin with 1 messages that are the same");
+  expect_pair_refused(R"({"prompt": [)" + user + R"(], "chosen": [{"role": "wizard"}],
+                         "rejected": [)" +
+                          a + "]}",
+                      "message 1 has the role \"wizard\"");
+  expect_config_error([&] { read_preference(R"({"chosen": [)" + a + "]}", "", "a.jsonl:7"); },
+                      {"a.jsonl:7", "the model has no chat template"});
+}
+
 }  // namespace
 }  // namespace trireme::dataset

@@ -59,7 +59,7 @@ TEST_F(PrepareChat, AConversationIsADocumentWithAMask) {
   // <|im_start|>user|u</s><|im_start|>assistant|Hi</s>
   EXPECT_EQ(stream.file().document(0).size, 1 + 6 + 1 + 1 + 10 + 2 + 1);
   EXPECT_EQ(stream.file().document(1).size, stream.file().document(0).size - 2);
-  EXPECT_EQ(report.training.conversations, 2);
+  EXPECT_EQ(report.training.lines, 2);
   EXPECT_EQ(report.training.tokens, stream.file().num_tokens());
   EXPECT_EQ(report.training.trained_tokens, 4);
   EXPECT_EQ(report.longest_tokens, 22);
@@ -74,21 +74,55 @@ TEST_F(PrepareChat, AConversationIsADocumentWithAMask) {
   EXPECT_EQ(read_file(output_ + ".chat_template.jinja"), kMarkedTemplate);
 }
 
+TEST_F(PrepareChat, APreferenceIsTwoDocumentsWhoseAnswersAreMarked) {
+  write_lines({R"({"prompt": [{"role": "user", "content": "u"}], )"
+               R"("chosen": [{"role": "assistant", "content": "Hi"}], )"
+               R"("rejected": [{"role": "assistant", "content": "x"}]})",
+               R"({"prompt": "Q", "chosen": "R", "rejected": "ST"})"});
+  PrepareChatOptions pairs = options();
+  pairs.lines = ChatLines::kPreferences;
+  const PrepareChatReport report = prepare_chat(pairs);
+  const TokenStream stream(output_, 264);
+  EXPECT_TRUE(stream.has_pairs());
+  EXPECT_EQ(stream.file().num_documents(), 4);
+  EXPECT_EQ(report.training.lines, 2);
+  // Of the first two: Hi</s> and x</s> behind the generation prompt; of the others R</s>, ST</s>.
+  EXPECT_EQ(report.training.trained_tokens, 3 + 2 + 2 + 3);
+  const std::vector<int64_t> mask = masked(output_);
+  EXPECT_EQ(std::ranges::count(mask, kLearntToken), 3 + 2);
+  EXPECT_EQ(std::ranges::count(mask, kRejectedToken), 2 + 3);
+  EXPECT_EQ(std::vector<int64_t>(mask.end() - 7, mask.end()),
+            (std::vector<int64_t>{0, 1, 1, 0, 2, 2, 2}));
+  EXPECT_EQ(stream.file().document(2).size, 3);
+  // Conversations of such lines have no "messages".
+  expect_config_error([&] { prepare_chat(options()); }, {"chat.jsonl:1 has no \"messages\""});
+}
+
+TEST_F(PrepareChat, PreferencesOfTextsNeedNoTemplate) {
+  std::filesystem::remove(folder_ / "model/chat_template.jinja");
+  PrepareChatOptions pairs = options();
+  pairs.lines = ChatLines::kPreferences;
+  write_lines({R"({"prompt": "a", "chosen": "b", "rejected": "c"})"});
+  prepare_chat(pairs);
+  EXPECT_FALSE(std::filesystem::exists(output_ + ".chat_template.jinja"));
+  expect_config_error([&] { prepare_chat(options()); }, {"there is no chat template"});
+}
+
 TEST_F(PrepareChat, ValidationIsDrawnAndNeverEmpty) {
   write_many(200);
   PrepareChatOptions chat = options();
   chat.validation_fraction = 0.1;
   const PrepareChatReport report = prepare_chat(chat);
-  EXPECT_EQ(report.training.conversations + report.validation.conversations, 200);
-  EXPECT_NEAR(static_cast<double>(report.validation.conversations), 20, 13);  // 3 sigma
+  EXPECT_EQ(report.training.lines + report.validation.lines, 200);
+  EXPECT_NEAR(static_cast<double>(report.validation.lines), 20, 13);  // 3 sigma
   EXPECT_EQ(TokenStream(validation_prefix(output_), 0).file().num_documents(),
-            report.validation.conversations);
+            report.validation.lines);
   EXPECT_EQ(TokenStream(validation_prefix(output_), 0).mask()->num_tokens(),
             report.validation.tokens);
   write_many(2);
   for (const double fraction : {1e-9, 0.999}) {
     chat.validation_fraction = fraction;
-    EXPECT_EQ(prepare_chat(chat).validation.conversations, 1) << fraction;
+    EXPECT_EQ(prepare_chat(chat).validation.lines, 1) << fraction;
   }
   write_many(1);
   expect_config_error([&] { prepare_chat(chat); },
@@ -129,7 +163,7 @@ TEST_F(PrepareChat, ReadsFoldersOfJsonLines) {
   write_text(folder_ / "in/notes.txt", "no conversation");
   PrepareChatOptions chat = options();
   chat.inputs = {folder_ / "in"};
-  EXPECT_EQ(prepare_chat(chat).training.conversations, 3);
+  EXPECT_EQ(prepare_chat(chat).training.lines, 3);
 }
 
 TEST_F(PrepareChat, AnUnusableLineIsNamedAndLeavesNothing) {

@@ -1,4 +1,5 @@
-// trireme data prepare: text or conversations to token files, or tables of features to records.
+// trireme data prepare: text, conversations or pairs of answers to token files, or tables of
+// features to records.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -74,6 +75,7 @@ nlohmann::json to_object(const dataset::PrepareFeaturesReport& report) {
 
 constexpr const char* kTokens = "tokens";
 constexpr const char* kChat = "chat";
+constexpr const char* kPreference = "preference";
 
 struct Arguments {
   std::string format = kTokens;
@@ -85,13 +87,13 @@ struct Arguments {
   std::string chat_template{};
   std::vector<CLI::Option*> only_tokens{};
   std::vector<CLI::Option*> only_chat{};
-  std::vector<CLI::Option*> only_text{};  // tokens and chat
+  std::vector<CLI::Option*> only_text{};  // tokens, chat and preference
   std::vector<CLI::Option*> only_features{};
 };
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names = names_of(dataset::kRawFormats);
-  names.insert(names.begin(), {kTokens, kChat});
+  names.insert(names.begin(), {kTokens, kChat, kPreference});
   return names;
 }
 
@@ -121,22 +123,22 @@ void add_token_options(CLI::App& command, Arguments& arguments) {
 void add_chat_options(CLI::App& command, Arguments& arguments) {
   dataset::PrepareOptions& options = arguments.tokens;
   const auto add = [&](CLI::Option* option) {
-    arguments.only_text.push_back(option->group("Options of --format tokens and chat"));
+    arguments.only_text.push_back(option->group("Options of --format tokens, chat and preference"));
   };
   add(command.add_option("--tokenizer-model", options.tokenizer_model,
                          "json: Hugging Face tokenizer.json to use; bpe: SentencePiece model to "
-                         "use instead of training one; chat: folder of a Hugging Face model, or "
-                         "its tokenizer.json"));
+                         "use instead of training one; chat, preference: folder of a Hugging Face "
+                         "model, or its tokenizer.json"));
   add(command.add_option(
       "--end-of-document", options.end_of_document,
       "json: added token that ends a document. Default: <|endoftext|>, <|end_of_text|> or </s>, "
-      "which input text cannot produce; input text can produce any other token. chat: added token "
-      "that ends a text. Default: the model's eos_token, or one of these"));
+      "which input text cannot produce; input text can produce any other token. chat, preference: "
+      "added token that ends a text. Default: the model's eos_token, or one of these"));
   arguments.only_chat.push_back(
       command
           .add_option("--chat-template", arguments.chat_template,
                       "file with the chat template to use instead of the model's")
-          ->group("Options of --format chat"));
+          ->group("Options of --format chat and preference"));
 }
 
 void add_feature_options(CLI::App& command, Arguments& arguments) {
@@ -160,7 +162,8 @@ void add_feature_options(CLI::App& command, Arguments& arguments) {
 }
 
 int run_prepare(Arguments& arguments) {
-  const bool is_tokens = arguments.format == kTokens, is_chat = arguments.format == kChat;
+  const bool is_tokens = arguments.format == kTokens, are_pairs = arguments.format == kPreference,
+             is_chat = arguments.format == kChat || are_pairs;
   const auto refuse = [&](const std::vector<CLI::Option*>& others) {
     for (const CLI::Option* option : others) {
       TRIREME_CHECK(option->count() == 0, option->get_name(), " is not an option of --format ",
@@ -172,14 +175,16 @@ int run_prepare(Arguments& arguments) {
   refuse(is_tokens || is_chat ? arguments.only_features : arguments.only_text);
   const dataset::PrepareOptions& tokens = arguments.tokens;
   if (is_chat) {
-    return run_prepare_chat({.inputs = tokens.inputs,
-                             .tokenizer_model = tokens.tokenizer_model,
-                             .chat_template = arguments.chat_template,
-                             .end_of_document = tokens.end_of_document,
-                             .output = tokens.output,
-                             .validation_fraction = tokens.validation_fraction,
-                             .seed = tokens.seed},
-                            arguments.json);
+    return run_prepare_chat(
+        {.lines = are_pairs ? dataset::ChatLines::kPreferences : dataset::ChatLines::kConversations,
+         .inputs = tokens.inputs,
+         .tokenizer_model = tokens.tokenizer_model,
+         .chat_template = arguments.chat_template,
+         .end_of_document = tokens.end_of_document,
+         .output = tokens.output,
+         .validation_fraction = tokens.validation_fraction,
+         .seed = tokens.seed},
+        arguments.json);
   }
   if (is_tokens) {
     arguments.tokens.tokenizer =
@@ -273,14 +278,16 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
   options.validation_fraction = 0.01;
   CLI::App* command = data.add_subcommand(
       "prepare",
-      "Turn text files or conversations into token files (Megatron's .bin/.idx) and a tokenizer,\n"
-      "or tables of features into records for recommendation models\n"
+      "Turn text files, conversations or pairs of answers into token files (Megatron's .bin/.idx)\n"
+      "and a tokenizer, or tables of features into records for recommendation models\n"
       "(docs/guide/recommend-data.md).\n"
       "  trireme data prepare --input src docs --glob '*.py' --glob '*.md' --tokenizer bpe \\\n"
       "      --vocab-size 8192 --output data/mine\n"
       "  trireme data prepare --format chat --input chat.jsonl --tokenizer-model SmolLM2-Instruct "
       "\\\n"
       "      --output data/chat\n"
+      "  trireme data prepare --format preference --input pairs.jsonl \\\n"
+      "      --tokenizer-model SmolLM2-Instruct --output data/pairs\n"
       "  trireme data prepare --format criteo --input day_0.tsv --min-count 10 \\\n"
       "      --output data/criteo\n");
   const auto formats = format_names();
@@ -291,20 +298,24 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->add_option(
           "--input", options.inputs,
           "input files; tokens: files or folders, one document per file; chat: files of JSON "
-          "lines, one conversation per line; criteo-numpy and "
+          "lines, one conversation per line; preference: the same, one prompt with two answers per "
+          "line; criteo-numpy and "
           "criteo-multi-hot: prefix of a day's arrays, such as numpy/day_0")
       ->required();
   command
       ->add_option("--validation-fraction,--validation", options.validation_fraction,
-                   "fraction of the documents, conversations or samples held out for validation")
+                   "fraction of the documents, conversations, pairs or samples held out for "
+                   "validation")
       ->check(within({.minimum = 0, .maximum = 1, .below_maximum = true}))
       ->capture_default_str();
   command->add_option("--seed", options.seed, "random seed for the choice of validation data")
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
   command
-      ->add_option("--output", options.output,
-                   "tokens and chat: prefix of the files to write; other formats: a new folder")
+      ->add_option(
+          "--output", options.output,
+          "tokens, chat and preference: prefix of the files to write; other formats: a new "
+          "folder")
       ->required();
   add_json(*command, arguments->json);
   add_token_options(*command, *arguments);

@@ -103,6 +103,32 @@ ChatTokens ChatEncoder::encode(const Conversation& conversation, const std::stri
   const bool is_marked = format_.chat_for(conversation.has_tools()).marks_generation();
   const Spans spans =
       is_marked ? std::move(rendered.generated) : added_by_assistant(conversation, text, where);
+  return tokens_of(text, spans, where);
+}
+
+ChatTokens ChatEncoder::encode_answer(const Conversation& conversation, size_t num_prompt,
+                                      const std::string& where) const {
+  const std::string prompt = render(conversation, num_prompt, true, where).text;
+  const std::string whole = render(conversation, conversation.messages().size(), false, where).text;
+  TRIREME_CHECK(whole.starts_with(prompt) && whole.size() > prompt.size(), where,
+                ": the chat template does not render the answer as an addition to the prompt's ",
+                num_prompt,
+                " messages and a generation prompt, so its tokens are not known; change a copy of "
+                "the template and give that with --chat-template");
+  return tokens_of(whole, {{prompt.size(), whole.size()}}, where);
+}
+
+ChatTokens ChatEncoder::encode_answer(const std::string& prompt, const std::string& answer,
+                                      const std::string& where) const {
+  const std::string whole = prompt + answer;
+  ChatTokens tokens = tokens_of(whole, {{prompt.size(), whole.size()}}, where);
+  tokens.tokens.push_back(end_of_document());
+  tokens.learnt.push_back(1);
+  return tokens;
+}
+
+ChatTokens ChatEncoder::tokens_of(const std::string& text, const Spans& spans,
+                                  const std::string& where) const {
   // Two for each span, in their order: where it begins, and where its last character does.
   std::vector<size_t> characters;
   for (const auto& [begin, end] : spans) {

@@ -45,11 +45,23 @@ class ChatEncoder {
   //         with the one before, or when all these texts together exceed a limit
   ChatTokens encode(const Conversation& conversation, const std::string& where) const;
 
+  // The same tokens. Of them the answer counts: what the whole text has more than the first
+  // `num_prompt` messages rendered with add_generation_prompt.
+  // Throws: ConfigError also when the text does not begin with these, or has nothing more
+  ChatTokens encode_answer(const Conversation& conversation, size_t num_prompt,
+                           const std::string& where) const;
+  // Plain text and its end of document. The answer, which follows the prompt, and the end count.
+  // Throws: ConfigError when the text cannot be encoded
+  ChatTokens encode_answer(const std::string& prompt, const std::string& answer,
+                           const std::string& where) const;
+
  private:
   using Spans = std::vector<std::pair<size_t, size_t>>;
 
   ChatTemplate::Rendered render(const Conversation& conversation, size_t num_messages,
                                 bool add_prompt, const std::string& where) const;
+  // The tokens of a text, and which of them hold a character of the spans.
+  ChatTokens tokens_of(const std::string& text, const Spans& spans, const std::string& where) const;
   Spans added_by_assistant(const Conversation& conversation, const std::string& whole,
                            const std::string& where) const;
 

@@ -101,6 +101,7 @@ ChatFormat read_chat_format(const ChatFormatFiles& files) {
   const fs::path tokenizer = tokenizer_file(files.tokenizer);
   const fs::path folder = tokenizer.parent_path();
   Templates found = find_templates(files, folder);
+  if (!found.usual && files.may_lack_template) found.usual = Template{};
   TRIREME_CHECK(found.usual.has_value(), "there is no chat template beside ", tokenizer.string(),
                 ": expected chat_template.jinja, or \"chat_template\" in tokenizer_config.json; "
                 "give a file with --chat-template");

@@ -15,6 +15,7 @@ namespace trireme::dataset {
 struct ChatFormatFiles {
   std::filesystem::path tokenizer;        // a folder with a tokenizer.json, or that file
   std::filesystem::path chat_template{};  // empty: the template that is beside the tokenizer
+  bool may_lack_template = false;         // then its text is empty, and it renders nothing
 };
 
 struct ChatFormat {

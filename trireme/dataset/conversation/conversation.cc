@@ -98,30 +98,22 @@ void take_tools(const ordered_json& object, const std::string& where, ordered_js
   variables["tools"] = std::move(tools);
 }
 
-}  // namespace
+// `has no "messages" but "text"`.
+std::string lacks(const ordered_json& object, const char* name) {
+  std::string keys;
+  for (const auto& [key, value] : object.items()) {
+    if (keys.size() > 100) break;
+    keys += concat(keys.empty() ? "" : ", ", in_quotes(key, 30));
+  }
+  return concat(" has no \"", name, "\"", keys.empty() ? "" : concat(" but ", keys));
+}
 
-Conversation read_conversation(std::string_view line, const std::string& template_text,
-                               const std::string& where) {
-  const ordered_json object = parse_ordered_json(line, where, kConversationLimits);
-  TRIREME_CHECK(object.is_object(), where,
-                " is not an object; expected one with \"messages\" in "
-                "each line (JSON lines)");
+// A conversation of these messages, with what else `object` has for the template.
+Conversation with_variables(const ordered_json& object, ordered_json messages,
+                            const std::string& template_text, const std::string& where) {
   Conversation conversation;
   ordered_json& variables = conversation.variables = ordered_json::object();
-  if (const ordered_json* const messages = list_of(object, "messages", where)) {
-    variables["messages"] = *messages;
-  } else if (const ordered_json* const turns = list_of(object, "conversations", where)) {
-    variables["messages"] = from_share_gpt(*turns, where);
-  } else {
-    std::string keys;
-    for (const auto& [key, value] : object.items()) {
-      if (keys.size() > 100) break;
-      keys += concat(keys.empty() ? "" : ", ", in_quotes(key, 30));
-    }
-    throw ConfigError(concat(where, " has no \"messages\"",
-                             keys.empty() ? "" : concat(" but ", keys),
-                             "; expected a list of {\"role\": ..., \"content\": ...}"));
-  }
+  variables["messages"] = std::move(messages);
   check_messages(variables["messages"], template_text, where);
   leave_nulls_out(variables["messages"]);
   take_tools(object, where, variables);
@@ -135,6 +127,89 @@ Conversation read_conversation(std::string_view line, const std::string& templat
     variables[name] = value;
   }
   return conversation;
+}
+
+// Three texts.
+Preference text_preference(const ordered_json& object, const std::string& where) {
+  const auto text_of = [&](const char* name) {
+    const auto found = object.find(name);
+    TRIREME_CHECK(
+        found != object.end() && found->is_string(), where,
+        found == object.end() ? lacks(object, name) : concat(": \"", name, "\" is not a text"),
+        "; expected \"prompt\", \"chosen\" and \"rejected\", all texts or all lists of "
+        "messages");
+    return found->get<std::string>();
+  };
+  Preference pair{.prompt = text_of("prompt"),
+                  .chosen_text = text_of("chosen"),
+                  .rejected_text = text_of("rejected")};
+  for (const auto& [name, text] :
+       {std::pair("chosen", &pair.chosen_text), {"rejected", &pair.rejected_text}}) {
+    TRIREME_CHECK(!text->empty(), where, ": \"", name,
+                  "\" is empty; expected an answer to the prompt");
+  }
+  TRIREME_CHECK(pair.chosen_text != pair.rejected_text, where,
+                ": \"chosen\" and \"rejected\" are the same; expected two answers");
+  return pair;
+}
+
+}  // namespace
+
+Conversation read_conversation(std::string_view line, const std::string& template_text,
+                               const std::string& where) {
+  const ordered_json object = parse_ordered_json(line, where, kConversationLimits);
+  TRIREME_CHECK(object.is_object(), where,
+                " is not an object; expected one with \"messages\" in "
+                "each line (JSON lines)");
+  if (const ordered_json* const messages = list_of(object, "messages", where)) {
+    return with_variables(object, *messages, template_text, where);
+  }
+  if (const ordered_json* const turns = list_of(object, "conversations", where)) {
+    return with_variables(object, from_share_gpt(*turns, where), template_text, where);
+  }
+  throw ConfigError(concat(where, lacks(object, "messages"),
+                           "; expected a list of {\"role\": ..., \"content\": ...}"));
+}
+
+Preference read_preference(std::string_view line, const std::string& template_text,
+                           const std::string& where) {
+  const ordered_json object = parse_ordered_json(line, where, kConversationLimits);
+  TRIREME_CHECK(object.is_object(), where,
+                " is not an object; expected one with \"prompt\", \"chosen\" and \"rejected\" in "
+                "each line (JSON lines)");
+  const auto chosen = object.find("chosen");
+  if (chosen == object.end() || !chosen->is_array()) return text_preference(object, where);
+  TRIREME_CHECK(!template_text.empty(), where,
+                ": \"chosen\" is a list of messages, and the model has no chat template; give one "
+                "with --chat-template, or texts");
+  const ordered_json* const first = list_of(object, "chosen", where);
+  const ordered_json* const second = list_of(object, "rejected", where);
+  TRIREME_CHECK(second != nullptr, where, lacks(object, "rejected"),
+                "; expected a list of messages, as \"chosen\" is");
+  ordered_json with_chosen = ordered_json::array(), with_rejected = ordered_json::array();
+  Preference pair;
+  if (const ordered_json* const prompt = list_of(object, "prompt", where)) {
+    with_chosen = with_rejected = *prompt;
+    pair.num_prompt = prompt->size();
+  }
+  with_chosen.insert(with_chosen.end(), first->begin(), first->end());
+  with_rejected.insert(with_rejected.end(), second->begin(), second->end());
+  TRIREME_CHECK(with_chosen != with_rejected, where,
+                ": \"chosen\" and \"rejected\" are the same; expected two answers");
+  if (pair.num_prompt == 0) {
+    const size_t shortest = std::min(with_chosen.size(), with_rejected.size());
+    while (pair.num_prompt < shortest &&
+           with_chosen[pair.num_prompt] == with_rejected[pair.num_prompt]) {
+      ++pair.num_prompt;
+    }
+    TRIREME_CHECK(pair.num_prompt > 0 && pair.num_prompt < shortest, where,
+                  ": \"chosen\" and \"rejected\" begin with ", pair.num_prompt,
+                  " messages that are the same; expected a prompt and an answer in each, or a "
+                  "\"prompt\" of its own");
+  }
+  pair.chosen = with_variables(object, std::move(with_chosen), template_text, where);
+  pair.rejected = with_variables(object, std::move(with_rejected), template_text, where);
+  return pair;
 }
 
 }  // namespace trireme::dataset

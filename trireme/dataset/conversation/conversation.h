@@ -23,6 +23,19 @@ struct Conversation {
   bool has_tools() const { return variables.contains("tools"); }
 };
 
+// Two answers to one prompt.
+struct Preference {
+  // Conversations, each with the prompt's messages first; or else the texts below.
+  Conversation chosen{};
+  Conversation rejected{};
+  size_t num_prompt = 0;  // messages of the prompt
+  std::string prompt{};
+  std::string chosen_text{};
+  std::string rejected_text{};
+
+  bool is_text() const { return chosen.variables.is_null(); }
+};
+
 // Reads an object with `messages`, a list of {"role", "content", ...}, or ShareGPT's
 // `conversations`, a list of {"from", "value"}, where "human" is the user and "gpt" the assistant.
 // `tools` may also be JSON in a text. Other members of the object are ignored.
@@ -32,5 +45,13 @@ struct Conversation {
 // Throws: ConfigError, one line, for anything else, and beyond a limit
 Conversation read_conversation(std::string_view line, const std::string& template_text,
                                const std::string& where);
+
+// Reads an object with `prompt`, `chosen` and `rejected`, TRL's preference format: three lists of
+// messages, or three texts. Without `prompt` the two lists are whole conversations, whose common
+// beginning is the prompt. `tools` and `chat_template_kwargs` are as in read_conversation().
+// template_text: "" when there is none, so that lists are an error
+// Throws: ConfigError, one line, also for an answer of nothing and for two answers that are alike
+Preference read_preference(std::string_view line, const std::string& template_text,
+                           const std::string& where);
 
 }  // namespace trireme::dataset

@@ -16,6 +16,7 @@
 #include "trireme/dataset/file/text_lines.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/token_files.h"
+#include "trireme/dataset/token_stream.h"
 #endif
 
 namespace trireme::dataset {
@@ -124,10 +125,34 @@ std::vector<Document> find_files(const PrepareChatOptions& options,
   return files;
 }
 
-void count(const ChatTokens& tokens, ChatCounts& counts) {
-  ++counts.conversations;
-  counts.tokens += std::ssize(tokens.tokens);
-  counts.trained_tokens += std::ranges::count(tokens.learnt, 1);
+// The documents that a line becomes, with the bytes of their loss masks.
+std::vector<ChatTokens> documents_of(std::string_view line, ChatLines kind,
+                                     const ChatEncoder& encoder, const std::string& where) {
+  const std::string& text = encoder.format().template_text;
+  if (kind == ChatLines::kConversations) {
+    return {encoder.encode(read_conversation(line, text, where), where)};
+  }
+  const Preference pair = read_preference(line, text, where);
+  std::vector<ChatTokens> documents;
+  if (pair.is_text()) {
+    for (const std::string* const answer : {&pair.chosen_text, &pair.rejected_text}) {
+      documents.push_back(encoder.encode_answer(pair.prompt, *answer, where));
+    }
+  } else {
+    for (const Conversation* const conversation : {&pair.chosen, &pair.rejected}) {
+      documents.push_back(encoder.encode_answer(*conversation, pair.num_prompt, where));
+    }
+  }
+  for (const ChatTokens& tokens : documents) {
+    // The first token of a document is no target.
+    TRIREME_CHECK(
+        std::find(tokens.learnt.begin() + 1, tokens.learnt.end(), 1) != tokens.learnt.end(), where,
+        ": an answer has no token behind the first one of its text; expected a "
+        "prompt and an answer");
+  }
+  static_assert(kLearntToken == 1);
+  std::ranges::replace(documents.back().learnt, 1, static_cast<int32_t>(kRejectedToken));
+  return documents;
 }
 
 void check_chat_options(const PrepareChatOptions& options) {
@@ -146,9 +171,11 @@ void check_chat_options(const PrepareChatOptions& options) {
 PrepareChatReport prepare_chat(const PrepareChatOptions& options,
                                const std::function<void(int64_t, int64_t)>& progress) {
   check_chat_options(options);
-  const ChatEncoder encoder(read_chat_format({.tokenizer = options.tokenizer_model,
-                                              .chat_template = options.chat_template}),
-                            options.end_of_document, options.now);
+  const ChatEncoder encoder(
+      read_chat_format({.tokenizer = options.tokenizer_model,
+                        .chat_template = options.chat_template,
+                        .may_lack_template = options.lines == ChatLines::kPreferences}),
+      options.end_of_document, options.now);
   const ChatFormat& format = encoder.format();
   std::optional<WorkFolder> work;
   const std::vector<Document> files = find_files(options, work);
@@ -165,19 +192,25 @@ PrepareChatReport prepare_chat(const PrepareChatOptions& options,
   ConversationLines lines(files);
   int64_t index = 0;
   for (std::string_view line; lines.next(line); ++index) {
-    const std::string where = lines.where();
-    const ChatTokens tokens =
-        encoder.encode(read_conversation(line, format.template_text, where), where);
     const bool is_validation = split.is_validation(index, lines.draw(options.seed));
-    (is_validation ? *validation : training).add_document(tokens.tokens, tokens.learnt);
-    count(tokens, is_validation ? report.validation : report.training);
-    report.longest_tokens = std::max<int64_t>(report.longest_tokens, std::ssize(tokens.tokens));
-    report.untrained += std::ranges::count(tokens.learnt, 1) == 0 ? 1 : 0;
+    TokenFile& file = is_validation ? *validation : training;
+    ChatCounts& counts = is_validation ? report.validation : report.training;
+    ++counts.lines;
+    for (const ChatTokens& tokens : documents_of(line, options.lines, encoder, lines.where())) {
+      file.add_document(tokens.tokens, tokens.learnt);
+      const int64_t trained = std::ssize(tokens.learnt) - std::ranges::count(tokens.learnt, 0);
+      counts.tokens += std::ssize(tokens.tokens);
+      counts.trained_tokens += trained;
+      report.longest_tokens = std::max<int64_t>(report.longest_tokens, std::ssize(tokens.tokens));
+      report.untrained += trained == 0 ? 1 : 0;
+    }
     if (progress) progress(lines.num_read(), report.num_bytes);
   }
   TRIREME_CHECK(report.training.trained_tokens > 0, options.inputs.front(), " has ", index,
-                " conversations, and none for training in which the assistant says something; "
-                "expected messages with the role \"assistant\"");
+                options.lines == ChatLines::kPreferences
+                    ? " pairs of answers; expected lines with \"chosen\" and \"rejected\""
+                    : " conversations, and none for training in which the assistant says "
+                      "something; expected messages with the role \"assistant\"");
   const auto tokenizer = make_json_tokenizer(format.tokenizer, int64_t{encoder.end_of_document()});
   publish_token_files(options.output, *tokenizer, training, validation ? &*validation : nullptr,
                       format.template_text);

@@ -1,6 +1,6 @@
-// Turns conversations into token files with a loss mask, for `trireme data prepare --format chat`.
-// Memory is bounded, however long the input. No file has its final name before everything is
-// written.
+// Turns conversations, or pairs of answers, into token files with a loss mask, for `trireme data
+// prepare --format chat` and `--format preference`. Memory is bounded, however long the input. No
+// file has its final name before everything is written.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,15 @@
 
 namespace trireme::dataset {
 
+// What a line of the input is.
+enum class ChatLines {
+  kConversations,  // read_conversation(); a document each
+  kPreferences,    // read_preference(); two documents each, the chosen answer's and the rejected's
+};
+
 struct PrepareChatOptions {
-  // Files of JSON lines, folders with *.jsonl, pipes; gzip too. See read_conversation().
+  ChatLines lines = ChatLines::kConversations;
+  // Files of JSON lines, folders with *.jsonl, pipes; gzip too.
   std::vector<std::string> inputs{};
   std::string tokenizer_model{};     // a tokenizer.json, or the model's folder; see ChatFormatFiles
   std::string chat_template{};       // a file; empty: the model's
@@ -26,7 +33,7 @@ struct PrepareChatOptions {
 };
 
 struct ChatCounts {
-  int64_t conversations = 0;
+  int64_t lines = 0;
   int64_t tokens = 0;
   int64_t trained_tokens = 0;  // that the loss mask has
 };
@@ -35,16 +42,17 @@ struct PrepareChatReport {
   ChatCounts training{};
   ChatCounts validation{};
   int64_t vocab_size = 0;
-  int64_t longest_tokens = 0;  // the longest conversation
+  int64_t longest_tokens = 0;  // the longest document
   int64_t untrained = 0;       // conversations in which the assistant says nothing
   bool is_marked = false;      // the template has {% generation %}
   int64_t num_bytes = 0;       // of the files as stored
 };
 
 // Writes what prepare() (prepare.h) does, a document for each conversation, the template, and with
-// the same names behind loss_prefix() a loss mask: a byte for each token, 1 if the assistant says
-// it. The same input, options and seed give the same bytes. Whether a conversation is for
-// validation depends only on (seed, file name, number in it).
+// the same names behind loss_prefix() a loss mask: a byte for each token, kLearntToken if the
+// assistant says it; of a preference, kLearntToken or kRejectedToken in the answer. The same input,
+// options and seed give the same bytes. Whether a line is for validation depends only on (seed,
+// file name, number in it).
 // `progress`, if set, is called with (bytes done, total bytes).
 // Throws: ConfigError with file and line for a conversation that cannot be used, and for every
 //         option that the user can fix, or while another process prepares the same output; Error
