@@ -100,7 +100,8 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     const int64_t data_rank =
         mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
     const auto batches = read(config, data_rank);
-    const double evaluated = model.sum_over_batches(model.evaluate(batches));
+    // The first sum is the loss; a task's metrics follow.
+    const double evaluated = model.sums_over_batches(model.evaluate(batches)).front();
     // What routers learn of a step changes the next one.
     if (config.task->model().traits().num_counts > 0) {
       model.begin_step(batches);
@@ -110,7 +111,7 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     }
     const int64_t count = model.begin_step(batches);
     const auto losses = model.forward_backward(batches, 1.0);
-    const double loss = model.sum_over_batches(losses) / static_cast<double>(count);
+    const double loss = model.sums_over_batches(losses).front() / static_cast<double>(count);
     const double norm = gradient_norm(model.gradient_squares());
     const std::vector<double> counts = model.sum_counts();
     const std::lock_guard lock(mutex);

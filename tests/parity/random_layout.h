@@ -44,6 +44,15 @@ class Draw {
   std::mt19937_64 random_;
 };
 
+// Learns from pairs of answers, in whose padding routers must not count anything.
+inline const Overrides kPreferences = {{"objective.name", "dpo"},
+                                       {"objective.beta", "0.3"},
+                                       {"objective.label_smoothing", "0.1"},
+                                       {"model.balance_loss", "0"},
+                                       {"model.router_z_loss", "0"},
+                                       {"model.capacity_factor", "0"},
+                                       {"model.router_bias_rate", "0"}};
+
 // How ranks divide a step.
 struct DrawnLayout {
   // What decides the order of sums. Layouts that agree in it give the same bits.

@@ -14,8 +14,20 @@
 
 namespace trireme::train {
 
+// The same for pairs of answers, with what a reference says of them: [P, 2, T] and [P, 2].
+inline dataset::Batch pairs_of(dataset::Batch sequences) {
+  const int64_t P = sequences.size() / 2;
+  for (auto& [name, tensor] : sequences.tensors) tensor = tensor.unflatten(0, {P, 2});
+  sequences.first_sample /= 2;
+  const at::Tensor index_P2 = at::arange(2 * P, at::kDouble)
+                                  .add(static_cast<double>(2 * sequences.first_sample))
+                                  .view({P, 2});
+  sequences.tensors.emplace_back("reference", index_P2.mul(1.3).sin().mul(9).sub(40));
+  return sequences;
+}
+
 // A sample's numbers depend on its own index alone, so that layouts may group samples differently.
-inline dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
+inline dataset::Batch sequences_of(const RunConfig& config, int64_t first, int64_t size) {
   const int64_t T = model_of(config).sequence_length, V = model_of(config).vocab_size;
   const at::Tensor stream_BT =
       at::arange(first, first + size, at::kLong).mul(T + 3).unsqueeze(1) + at::arange(T, at::kLong);
@@ -34,6 +46,11 @@ inline dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t s
                        .step_size = config.train.global_batch};
   if (data_of(config).separate_documents) batch.tensors.emplace_back("documents", documents_BT);
   return batch;
+}
+
+inline dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
+  if (!tasks::language_of(config).objective.is_dpo()) return sequences_of(config, first, size);
+  return pairs_of(sequences_of(config, 2 * first, 2 * size));
 }
 
 // The step's microbatches of one data rank; the last ones may be smaller or empty.

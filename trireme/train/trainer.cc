@@ -123,10 +123,12 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   step_ = begun_step_ = state.step;
   set_steps(config_, {state.step, state.next_sample});
   if (resumption_->is_in_folder()) saved_step_ = step_;
-  batches_.emplace(config_.task->training(),
+  if (config_.task->traits().num_scores > 0) reference_.emplace(config_, mesh_);
+  batches_.emplace(reference_ ? reference_->training() : config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),
                    read_ahead(config_, config_.train.steps));
-  const dataset::Source* const validation = config_.task->validation();
+  const dataset::Source* const validation =
+      reference_ ? reference_->validation() : config_.task->validation();
   if (validation != nullptr && !updates_.root_saves()) {  // else no rank has the newest weights
     validation_batches_.emplace(*validation, validation_batches(config_, mesh_),
                                 read_ahead(config_, /*num_steps=*/1));
@@ -145,6 +147,22 @@ void TrainerImpl::build_model() {
   if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
     balance_.emplace(state_.model().layout(), mesh_);
   }
+}
+
+// Gives samples what the initial model says of them, if the task wants that. False: the run is to
+// stop before it has.
+bool TrainerImpl::find_reference() {
+  if (!reference_) return true;
+  return reference_->find({.model = state_.model(),
+                           .step = step_,
+                           .data = resumption_->data(),
+                           .validation = resumption_->validation(),
+                           .is_cut = [this] { return ask_again(Leave::kNo) != Leave::kNo; },
+                           .tell =
+                               [this](const std::string& line) {
+                                 if (is_root()) observer_.on_finding(line);
+                               },
+                           .on_wait = tell(observer_)});
 }
 
 // Runs on rank 0 what reads files, for all ranks. The others wait for it, and fail if it fails.
@@ -322,6 +340,10 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   stop_ = &stop;
   updates_.connect();
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
+    updates_.leave(step_, Leave::kAsked);
+    return Outcome::kStopped;
+  }
+  if (step_ < config_.train.steps && !find_reference()) {
     updates_.leave(step_, Leave::kAsked);
     return Outcome::kStopped;
   }

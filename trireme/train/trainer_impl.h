@@ -19,6 +19,7 @@
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/share_balance.h"
 #include "trireme/train/parallel/stage_balance.h"
+#include "trireme/train/reference_scores.h"
 #include "trireme/train/run/run_folder.h"
 #include "trireme/train/state/ongoing_saves.h"
 #include "trireme/train/state/places.h"
@@ -49,6 +50,7 @@ class TrainerImpl {
   bool is_root() const { return world_.rank() == 0; }
   std::filesystem::path folder() const { return config_.output.folder; }
   void build_model();
+  bool find_reference();
   std::string from_root(const std::function<std::string()>& produce);
   void on_root(const std::function<void()>& work);
   bool is_due(int64_t interval) const { return interval > 0 && step_ % interval == 0; }
@@ -84,7 +86,8 @@ class TrainerImpl {
   TrainObserver& observer_;
   std::shared_ptr<comm::Recorder> recorder_;  // of the steps; null: none
   mesh::DeviceMesh mesh_;
-  std::optional<RunFolder> output_;  // rank 0
+  std::optional<RunFolder> output_;           // rank 0
+  std::optional<ReferenceScores> reference_;  // if samples have scores of the initial model
   std::optional<dataset::BatchReader> batches_;
   Callbacks callbacks_;
   CallbackRequests requests_;

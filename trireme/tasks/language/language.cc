@@ -1,8 +1,10 @@
-// Length: the stage, the model and the data of one task, which are read together.
+// Length: the model and the data of one task, which are read together.
 #include "trireme/tasks/language/language.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +20,6 @@
 #include "trireme/dataset/token_stream.h"
 #include "trireme/model/experts/router.h"
 #include "trireme/model/family/family.h"
-#include "trireme/model/family/init.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/model.h"
@@ -28,9 +29,12 @@
 #include "trireme/tasks/language/foreign/foreign_weights.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/foreign/peft_adapters.h"
+#include "trireme/tasks/language/language_stage.h"
+#include "trireme/tasks/language/preference_loss.h"
 #include "trireme/tasks/language/token_data.h"
 #include "trireme/tasks/language/token_identity.h"
 #include "trireme/train/parallel/stage_costs.h"
+#include "trireme/train/reference_scores.h"
 
 namespace trireme::tasks {
 
@@ -41,52 +45,6 @@ namespace trireme::tasks {
 // then still the folder's.
 
 namespace {
-
-class LanguageStage : public train::StageModel {
- public:
-  LanguageStage(std::unique_ptr<model::LanguageModel> model, const model::ModelConfig& config,
-                const train::StageRequest& request)
-      : model_(std::move(model)),
-        config_(config),
-        seed_(request.config.train.seed),
-        part_(request.part),
-        hidden_(train::hidden_edge(request.stage)) {}
-
-  torch::nn::Module& module() override { return model_->module(); }
-  std::vector<parallel::Unit> units() const override { return model_->units(); }
-  void run_units_with(parallel::RunUnit run) override { model_->run_units_with(std::move(run)); }
-
-  void initialise(std::span<const parallel::Shard> shards) override {
-    model::initialise(shards, seed_, [this](std::string_view name) {
-      return model::initialiser_of(config_, name);
-    });
-  }
-
-  std::vector<at::Tensor> forward(const train::StageInput& in) override {
-    const model::PartOutput out = model_->forward_part({.tokens_BT = in["tokens"],
-                                                        .hidden = in[hidden_],
-                                                        .documents_BT = in["documents"],
-                                                        .training = in.training});
-    if (part_.has_head) return {model_->head_loss(out.hidden, in["targets"], in["head"]).sum};
-    std::vector<at::Tensor> outputs = {out.hidden};
-    if (out.head_weight.defined()) outputs.push_back(out.head_weight);
-    return outputs;
-  }
-
-  void take_counts(std::span<double> counts) override { model_->take_routing_counts(counts); }
-  void use_counts(std::span<const double> counts) override { model_->use_routing_counts(counts); }
-
-  int64_t num_terms(const dataset::Batch& batch) const override {
-    return model_->num_targets(batch["targets"]);
-  }
-
- private:
-  std::unique_ptr<model::LanguageModel> model_;
-  const model::ModelConfig& config_;
-  uint64_t seed_;
-  model::ModelPart part_;
-  std::string hidden_;
-};
 
 // What is trained, as the loop and the planner see it.
 class LanguageTaskModel : public train::TaskModel {
@@ -106,7 +64,8 @@ class LanguageTaskModel : public train::TaskModel {
         .axes = {"tensor", "context", "expert", "pipeline"},
         .num_parameters = model::num_parameters(model),
         .flops_per_sample =
-            static_cast<double>(model.sequence_length) * model::flops_per_token(model),
+            static_cast<double>(config_.sequences_per_sample() * model.sequence_length) *
+            model::flops_per_token(model),
         .num_counts = model::num_sparse_blocks(model) * model::num_routing_counts(sparse.experts),
         .memory_keys = {
             .states = {train::with_value("model.layers", model.layers),
@@ -135,8 +94,9 @@ class LanguageTaskModel : public train::TaskModel {
     if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
     model::validate(model);
     if (lora.is_on()) model::make_plan(model);  // its patterns must match
-    check_packing();
+    check_padding();
     check_masking();
+    check_objective(config);
   }
   void check_layout(const train::RunConfig& config) const override {
     const int64_t experts = config_.model.sparse.experts;
@@ -189,35 +149,58 @@ class LanguageTaskModel : public train::TaskModel {
       if (config_.data.separate_documents) edges.inputs.push_back("documents");
       if (stage > 0) edges.inputs.push_back(train::hidden_edge(stage));
       if (stage == last) edges.inputs.push_back("targets");
+      if (stage == last && config_.objective.is_dpo()) edges.inputs.push_back("reference");
       if (stage == last && sends_head) edges.inputs.push_back("head");
       edges.outputs.push_back(stage == last ? "loss" : train::hidden_edge(stage + 1));
       if (stage == 0 && sends_head) edges.outputs.push_back("head");
+      if (stage == last && config_.objective.is_dpo()) {
+        edges.outputs.insert(edges.outputs.end(), {"metrics", "scores"});
+      }
       result.push_back(std::move(edges));
     }
     return result;
   }
 
   std::unique_ptr<train::StageModel> make_stage(const train::StageRequest& request) const override {
-    const train::RunConfig& config = request.config;
-    auto model = model::make_model(config_.model, config.train.seed, config.dtype(), request.axes,
-                                   request.part);
-    model->set_recompute(config.recompute_plan());
-    return std::make_unique<LanguageStage>(std::move(model), config_.model, request);
+    return make_language_stage(config_, request);
   }
 
  private:
   // A router sees padding as tokens, and these would count in what all tokens share.
-  void check_packing() const {
+  void check_padding() const {
     const model::ExpertConfig& sparse = config_.model.sparse;
     const bool counts_tokens = sparse.balance_loss > 0 || sparse.router_z_loss > 0 ||
                                sparse.capacity_factor > 0 || sparse.router_bias_rate > 0;
+    const bool is_whole = config_.data.packing == dataset::Packing::kWhole;
     TRIREME_CHECK(
-        config_.data.packing == dataset::Packing::kStream || sparse.experts == 0 || !counts_tokens,
-        "data.packing is \"whole\", and model.balance_loss is ", sparse.balance_loss,
-        ", model.router_z_loss ", sparse.router_z_loss, ", model.capacity_factor ",
-        sparse.capacity_factor, " and model.router_bias_rate ", sparse.router_bias_rate,
-        ", in which padding would count; expected 0 each: set them so, or data.packing "
-        "to \"stream\"");
+        !(is_whole || config_.objective.is_dpo()) || sparse.experts == 0 || !counts_tokens,
+        is_whole ? "data.packing is \"whole\"" : "objective.name is \"dpo\"",
+        ", and model.balance_loss is ", sparse.balance_loss, ", model.router_z_loss ",
+        sparse.router_z_loss, ", model.capacity_factor ", sparse.capacity_factor,
+        " and model.router_bias_rate ", sparse.router_bias_rate,
+        ", in which padding would count; expected 0 each: set them so",
+        is_whole ? ", or data.packing to \"stream\"" : "");
+  }
+  void check_objective(const train::RunConfig& config) const {
+    const ObjectiveConfig& objective = config_.objective;
+    visit_keys<ObjectiveConfig>([&](const auto& key) {
+      TRIREME_CHECK(
+          objective.is_dpo() || objective.*key.member == ObjectiveConfig{}.*key.member,
+          "objective.", key.name,
+          " is set and objective.name \"next_token\", which has no such number; set the name to "
+          "\"dpo\", or leave it out");
+    });
+    if (!objective.is_dpo()) return;
+    TRIREME_CHECK(config_.data.masked_share == 0, "data.masked_share is ",
+                  config_.data.masked_share,
+                  " and objective.name \"dpo\", which scores whole answers; set one of them to its "
+                  "default");
+    TRIREME_CHECK(config_.data.packing == dataset::Packing::kStream,
+                  "data.packing is \"whole\" and objective.name \"dpo\", which gives each answer a "
+                  "sequence of its own; leave data.packing out");
+    TRIREME_CHECK(config.parallel.servers == 0, "parallel.servers is ", config.parallel.servers,
+                  " and objective.name \"dpo\", whose reference is the model that all ranks begin "
+                  "with together; set parallel.servers to 0");
   }
 
   void check_masking() const {
@@ -261,27 +244,33 @@ class LanguageTask : public train::Task {
     keys.add("model", config_.model.sparse);
     keys.add("lora", config_.model.lora);
     keys.add("data", config_.data);
+    keys.add("objective", config_.objective);
   }
 
   train::TaskTraits traits() const override {
     static constexpr train::CallbackKind kCallbacks[] = {{ExpertReport::kName, make_expert_report}};
     const int64_t T = config_.model.sequence_length;
+    const bool is_dpo = config_.objective.is_dpo();
+    const int64_t tokens = config_.sequences_per_sample() * T;
     // int64 tokens and targets, and the document of each token.
     const double bytes_per_token = config_.data.separate_documents ? 24 : 16;
     const std::string packed = training_ ? training_->description() : "";
     std::vector<std::string> files = imported_file_names();
     files.push_back(dataset::tokenizer_json_path("tokenizer").string());
     files.push_back(dataset::tokenizer_model_path("tokenizer").string());
-    return {
-        .data_name = config_.data.path,
-        .samples_name = concat("sequences of ", T, " tokens", packed.empty() ? "" : ", ", packed),
-        .unit = "tokens",
-        .units_per_sample = T,
-        .sample_bytes = bytes_per_token * static_cast<double>(T),
-        .file_names = std::move(files),
-        .new_parameters =
-            concat("*", model::kAdapterA, ",*", model::kAdapterB, ",*", model::kAdapterMagnitude),
-        .callbacks = kCallbacks};
+    if (is_dpo) files.emplace_back(train::kReferenceFile);
+    return {.data_name = config_.data.path,
+            .samples_name = concat(is_dpo ? "pairs of " : "", "sequences of ", T, " tokens",
+                                   packed.empty() ? "" : ", ", packed),
+            .unit = "tokens",
+            .units_per_sample = tokens,
+            .sample_bytes = bytes_per_token * static_cast<double>(tokens),
+            .metrics = is_dpo ? preference_metrics() : std::vector<train::Metric>(),
+            .num_scores = is_dpo ? 2 : 0,
+            .file_names = std::move(files),
+            .new_parameters = concat("*", model::kAdapterA, ",*", model::kAdapterB, ",*",
+                                     model::kAdapterMagnitude),
+            .callbacks = kCallbacks};
   }
   const train::TaskModel& model() const override { return model_; }
 
@@ -410,9 +399,10 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.sizes = train::number_sizes(config, own.model.width)
                    .with_share(train::trained_share(config, parameters.parameters()));
   work.axes = train::plan_axes(parallel);
-  work.global_batch = config.train.global_batch;
-  work.smallest_batch = config.train.batch_ramp_start;
-  work.micro_batch = config.largest_micro_batch();
+  const int64_t sequences = own.sequences_per_sample();
+  work.global_batch = sequences * config.train.global_batch;
+  work.smallest_batch = sequences * config.train.batch_ramp_start;
+  work.micro_batch = sequences * config.largest_micro_batch();
   work.reproducible = config.train.reproducible;
   if (parallel.gradient_order != train::GradientOrder::kAuto) {
     work.rank_first = parallel.gradient_order == train::GradientOrder::kRankFirst;

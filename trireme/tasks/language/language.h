@@ -1,5 +1,6 @@
 // The task of language modelling: predict each token from those before it, or hidden tokens from
-// all others. Models are the families of trireme/model, data is a token file. Also says what a run
+// all others, or prefer one answer to another. Models are the families of trireme/model, data is a
+// token file. Also says what a run
 // costs, in the words of the cost model (trireme/plan).
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/bounds.h"
+#include "trireme/base/choice.h"
 #include "trireme/base/key.h"
 #include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/tokenizer.h"
@@ -41,13 +43,41 @@ struct TokenDataConfig {
   TRIREME_KEYS_END()
 };
 
-// The keys of the task, in the sections [model] and [data].
+enum class Objective {
+  kNextToken,  // cross-entropy of each token
+  kDpo,        // preference_loss.h
+};
+inline constexpr Choice<Objective> kObjectives[] = {{"next_token", Objective::kNextToken},
+                                                    {"dpo", Objective::kDpo}};
+
+struct ObjectiveConfig {
+  TRIREME_KEYS_BEGIN(ObjectiveConfig)
+  TRIREME_KEY(Objective, name, Objective::kNextToken, kMustStay,
+              "what is learnt: next_token, the text; dpo, to prefer the chosen answer of each pair "
+              "to the rejected one, beside the initial model (direct preference optimization)",
+              kObjectives)
+  TRIREME_KEY(double, beta, 0.1, kMustStay,
+              "dpo: how strongly the model is held to the initial one; lower values let it go "
+              "further",
+              Range{.minimum = 0, .maximum = 1e6, .above_minimum = true})
+  TRIREME_KEY(double, label_smoothing, 0, kMustStay,
+              "dpo: probability that a pair has its answers the wrong way round",
+              Range{.minimum = 0, .maximum = 0.5, .below_maximum = true})
+  TRIREME_KEYS_END()
+
+  bool is_dpo() const { return name == Objective::kDpo; }
+};
+
+// The keys of the task, in the sections [model], [data] and [objective].
 struct LanguageConfig {
   model::ModelConfig model;
   TokenDataConfig data;
+  ObjectiveConfig objective;
 
   // Takes the model of another program, and the objective that it was trained with.
   void take_model(const model::ModelConfig& other);
+  // Sequences of the model that a sample has.
+  int64_t sequences_per_sample() const { return objective.is_dpo() ? 2 : 1; }
 };
 
 std::unique_ptr<train::Task> make_language_task();

@@ -7,6 +7,7 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/dataset/conversation/pair_source.h"
 #include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/token_source.h"
 #include "trireme/model/model.h"
@@ -46,6 +47,13 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
                                       .documents = config.data.separate_documents,
                                       .ahead = config.data.masked_share > 0 ? 0 : 1};
   dataset::TokenStream stream(prefix, options.vocab_size);
+  const bool is_dpo = config.objective.is_dpo();
+  TRIREME_CHECK(stream.has_pairs() == is_dpo, dataset::idx_path(prefix).string(), " has ",
+                is_dpo ? "no pairs" : "pairs", " of answers, and objective.name is \"",
+                name_of(kObjectives, config.objective.name), "\"; ",
+                is_dpo ? "make them with `trireme data prepare --format preference`"
+                       : "set it to \"dpo\", or prepare other data");
+  if (is_dpo) return std::make_shared<const dataset::PairSource>(std::move(stream), options);
   std::shared_ptr<const dataset::TokenSamples> samples;
   if (config.data.packing == dataset::Packing::kWhole) {
     samples = std::make_shared<const dataset::PackedSource>(std::move(stream), options);

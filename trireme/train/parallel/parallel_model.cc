@@ -318,15 +318,30 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   return sums_of_outputs(result.outputs, batches.size(), num_sums_);
 }
 
-std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
+// What the last stage writes without dropout.
+std::map<std::string, std::vector<at::Tensor>> ParallelModel::forward(
+    const std::vector<dataset::Batch>& batches) {
   const MemoryScope scope(MemoryKind::kActivations);
   in_turn_ = false;
   places_.clear();
   const at::NoGradGuard guard;
   for (Stage& stage : stages_) stage.model->begin_batches(batches);
-  const parallel::PipelineResult result =
-      executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device));
-  return sums_of_outputs(result.outputs, batches.size(), num_sums_);
+  return executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device)).outputs;
+}
+
+std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
+  return sums_of_outputs(forward(batches), batches.size(), num_sums_);
+}
+
+std::vector<at::Tensor> ParallelModel::scores(const std::vector<dataset::Batch>& batches) {
+  const auto outputs = forward(batches);
+  std::vector<at::Tensor> scores;
+  const auto found = outputs.find("scores");
+  if (found == outputs.end()) return scores;
+  for (const at::Tensor& each : found->second) {
+    scores.push_back(each.to(at::kCPU, at::kDouble));
+  }
+  return scores;
 }
 
 std::vector<double> ParallelModel::finish_evaluation() {

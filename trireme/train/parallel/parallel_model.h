@@ -94,6 +94,9 @@ class ParallelModel {
   void undo_statistics();
   // Only the forward, without dropout. Otherwise as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
+  // The same for what the last stage says of each sample, see TaskTraits::num_scores.
+  // Shapes: -> [samples, num_scores] fp64 on the CPU for each microbatch; empty without that stage
+  std::vector<at::Tensor> scores(const std::vector<dataset::Batch>& batches);
   // The metrics of evaluations since begin_evaluation(), see
   // TaskTraits::evaluation_metrics.
   void begin_evaluation() {
@@ -147,6 +150,8 @@ class ParallelModel {
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
   parallel::PipelineExecutor& executor(int64_t num_microbatches);
+  std::map<std::string, std::vector<at::Tensor>> forward(
+      const std::vector<dataset::Batch>& batches);
   Stage* find_stage(int number);
 
   const mesh::DeviceMesh& mesh_;

@@ -171,6 +171,10 @@ struct TaskTraits {
   std::vector<Metric> metrics{};
   // The names of the metrics that only an evaluation has, see StageModel::finish_evaluation().
   std::vector<std::string> evaluation_metrics{};
+  // How many numbers the initial model, as evaluation runs it, gives each sample: the last stage's
+  // output "scores", [samples, num_scores] fp64. The loop has them computed for all samples before
+  // the first step; from then on samples have them as their tensor "reference", which is 0 before.
+  int64_t num_scores = 0;
   // The names of the files that write_files() writes. They go along when a checkpoint is packed or
   // made into another run; no other file does.
   std::vector<std::string> file_names{};

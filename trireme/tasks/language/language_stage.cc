@@ -1,0 +1,129 @@
+#include "trireme/tasks/language/language_stage.h"
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include "trireme/model/family/init.h"
+#include "trireme/model/model.h"
+#include "trireme/tasks/language/preference_loss.h"
+
+namespace trireme::tasks {
+namespace {
+
+class LanguageStage : public train::StageModel {
+ public:
+  LanguageStage(std::unique_ptr<model::LanguageModel> model, const LanguageConfig& config,
+                const train::StageRequest& request)
+      : model_(std::move(model)),
+        config_(config),
+        seed_(request.config.train.seed),
+        part_(request.part),
+        hidden_(train::hidden_edge(request.stage)),
+        context_(request.axes.context),
+        waiting_(request.axes.ring.waiting) {}
+
+  torch::nn::Module& module() override { return model_->module(); }
+  std::vector<parallel::Unit> units() const override { return model_->units(); }
+  void run_units_with(parallel::RunUnit run) override { model_->run_units_with(std::move(run)); }
+
+  void initialise(std::span<const parallel::Shard> shards) override {
+    model::initialise(shards, seed_, [this](std::string_view name) {
+      return model::initialiser_of(config_.model, name);
+    });
+  }
+
+  std::vector<at::Tensor> forward(const train::StageInput& in) override {
+    const model::PartOutput out = model_->forward_part({.tokens_BT = sequences(in["tokens"]),
+                                                        .hidden = in[hidden_],
+                                                        .documents_BT = sequences(in["documents"]),
+                                                        .training = place(in.training)});
+    if (part_.has_head && config_.objective.is_dpo()) return compare(out.hidden, in);
+    if (part_.has_head) return {model_->head_loss(out.hidden, in["targets"], in["head"]).sum};
+    std::vector<at::Tensor> outputs = {out.hidden};
+    if (out.head_weight.defined()) outputs.push_back(out.head_weight);
+    return outputs;
+  }
+
+  void take_counts(std::span<double> counts) override { model_->take_routing_counts(counts); }
+  void use_counts(std::span<const double> counts) override { model_->use_routing_counts(counts); }
+
+  // Context ranks have the tokens of one pair in parts; the first of them counts it.
+  int64_t num_terms(const dataset::Batch& batch) const override {
+    if (config_.objective.is_dpo()) return is_first_of_context() ? batch.size() : 0;
+    return model_->num_targets(batch["targets"]);
+  }
+
+ private:
+  // The sequences of all samples: [P, 2, T] -> [2P, T] for pairs.
+  at::Tensor sequences(const at::Tensor& tokens) const {
+    return config_.objective.is_dpo() && tokens.defined() ? tokens.flatten(0, 1) : tokens;
+  }
+  // The place of a sample's first sequence among those of all samples.
+  std::optional<model::TrainingPlace> place(std::optional<model::TrainingPlace> training) const {
+    if (training) {
+      training->first_sample *= config_.sequences_per_sample();
+      training->num_samples *= config_.sequences_per_sample();
+    }
+    return training;
+  }
+  bool is_first_of_context() const { return context_ == nullptr || context_->rank() == 0; }
+
+  // Loss, metrics and scores of pairs.
+  // Comm: 16 bytes per pair all-reduced over the context axis
+  std::vector<at::Tensor> compare(const at::Tensor& hidden, const train::StageInput& in) {
+    const at::Tensor reference_P2 = in["reference"];
+    const int64_t P = reference_P2.size(0);
+    at::Tensor losses_P2;
+    PreferenceLoss found;
+    const model::LossFunction of_tokens = [&](const at::Tensor& losses_S) {
+      const int64_t t = P == 0 ? 0 : losses_S.numel() / (2 * P);
+      losses_P2 = losses_S.view({P, 2, t}).sum(2);
+      sum_over_context(losses_P2);
+      found = preference_loss(
+          losses_P2, reference_P2,
+          {.beta = config_.objective.beta, .label_smoothing = config_.objective.label_smoothing});
+      if (!is_first_of_context()) {
+        found.sum.zero_();
+        found.metrics.zero_();
+      }
+      return parallel::LossOfTokens{
+          .value = found.sum,
+          .slopes_S = found.slopes_P2.unsqueeze(2).expand({P, 2, t}).reshape({-1})};
+    };
+    const model::Loss loss =
+        model_->head_loss(hidden, sequences(in["targets"]), in["head"], of_tokens);
+    return {loss.sum, found.metrics, losses_P2.neg()};
+  }
+  void sum_over_context(const at::Tensor& losses_P2) const {
+    if (context_ == nullptr) return;
+    const auto start = std::chrono::steady_clock::now();
+    context_->all_reduce(losses_P2)->wait();
+    if (waiting_) *waiting_ += std::chrono::steady_clock::now() - start;
+  }
+
+  std::unique_ptr<model::LanguageModel> model_;
+  const LanguageConfig& config_;
+  uint64_t seed_;
+  model::ModelPart part_;
+  std::string hidden_;
+  comm::Communicator* context_;
+  std::shared_ptr<std::chrono::nanoseconds> waiting_;
+};
+
+}  // namespace
+
+std::unique_ptr<train::StageModel> make_language_stage(const LanguageConfig& config,
+                                                       const train::StageRequest& request) {
+  auto model = model::make_model(config.model, request.config.train.seed, request.config.dtype(),
+                                 request.axes, request.part);
+  model->set_recompute(request.config.recompute_plan());
+  return std::make_unique<LanguageStage>(std::move(model), config, request);
+}
+
+}  // namespace trireme::tasks
