@@ -148,7 +148,10 @@ class RefusedRun(DoctorTest):
     def files(self):
         """What stands for each file: its identity and permissions, and its content where it does not grow."""
         grows = ("metrics.jsonl", "events.out", ".ring")
-        paths = [path for path in (self.folder / "run").rglob("*") if "checkpoints" not in path.parts]
+        paths = []
+        for folder, folders, names in os.walk(self.folder / "run"):
+            folders[:] = [name for name in folders if name != "checkpoints"]  # which come and go
+            paths += [pathlib.Path(folder) / name for name in (*folders, *names)]
         return {str(path): (path.stat().st_ino, path.stat().st_mode,
                             path.read_bytes() if path.is_file() and not any(g in path.name for g in grows) else b"")
                 for path in paths}
