@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
+#include "tests/harness/read_tensors.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "tests/parity/gradient_scale.h"
@@ -54,13 +55,6 @@ struct Case {
   int64_t tokens = 16;
 };
 
-std::map<std::string, at::Tensor> read_all(const std::filesystem::path& path) {
-  const checkpoint::SafetensorsReader reader(path);
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& info : reader.tensors()) tensors[info.name] = reader.read(info.name);
-  return tensors;
-}
-
 std::map<std::string, at::Tensor> run_reference(const std::filesystem::path& folder,
                                                 std::map<std::string, at::Tensor> input,
                                                 const model::ModelConfig& config,
@@ -76,7 +70,7 @@ std::map<std::string, at::Tensor> run_reference(const std::filesystem::path& fol
   const std::string command =
       concat("'", TRIREME_TEST_PYTHON, "' '", TRIREME_REFERENCE, "' '", folder.string(), "'");
   if (std::system(command.c_str()) != 0) throw Error("the reference failed: " + command);
-  return read_all(folder / "reference.safetensors");
+  return harness::read_tensors(folder / "reference.safetensors");
 }
 
 // Tokens and targets without a pattern; every seventh target is ignored.

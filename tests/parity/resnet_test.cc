@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/ranks.h"
+#include "tests/harness/read_tensors.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
@@ -104,10 +105,7 @@ Tensors run_reference(const Tensors& input, int depth) {
       concat("'", TRIREME_TEST_PYTHON, "' -B '", TRIREME_TORCHVISION_REFERENCE, "' '",
              folder.path().string(), "'");
   if (std::system(command.c_str()) != 0) throw Error("the reference failed: " + command);
-  const checkpoint::SafetensorsReader reader(folder / "reference.safetensors");
-  Tensors found;
-  for (const auto& info : reader.tensors()) found[info.name] = reader.read(info.name);
-  return found;
+  return harness::read_tensors(folder / "reference.safetensors");
 }
 
 class ResNetParity : public ::testing::TestWithParam<int> {};

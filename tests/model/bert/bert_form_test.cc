@@ -14,6 +14,7 @@
 #include <torch/nn/module.h>
 
 #include "tests/harness/messages.h"
+#include "tests/harness/read_tensors.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
@@ -25,13 +26,6 @@ namespace trireme::model {
 namespace {
 
 using BertTensors = std::map<std::string, at::Tensor>;
-
-BertTensors read_bert(const std::filesystem::path& path) {
-  const checkpoint::SafetensorsReader reader(path);
-  BertTensors tensors;
-  for (const auto& info : reader.tensors()) tensors[info.name] = reader.read(info.name);
-  return tensors;
-}
 
 const ModelConfig kTiny{.family = "bert",
                         .layers = 2,
@@ -93,8 +87,8 @@ void write_bert(const std::filesystem::path& folder, const ModelConfig& config) 
 // All is fp64, and sums are of at most 5087 terms.
 void expect_result_of_bert(const std::filesystem::path& folder, const ModelConfig& config) {
   constexpr double kTolerance = 1e-11;
-  const BertTensors expected = read_bert(folder / "result.safetensors");
-  const BertTensors gradients = read_bert(folder / "gradients/model.safetensors");
+  const BertTensors expected = harness::read_tensors(folder / "result.safetensors");
+  const BertTensors gradients = harness::read_tensors(folder / "gradients/model.safetensors");
   const auto model = some_bert(config);
   const auto [tokens, targets] = some_masked(config);
   harness::assert_close(model->logits(tokens).detach(), expected.at("logits"), kTolerance, 0,

@@ -13,6 +13,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/read_tensors.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
@@ -24,13 +25,6 @@ namespace trireme::model {
 namespace {
 
 using TensorMap = std::map<std::string, at::Tensor>;
-
-TensorMap read_all(const std::filesystem::path& path) {
-  const checkpoint::SafetensorsReader reader(path);
-  TensorMap tensors;
-  for (const auto& info : reader.tensors()) tensors[info.name] = reader.read(info.name);
-  return tensors;
-}
 
 // Nothing is a default, and scores and logits are well into their caps.
 ModelConfig tiny_gemma2() {
@@ -163,8 +157,8 @@ double scale_of(const std::string& name, const TensorMap& gradients) {
 }
 
 void expect_result(const std::filesystem::path& folder, const Case& one) {
-  const TensorMap expected = read_all(folder / "result.safetensors");
-  const TensorMap gradients = read_all(folder / "gradients/model.safetensors");
+  const TensorMap expected = harness::read_tensors(folder / "result.safetensors");
+  const TensorMap gradients = harness::read_tensors(folder / "gradients/model.safetensors");
   const auto model = some_model(one.config);
   const at::Tensor tokens = some_tokens(one.config, 7);
   harness::assert_close(model->logits(tokens).detach(), expected.at("logits"), kTolerance,

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/read_tensors.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "tests/model/vit/small_vit.h"
@@ -22,13 +23,6 @@ namespace trireme::model {
 namespace {
 
 using TensorMap = std::map<std::string, at::Tensor>;
-
-TensorMap read_all(const std::filesystem::path& path) {
-  const checkpoint::SafetensorsReader reader(path);
-  TensorMap tensors;
-  for (const auto& info : reader.tensors()) tensors[info.name] = reader.read(info.name);
-  return tensors;
-}
 
 void write_config(const VitConfig& config, const std::filesystem::path& path) {
   nlohmann::json labels;
@@ -82,8 +76,8 @@ void expect_transformers_result(const VitConfig& config, int64_t num_images) {
   const at::Tensor labels = some_labels(config, num_images);
   const harness::TemporaryFolder folder;
   run_reference(folder.path(), config, weights, {{"images", images}, {"labels", labels}});
-  const TensorMap expected = read_all(folder.path() / "logits.safetensors");
-  const TensorMap gradients = read_all(folder.path() / "gradients/model.safetensors");
+  const TensorMap expected = harness::read_tensors(folder.path() / "logits.safetensors");
+  const TensorMap gradients = harness::read_tensors(folder.path() / "gradients/model.safetensors");
 
   const at::Tensor logits = model->logits_of(images);
   const at::Tensor loss = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Sum);

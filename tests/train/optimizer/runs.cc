@@ -1,4 +1,5 @@
 #include "tests/train/optimizer/runs.h"
+#include "tests/harness/read_tensors.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -71,10 +72,7 @@ Tensors run_reference(const OptimizerConfig& config) {
   const std::string command = concat("'", TRIREME_TEST_PYTHON, "' '", TRIREME_OPTIMIZER_REFERENCE,
                                      "' '", folder.path().string(), "'");
   if (std::system(command.c_str()) != 0) throw Error("the reference failed: " + command);
-  const checkpoint::SafetensorsReader reader(folder / "reference.safetensors");
-  Tensors tensors;
-  for (const auto& info : reader.tensors()) tensors[info.name] = reader.read(info.name);
-  return tensors;
+  return harness::read_tensors(folder / "reference.safetensors");
 }
 
 std::vector<parallel::Shard> train(const OptimizerConfig& config, at::ScalarType dtype,
