@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/bert/bert.h"
+#include "trireme/model/family/branch_plan.h"
 #include "trireme/model/family/hugging_face_mapping.h"
 
 namespace trireme::model {
@@ -73,36 +74,28 @@ class BertFamily : public Family {
     ModelPlan plan(config, sizes);
     const TensorCuts& cuts = plan.cuts();
     const int64_t D = config.width, F = config.ffn_width, H = config.head_width();
-    const auto add_norm = [&](const std::string& name) {
-      plan.add_whole(name + ".weight", {D});
-      plan.add_whole(name + ".bias", {D});
-    };
     const std::string embeddings = "bert.embeddings.";
     plan.add_split(embeddings + "word_embeddings.weight", {config.vocab_size, D}, 0, cuts.vocab);
     plan.add_whole(embeddings + "position_embeddings.weight", {config.sequence_length, D});
     plan.add_whole(embeddings + "token_type_embeddings.weight", {config.token_types, D});
-    add_norm(embeddings + "LayerNorm");
+    add_layer_norm(plan, embeddings + "LayerNorm");
     for (int64_t layer = 0; layer < config.layers; ++layer) {
       const std::string block = concat("bert.encoder.layer.", layer, ".");
       for (const char* name : {"query", "key", "value"}) {
         const auto& heads = name[0] == 'q' ? cuts.heads : cuts.kv_heads;
-        plan.add_split(concat(block, "attention.self.", name, ".weight"), {D, D}, 0, heads, H);
-        plan.add_split(concat(block, "attention.self.", name, ".bias"), {D}, 0, heads, H);
+        add_columns(plan, concat(block, "attention.self.", name), {D, D}, heads, H);
       }
-      plan.add_split(block + "attention.output.dense.weight", {D, D}, 1, cuts.heads, H);
-      plan.add_whole(block + "attention.output.dense.bias", {D});
-      add_norm(block + "attention.output.LayerNorm");
-      plan.add_split(block + "intermediate.dense.weight", {F, D}, 0, cuts.ffn);
-      plan.add_split(block + "intermediate.dense.bias", {F}, 0, cuts.ffn);
-      plan.add_split(block + "output.dense.weight", {D, F}, 1, cuts.ffn);
-      plan.add_whole(block + "output.dense.bias", {D});
-      add_norm(block + "output.LayerNorm");
+      add_rows(plan, block + "attention.output.dense", {D, D}, cuts.heads, H);
+      add_layer_norm(plan, block + "attention.output.LayerNorm");
+      add_columns(plan, block + "intermediate.dense", {F, D}, cuts.ffn);
+      add_rows(plan, block + "output.dense", {D, F}, cuts.ffn);
+      add_layer_norm(plan, block + "output.LayerNorm");
     }
     const std::string head = "cls.predictions.";
     plan.add_split(head + "bias", {config.vocab_size}, 0, cuts.vocab);
     plan.add_whole(head + "transform.dense.weight", {D, D});
     plan.add_whole(head + "transform.dense.bias", {D});
-    add_norm(head + "transform.LayerNorm");
+    add_layer_norm(plan, head + "transform.LayerNorm");
     return plan;
   }
 

@@ -34,4 +34,22 @@ void add_gated_feed_forward(ModelPlan& plan, const std::string& prefix, int64_t 
   plan.add_split(prefix + "down_proj.weight", {D, F}, 1, cuts);
 }
 
+void add_columns(ModelPlan& plan, const std::string& name, const std::vector<int64_t>& shape,
+                 const std::vector<int64_t>& cuts, int64_t width) {
+  plan.add_split(name + ".weight", shape, 0, cuts, width);
+  plan.add_split(name + ".bias", {shape[0]}, 0, cuts, width);
+}
+
+void add_rows(ModelPlan& plan, const std::string& name, const std::vector<int64_t>& shape,
+              const std::vector<int64_t>& cuts, int64_t width) {
+  plan.add_split(name + ".weight", shape, 1, cuts, width);
+  plan.add_whole(name + ".bias", {shape[0]});
+}
+
+void add_layer_norm(ModelPlan& plan, const std::string& name) {
+  const int64_t D = plan.config().width;
+  plan.add_whole(name + ".weight", {D});
+  plan.add_whole(name + ".bias", {D});
+}
+
 }  // namespace trireme::model

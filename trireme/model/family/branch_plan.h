@@ -1,4 +1,4 @@
-// The parameters of the branches that decoders share, under transformers' names.
+// The parameters of the branches that families share, under transformers' names.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,16 @@ void add_attention(ModelPlan& plan, const std::string& prefix);
 // Adds a feed-forward with a gate, of width F, which the tensor axis splits at `cuts`.
 void add_gated_feed_forward(ModelPlan& plan, const std::string& prefix, int64_t F,
                             const std::vector<int64_t>& cuts);
+
+// Linear layers with biases, as in GPT-2 and BERT, whose weight [out, in] is `shape`, in heads of
+// `width` or single rows.
+// Outputs split at `cuts`: rows of the weight, and the bias.
+void add_columns(ModelPlan& plan, const std::string& name, const std::vector<int64_t>& shape,
+                 const std::vector<int64_t>& cuts, int64_t width = 1);
+// Inputs split at `cuts`: columns of the weight; the bias is whole.
+void add_rows(ModelPlan& plan, const std::string& name, const std::vector<int64_t>& shape,
+              const std::vector<int64_t>& cuts, int64_t width = 1);
+// A LayerNorm over the model's width, with its bias.
+void add_layer_norm(ModelPlan& plan, const std::string& name);
 
 }  // namespace trireme::model

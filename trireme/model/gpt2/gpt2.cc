@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/branch_plan.h"
 #include "trireme/model/family/hugging_face_mapping.h"
 #include "trireme/model/layers/linear.h"
 
@@ -117,29 +118,21 @@ class Gpt2Family : public Family {
     ModelPlan plan(config, sizes);
     const TensorCuts& cuts = plan.cuts();
     const int64_t D = config.width, F = config.ffn_width, H = config.head_width();
-    const auto add_norm = [&](const std::string& name) {
-      plan.add_whole(name + ".weight", {D});
-      plan.add_whole(name + ".bias", {D});
-    };
     plan.add_split("transformer.wte.weight", {config.vocab_size, D}, 0, cuts.vocab);
     plan.add_whole("transformer.wpe.weight", {config.sequence_length, D});
     for (int64_t layer = 0; layer < config.layers; ++layer) {
       const std::string block = concat("transformer.h.", layer, ".");
-      add_norm(block + "ln_1");
+      add_layer_norm(plan, block + "ln_1");
       for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
         const auto& heads = name[0] == 'q' ? cuts.heads : cuts.kv_heads;
-        plan.add_split(concat(block, "attn.", name, ".weight"), {D, D}, 0, heads, H);
-        plan.add_split(concat(block, "attn.", name, ".bias"), {D}, 0, heads, H);
+        add_columns(plan, concat(block, "attn.", name), {D, D}, heads, H);
       }
-      plan.add_split(block + "attn.c_proj.weight", {D, D}, 1, cuts.heads, H);
-      plan.add_whole(block + "attn.c_proj.bias", {D});
-      add_norm(block + "ln_2");
-      plan.add_split(block + "mlp.c_fc.weight", {F, D}, 0, cuts.ffn);
-      plan.add_split(block + "mlp.c_fc.bias", {F}, 0, cuts.ffn);
-      plan.add_split(block + "mlp.c_proj.weight", {D, F}, 1, cuts.ffn);
-      plan.add_whole(block + "mlp.c_proj.bias", {D});
+      add_rows(plan, block + "attn.c_proj", {D, D}, cuts.heads, H);
+      add_layer_norm(plan, block + "ln_2");
+      add_columns(plan, block + "mlp.c_fc", {F, D}, cuts.ffn);
+      add_rows(plan, block + "mlp.c_proj", {D, F}, cuts.ffn);
     }
-    add_norm("transformer.ln_f");
+    add_layer_norm(plan, "transformer.ln_f");
     if (config.separate_head)
       plan.add_split("lm_head.weight", {config.vocab_size, D}, 0, cuts.vocab);
     return plan;

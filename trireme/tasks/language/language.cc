@@ -46,6 +46,15 @@ namespace trireme::tasks {
 
 namespace {
 
+// The parameters of all adapters.
+std::string adapter_patterns() {
+  std::string patterns;
+  for (const char* const end : model::kAdapterParameters) {
+    patterns += concat(patterns.empty() ? "" : ",", "*", end);
+  }
+  return patterns;
+}
+
 // What is trained, as the loop and the planner see it.
 class LanguageTaskModel : public train::TaskModel {
  public:
@@ -268,8 +277,7 @@ class LanguageTask : public train::Task {
             .metrics = is_dpo ? preference_metrics() : std::vector<train::Metric>(),
             .num_scores = is_dpo ? 2 : 0,
             .file_names = std::move(files),
-            .new_parameters = concat("*", model::kAdapterA, ",*", model::kAdapterB, ",*",
-                                     model::kAdapterMagnitude),
+            .new_parameters = adapter_patterns(),
             .callbacks = kCallbacks};
   }
   const train::TaskModel& model() const override { return model_; }

@@ -1,7 +1,6 @@
 // The task of language modelling: predict each token from those before it, or hidden tokens from
 // all others, or prefer one answer to another. Models are the families of trireme/model, data is a
-// token file. Also says what a run
-// costs, in the words of the cost model (trireme/plan).
+// token file. Also says what a run costs, in the words of the cost model (trireme/plan).
 #pragma once
 
 #include <memory>
