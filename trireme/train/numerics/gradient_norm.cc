@@ -100,9 +100,16 @@ void sum_over_outer(std::span<const parallel::Shard> shards, comm::Communicator&
                     std::vector<double>& squares) {
   const std::vector<double> all = gather(outer, squares);
   for (size_t i = 0; i < shards.size(); ++i) {
-    if (shards[i].layout.shape() == shards[i].layout.whole_shape()) continue;
+    const mesh::Layout& layout = shards[i].layout;
+    if (layout.shape() == layout.whole_shape()) continue;
+    TRIREME_ASSERT(layout.outer()->num_ranks() == outer.size(), shards[i].name, " is split over ",
+                   layout.outer()->num_ranks(), " of ", outer.size(), " ranks");
     squares[i] = 0;
-    for (size_t at = i; at < all.size(); at += squares.size()) squares[i] += all[at];
+    // Replicas of a part count once.
+    for (int rank = 0; rank < outer.size(); ++rank) {
+      if (layout.outer()->owner(rank) != rank) continue;
+      squares[i] += all[static_cast<size_t>(rank) * squares.size() + i];
+    }
   }
 }
 
