@@ -74,6 +74,29 @@ TEST(ClampedSwiglu, EqualsItsOperatorsAndTheirGradients) {
   }
 }
 
+// Which rows an expert has, and where they lie, depends on the layout.
+TEST(ClampedSwiglu, ARowHasTheSameBitsWhereverItLies) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const auto run = [](const Tensors& in) {
+      const Tensors leaves = {in[0].clone().requires_grad_(), in[1].clone().requires_grad_()};
+      const at::Tensor y = clamped_swiglu(leaves[0] * 1, leaves[1] * 1, 2.5, 1.702);
+      Tensors result = torch::autograd::grad({y}, leaves, {in[2]});
+      result.push_back(y.detach());
+      return result;
+    };
+    const Tensors in = {values({7, 13}, 0.37, 5, dtype), values({7, 13}, 0.53, 5, dtype),
+                        values({7, 13}, 0.71, 2, dtype)};
+    const Tensors whole = run(in);
+    for (int64_t row = 0; row < 7; ++row) {
+      const auto of = [row](const at::Tensor& tensor) { return tensor.narrow(0, row, 1); };
+      const Tensors alone = run({of(in[0]), of(in[1]), of(in[2])});
+      for (size_t i = 0; i < alone.size(); ++i) {
+        assert_same_bits(alone[i], of(whole[i]), std::to_string(row));
+      }
+    }
+  }
+}
+
 at::Tensor gelu_by_tanh(const at::Tensor& x) {
   const double root = std::sqrt(2 / std::numbers::pi);
   return 0.5 * x * (1 + at::tanh(root * (x + 0.044715 * x * x * x)));

@@ -17,89 +17,147 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kGrain = 1 << 14;
 
-template <typename stored>
-TRIREME_INLINE void forward_body(const stored* gate, const stored* up, stored* out, int64_t n) {
-  using scalar = wide_t<stored>;
+// Of a gate that is at most `limit` and an up that is at most that size. limit 0: SwiGLU.
+struct Clamps {
+  double limit = 0;
+  double alpha = 1;
+};
+
+template <bool clamps, typename stored, typename scalar>
+TRIREME_INLINE void forward_body(const stored* gate, const stored* up, stored* out, int64_t n,
+                                 scalar limit, scalar alpha) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const scalar g = widen(gate[i]);
-    out[i] = narrow<stored>(g / (scalar{1} + fast_exp(-g)) * widen(up[i]));
+    scalar g = widen(gate[i]), u = widen(up[i]), z = g;
+    if constexpr (clamps) {
+      g = g > limit ? limit : g;
+      u = (u > limit ? limit : u < -limit ? -limit : u) + scalar{1};
+      z = alpha * g;
+    }
+    out[i] = narrow<stored>(g / (scalar{1} + fast_exp(-z)) * u);
   }
 }
 
 // Overwrites gate and up with their gradients. With s = sigmoid(gate):
-// grad_gate = grad up s (1 + gate (1 - s)), grad_up = grad gate s.
-template <typename stored>
-TRIREME_INLINE void backward_body(const stored* grad, stored* gate, stored* up, int64_t n) {
-  using scalar = wide_t<stored>;
+// grad_gate = grad up s (1 + gate (1 - s)), grad_up = grad gate s. Clamped, with s = sigmoid(alpha
+// gate): grad_gate = grad (up + 1) s (1 + alpha gate (1 - s)), and zero at what was clamped.
+template <bool clamps, typename stored, typename scalar>
+TRIREME_INLINE void backward_body(const stored* grad, stored* gate, stored* up, int64_t n,
+                                  scalar limit, scalar alpha) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const scalar g = widen(gate[i]), d = widen(grad[i]);
-    const scalar s = scalar{1} / (scalar{1} + fast_exp(-g));
-    const scalar grad_gate = d * widen(up[i]) * (s * (scalar{1} + g * (scalar{1} - s)));
-    up[i] = narrow<stored>(d * (g * s));
+    const scalar whole_g = widen(gate[i]), whole_u = widen(up[i]), d = widen(grad[i]);
+    scalar g = whole_g, u = whole_u, z = g;
+    if constexpr (clamps) {
+      g = g > limit ? limit : g;
+      u = (u > limit ? limit : u < -limit ? -limit : u) + scalar{1};
+      z = alpha * g;
+    }
+    const scalar s = scalar{1} / (scalar{1} + fast_exp(-z));
+    scalar grad_gate = d * u * (s * (scalar{1} + z * (scalar{1} - s)));
+    scalar grad_up = d * (g * s);
+    if constexpr (clamps) {
+      grad_gate = whole_g > limit ? scalar{0} : grad_gate;
+      grad_up = whole_u > limit || whole_u < -limit ? scalar{0} : grad_up;
+    }
+    up[i] = narrow<stored>(grad_up);
     gate[i] = narrow<stored>(grad_gate);
   }
 }
 
-#define TRIREME_SWIGLU_KERNELS(scalar)                                                     \
-  TRIREME_MULTIVERSION void forward_run(const scalar* gate, const scalar* up, scalar* out, \
-                                        int64_t n) {                                       \
-    forward_body(gate, up, out, n);                                                        \
-  }                                                                                        \
-  TRIREME_MULTIVERSION void backward_run(const scalar* grad, scalar* gate, scalar* up,     \
-                                         int64_t n) {                                      \
-    backward_body(grad, gate, up, n);                                                      \
+#define TRIREME_SWIGLU_KERNELS(stored)                                                           \
+  TRIREME_MULTIVERSION void forward_run(const stored* gate, const stored* up, stored* out,       \
+                                        int64_t n) {                                             \
+    forward_body<false, stored, wide_t<stored>>(gate, up, out, n, 0, 1);                         \
+  }                                                                                              \
+  TRIREME_MULTIVERSION void clamped_run(const stored* gate, const stored* up, stored* out,       \
+                                        int64_t n, wide_t<stored> limit, wide_t<stored> alpha) { \
+    forward_body<true, stored, wide_t<stored>>(gate, up, out, n, limit, alpha);                  \
+  }                                                                                              \
+  TRIREME_MULTIVERSION void backward_run(const stored* grad, stored* gate, stored* up,           \
+                                         int64_t n) {                                            \
+    backward_body<false, stored, wide_t<stored>>(grad, gate, up, n, 0, 1);                       \
+  }                                                                                              \
+  TRIREME_MULTIVERSION void clamped_backward_run(const stored* grad, stored* gate, stored* up,   \
+                                                 int64_t n, wide_t<stored> limit,                \
+                                                 wide_t<stored> alpha) {                         \
+    backward_body<true, stored, wide_t<stored>>(grad, gate, up, n, limit, alpha);                \
   }
 TRIREME_SWIGLU_KERNELS(float)
 TRIREME_SWIGLU_KERNELS(double)
 TRIREME_SWIGLU_KERNELS(uint16_t)
 #undef TRIREME_SWIGLU_KERNELS
 
+at::Tensor wide(const at::Tensor& x) {
+  return x.to(at::promote_types(x.scalar_type(), at::kFloat));
+}
+
+bool has_host_kernel(const at::Tensor& gate, const at::Tensor& up) {
+  return gate.is_cpu() && gate.scalar_type() != at::kHalf && gate.is_contiguous() &&
+         up.is_contiguous();
+}
+
+at::Tensor host_swiglu(const at::Tensor& gate, const at::Tensor& up, const Clamps& clamps) {
+  const at::Tensor out = at::empty_like(gate);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu", [&] {
+    using scalar = wide_t<stored_t<scalar_t>>;
+    const auto* gate_data = stored_in<scalar_t>(gate);
+    const auto* up_data = stored_in<scalar_t>(up);
+    auto* out_data = stored_out<scalar_t>(out);
+    at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      const auto* g = gate_data + begin;
+      const auto* u = up_data + begin;
+      if (clamps.limit == 0) return forward_run(g, u, out_data + begin, end - begin);
+      clamped_run(g, u, out_data + begin, end - begin, static_cast<scalar>(clamps.limit),
+                  static_cast<scalar>(clamps.alpha));
+    });
+  });
+  return out;
+}
+
+// Writes the gradients over gate and up.
+variable_list host_swiglu_backward(const at::Tensor& grad, const at::Tensor& saved_gate,
+                                   const at::Tensor& saved_up, const Clamps& clamps) {
+  // Detached aliases share the version counter. It is bumped below, so that a second backward
+  // fails its check.
+  const at::Tensor gate = saved_gate.detach(), up = saved_up.detach();
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu_backward", [&] {
+    using scalar = wide_t<stored_t<scalar_t>>;
+    const auto* grad_data = stored_in<scalar_t>(grad);
+    auto* gate_data = stored_out<scalar_t>(gate);
+    auto* up_data = stored_out<scalar_t>(up);
+    at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      const auto* d = grad_data + begin;
+      auto* g = gate_data + begin;
+      auto* u = up_data + begin;
+      if (clamps.limit == 0) return backward_run(d, g, u, end - begin);
+      clamped_backward_run(d, g, u, end - begin, static_cast<scalar>(clamps.limit),
+                           static_cast<scalar>(clamps.alpha));
+    });
+  });
+  gate.unsafeGetTensorImpl()->bump_version();
+  up.unsafeGetTensorImpl()->bump_version();
+  return {gate, up};
+}
+
 class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
     ctx->save_for_backward({gate, up});
-    if (has_gpu_kernels(gate)) return gpu_swiglu(gate, up);
-    const at::Tensor out = at::empty_like(gate);
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu", [&] {
-      const auto* gate_data = stored_in<scalar_t>(gate);
-      const auto* up_data = stored_in<scalar_t>(up);
-      auto* out_data = stored_out<scalar_t>(out);
-      at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
-        forward_run(gate_data + begin, up_data + begin, out_data + begin, end - begin);
-      });
-    });
-    return out;
+    return has_gpu_kernels(gate) ? gpu_swiglu(gate, up) : host_swiglu(gate, up, {});
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    if (has_gpu_kernels(saved[0])) {
-      auto [grad_gate, grad_up] = gpu_swiglu_backward(grads[0].contiguous(), saved[0], saved[1]);
+    const at::Tensor grad = grads[0].contiguous();
+    if (has_gpu_kernels(grad)) {
+      auto [grad_gate, grad_up] = gpu_swiglu_backward(grad, saved[0], saved[1]);
       return {std::move(grad_gate), std::move(grad_up)};
     }
-    // Detached aliases share the version counter. It is bumped below, so that a second backward
-    // fails its check.
-    const at::Tensor gate = saved[0].detach();
-    const at::Tensor up = saved[1].detach();
-    const at::Tensor grad = grads[0].contiguous();
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu_backward", [&] {
-      const auto* grad_data = stored_in<scalar_t>(grad);
-      auto* gate_data = stored_out<scalar_t>(gate);
-      auto* up_data = stored_out<scalar_t>(up);
-      at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
-        backward_run(grad_data + begin, gate_data + begin, up_data + begin, end - begin);
-      });
-    });
-    gate.unsafeGetTensorImpl()->bump_version();
-    up.unsafeGetTensorImpl()->bump_version();
-    return {gate, up};
+    return host_swiglu_backward(grad, saved[0], saved[1], {});
   }
 };
 
-// With s = sigmoid(alpha gate): grad_gate = grad (up + 1) s (1 + alpha gate (1 - s)) and grad_up =
-// grad gate s, and zero where they are clamped.
 class ClampedSwigluFunction : public torch::autograd::Function<ClampedSwigluFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
@@ -107,6 +165,7 @@ class ClampedSwigluFunction : public torch::autograd::Function<ClampedSwigluFunc
     ctx->save_for_backward({gate, up});
     ctx->saved_data["limit"] = limit;
     ctx->saved_data["alpha"] = alpha;
+    if (has_host_kernel(gate, up)) return host_swiglu(gate, up, {limit, alpha});
     const at::Tensor g = wide(gate).clamp_max(limit), u = wide(up).clamp(-limit, limit);
     return ((u + 1) * g * (alpha * g).sigmoid_()).to(gate.scalar_type());
   }
@@ -115,19 +174,24 @@ class ClampedSwigluFunction : public torch::autograd::Function<ClampedSwigluFunc
     const variable_list saved = ctx->get_saved_variables();
     const double limit = ctx->saved_data["limit"].toDouble();
     const double alpha = ctx->saved_data["alpha"].toDouble();
-    const at::Tensor gate = wide(saved[0]), up = wide(saved[1]), grad = wide(grads[0]);
+    variable_list result =
+        has_host_kernel(saved[0], saved[1])
+            ? host_swiglu_backward(grads[0].contiguous(), saved[0], saved[1], {limit, alpha})
+            : composed_backward(grads[0], saved, limit, alpha);
+    result.resize(4);
+    return result;
+  }
+
+ private:
+  static variable_list composed_backward(const at::Tensor& grad_out, const variable_list& saved,
+                                         double limit, double alpha) {
+    const at::Tensor gate = wide(saved[0]), up = wide(saved[1]), grad = wide(grad_out);
     const at::Tensor g = gate.clamp_max(limit), s = (alpha * g).sigmoid_();
     const at::Tensor grad_gate =
         grad * (up.clamp(-limit, limit) + 1) * s * (1 + alpha * g * (1 - s));
     const at::ScalarType dtype = saved[0].scalar_type();
     return {grad_gate.masked_fill(gate.gt(limit), 0).to(dtype),
-            (grad * g * s).masked_fill(up.abs().gt(limit), 0).to(dtype), at::Tensor(),
-            at::Tensor()};
-  }
-
- private:
-  static at::Tensor wide(const at::Tensor& x) {
-    return x.to(at::promote_types(x.scalar_type(), at::kFloat));
+            (grad * g * s).masked_fill(up.abs().gt(limit), 0).to(dtype)};
   }
 };
 
@@ -143,11 +207,9 @@ at::Tensor clamped_swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, 
 at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
   TRIREME_ASSERT(gate_BTF.sizes() == up_BTF.sizes(), "swiglu of ", gate_BTF.sizes(), " and ",
                  up_BTF.sizes());
-  const at::ScalarType dtype = gate_BTF.scalar_type();
-  const bool host = gate_BTF.is_cpu() && dtype != at::kHalf;
-  const bool kernel =
-      (host || has_gpu_kernels(gate_BTF)) && gate_BTF.is_contiguous() && up_BTF.is_contiguous();
-  if (!kernel) return at::silu(gate_BTF) * up_BTF;
+  const bool on_gpu =
+      has_gpu_kernels(gate_BTF) && gate_BTF.is_contiguous() && up_BTF.is_contiguous();
+  if (!on_gpu && !has_host_kernel(gate_BTF, up_BTF)) return at::silu(gate_BTF) * up_BTF;
   return SwigluFunction::apply(gate_BTF, up_BTF);
 }
 

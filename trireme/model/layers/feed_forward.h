@@ -22,7 +22,8 @@ namespace trireme::model {
 at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
 
 // (up + 1) gate sigmoid(alpha gate), of a gate that is at most `limit` and an up that is at most
-// that size. Computes in fp32 or fp64, keeps gate and up for backward, and rounds once.
+// that size. Computes in fp32 or fp64, and rounds once. Backward writes over gate and up where
+// swiglu() does.
 // Shapes: gate_BTF, up_BTF [..., F] -> [..., F]
 // Source: OpenAI 2025, arXiv:2508.10925; the constants: their code
 at::Tensor clamped_swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, double limit,
