@@ -19,7 +19,7 @@ double gradient_scale(const std::string& name, const GradientOf& gradient_of) {
   };
   constexpr std::string_view kBias = ".bias";
   // The bias of BERT's logits belongs to the embedding.
-  if (!name.ends_with(kBias) || name == "cls.predictions.bias") return largest(name);
+  if (!name.ends_with(kBias) || name.ends_with("cls.predictions.bias")) return largest(name);
   return std::max(largest(name), largest(name.substr(0, name.size() - kBias.size()) + ".weight"));
 }
 
