@@ -87,6 +87,7 @@ def main():
         make_model(args, folder / "hf")
         ways = {"trireme, all weights": lambda: of_trireme(args, folder),
                 "trireme, adapters": lambda: of_trireme(args, folder, f"--lora.rank={args.rank}"),
+                "trireme, adapters over nf4": lambda: of_trireme(args, folder, f"--lora.rank={args.rank}", "--lora.base=nf4"),
                 "peft, adapters": lambda: of_peft(args, folder)}
         speeds, peaks = {way: [] for way in ways}, {way: [] for way in ways}
         for _ in range(args.rounds):

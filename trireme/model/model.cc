@@ -8,10 +8,12 @@
 #include "trireme/base/error.h"
 #include "trireme/model/experts/router.h"
 #include "trireme/model/family/family.h"
+#include "trireme/model/family/frozen_weights.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/family/network.h"
 #include "trireme/model/layers/batch_maker.h"
 #include "trireme/model/layers/linear.h"
+#include "trireme/parallel/data/sharded_weights.h"
 
 namespace trireme::model {
 namespace {
@@ -40,7 +42,7 @@ class NetworkModel : public LanguageModel {
         part_(part),
         batches_(config, axes, order_of(config), seed),
         first_token_(TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).offset),
-        network_(family_of(config).make_network(config, axes, part, dtype)) {
+        network_(make_bare_network(config, axes, part, dtype)) {
     if (config.lora.is_on()) add_adapters(plan);
   }
 
@@ -123,19 +125,53 @@ class NetworkModel : public LanguageModel {
 
   // Gives the linear layers that the plan names their adapters, and freezes what is not trained.
   void add_adapters(const ModelPlan& plan) {
-    std::map<std::string_view, bool> is_trained;
+    std::map<std::string_view, const ParameterPlan*> plans;
     for (const ParameterPlan& parameter : plan.parameters()) {
-      is_trained[parameter.name] = parameter.is_trained;
+      plans[parameter.name] = &parameter;
     }
     for (const auto& module : network_->named_modules()) {
-      if (!is_trained.contains(module.key() + kAdapterA)) continue;
+      if (!plans.contains(module.key() + kAdapterA)) continue;
       auto* const linear = module.value()->as<Linear>();
       TRIREME_ASSERT(linear != nullptr, module.key(), " has an adapter and is no linear layer");
       linear->add_adapter(config_.lora, concat("adapter.", module.key()));
     }
+    if (freezes(config_)) freeze_base(plans);
     network_->collect_parameters();
     for (const auto& parameter : network_->named_parameters()) {
-      parameter.value().set_requires_grad(is_trained.at(parameter.key()));
+      parameter.value().set_requires_grad(plans.at(parameter.key())->is_trained);
+    }
+  }
+
+  static bool freezes(const ModelConfig& config) {
+    return config.lora.is_on() && config.lora.base != WeightFormat::kRun;
+  }
+
+  // Where weights will be frozen in another format, without memory: it never has them all in the
+  // run's.
+  static std::shared_ptr<Network> make_bare_network(const ModelConfig& config,
+                                                    const ModelAxes& axes, const ModelPart& part,
+                                                    at::ScalarType dtype) {
+    const WithoutMemory guard(freezes(config) && !part.without_memory
+                                  ? std::optional(at::Device(at::kCPU))
+                                  : std::nullopt);
+    return family_of(config).make_network(config, axes, part, dtype);
+  }
+
+  void freeze_base(const std::map<std::string_view, const ParameterPlan*>& plans) {
+    for (const auto& module : network_->named_modules()) {
+      auto* const linear = module.value()->as<Linear>();
+      if (linear == nullptr) continue;
+      for (const std::string_view end : {std::string_view(".weight"), kWeightCodes}) {
+        const auto found = plans.find(concat(module.key(), end));
+        if (found != plans.end() && found->second->format != WeightFormat::kRun)
+          linear->freeze_as(found->second->format);
+      }
+    }
+    if (part_.without_memory) return;
+    for (const auto& parameter : network_->named_parameters()) {
+      const at::Tensor& tensor = parameter.value();
+      if (!parallel::has_memory(tensor))
+        tensor.set_data(at::zeros(tensor.sizes(), tensor.options()));
     }
   }
 

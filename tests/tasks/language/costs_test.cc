@@ -224,6 +224,34 @@ TEST(StageCosts, AWorkloadKnowsWhatIsTrained) {
   const RunConfig adapted = config_of({{"lora.rank", "2"}});
   const auto trained = static_cast<double>(model::num_trained_parameters(model_of(adapted)));
   EXPECT_DOUBLE_EQ(share({{"lora.rank", "2"}}), trained / (all + trained));
+  // Codes are as many weights as they stand for.
+  EXPECT_DOUBLE_EQ(share({{"lora.rank", "2"}, {"lora.base", "nf4"}, {"model.ffn_width", "128"}}),
+                   share({{"lora.rank", "2"}, {"model.ffn_width", "128"}}));
+}
+
+TEST(StageCosts, FrozenWeightsAreCountedInTheBytesThatTheyAreKeptIn) {
+  const auto kept = [](const std::string& format, bool is_bf16) {
+    const RunConfig config = config_of({{"lora.rank", "2"},
+                                        {"lora.base", format},
+                                        {"model.ffn_width", "128"},
+                                        {"train.precision", is_bf16 ? "bf16" : "fp32"}});
+    const model::ModelPlan plan = model::make_plan(model_of(config));
+    double in_blocks = 0, all = 0;
+    for (const model::ParameterPlan& parameter :
+         model::make_plan(model_of(config_of({{"lora.rank", "2"}, {"model.ffn_width", "128"}})))
+             .parameters()) {
+      const auto count =
+          static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
+      all += count;
+      if (parameter.name.ends_with("_proj.weight")) in_blocks += count;
+    }
+    return 1 - (1 - kept_share(config, plan.parameters())) * all / in_blocks;
+  };
+  EXPECT_NEAR(kept("run", false), 1, 1e-12);
+  EXPECT_NEAR(kept("bf16", false), 0.5, 1e-12);
+  EXPECT_NEAR(kept("int8", false), (1 + 4 / 64.0) / 4, 1e-12);
+  EXPECT_NEAR(kept("nf4", false), (0.5 + 4 / 64.0) / 4, 1e-12);
+  EXPECT_NEAR(kept("nf4", true), (0.5 + 4 / 64.0) / 2, 1e-12);
 }
 
 TEST(StageCosts, SeveralMicrobatchesHoldGradientsByTheirOrder) {

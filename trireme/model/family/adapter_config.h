@@ -1,6 +1,7 @@
 // The keys of section [lora]: low-rank adapters, which are trained while the model's own weights
 // stay as they are.
-// Source: Hu et al. 2021, arXiv:2106.09685; magnitudes: Liu et al. 2024, arXiv:2402.09353
+// Source: Hu et al. 2021, arXiv:2106.09685; magnitudes: Liu et al. 2024, arXiv:2402.09353; frozen
+//         weights in fewer bits: Dettmers et al. 2023, arXiv:2305.14314
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
+#include "trireme/base/machine/weight_codes.h"
 
 namespace trireme::model {
 
@@ -32,6 +34,12 @@ struct AdapterConfig {
   TRIREME_KEY(std::string, also_train, "", kMustStay,
               "comma-separated name patterns of the model's own parameters to train beside the "
               "adapters, such as \"*norm*, lm_head.*\"")
+  TRIREME_KEY(
+      WeightFormat, base, WeightFormat::kRun, kMustStay,
+      "how the frozen weights of the blocks' linear layers are kept: run = as the others, "
+      "bf16, int8 or nf4 = in fewer bits, int8 and nf4 with a scale for 64 numbers of a row "
+      "(QLoRA)",
+      kWeightFormats)
   TRIREME_KEY(std::string, init, "", kMustStay,
               "folder of an adapter that peft wrote, with whose values a new run begins; its model "
               "is init.folder, a Hugging Face folder")

@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/mesh/box_runs.h"
 #include "trireme/model/family/family.h"
+#include "trireme/model/family/frozen_weights.h"
 #include "trireme/parallel/data/sharded_weights.h"
 
 namespace trireme::model {
@@ -61,6 +62,11 @@ Initialiser default_initialiser(const ModelConfig& config, std::string_view name
 Initialiser initialiser_of(const ModelConfig& config, std::string_view name) {
   if (name.ends_with(kAdapterA)) return {.std = 1 / std::numbers::sqrt3, .over_inputs = true};
   if (is_of_adapter(name)) return {};
+  if (const auto part = frozen_part(name, config.lora.base)) {
+    Initialiser rule = family_of(config).initialiser_of(config, part->weight);
+    rule.format = part->format;
+    return rule;
+  }
   return family_of(config).initialiser_of(config, name);
 }
 
@@ -104,6 +110,17 @@ WithoutMemory::~WithoutMemory() { unfilled_on = before_; }
 void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
                 const Initialiser& rule, uint64_t seed, std::string_view name) {
   const at::NoGradGuard no_grad;
+  if (const auto part = frozen_part(name, rule.format)) {
+    std::vector<int64_t> shape = global_shape;
+    shape.back() *= part->numbers();
+    const mesh::Box whole = part->weight_box(box);
+    const at::Tensor weights = at::empty(whole.size, at::kFloat);
+    Initialiser of_weight = rule;
+    of_weight.format = WeightFormat::kRun;
+    initialise(weights, whole, shape, of_weight, seed, part->weight);
+    local.copy_(part->of(weights, box));
+    return;
+  }
   if (rule.std == 0) {
     local.fill_(rule.value);
   } else {

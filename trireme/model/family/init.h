@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/machine/weight_codes.h"
 #include "trireme/base/random/random.h"
 #include "trireme/mesh/layout.h"
 #include "trireme/model/family/model_config.h"
@@ -28,6 +29,8 @@ struct Initialiser {
   double std = 0;
   double value = 0;
   bool over_inputs = false;  // divide std by the square root of the number of columns
+  // The parameter holds codes or scales of a weight with such values; kRun: it does not.
+  WeightFormat format = WeightFormat::kRun;
   bool operator==(const Initialiser&) const = default;
 };
 
@@ -40,7 +43,8 @@ struct Initialiser {
 Initialiser default_initialiser(const ModelConfig& config, std::string_view name);
 
 // The rule for the parameter `name` in the family that `config` names. Of an adapter, B begins with
-// zeros and A with the variance of the package peft, 1 / (3 * columns).
+// zeros and A with the variance of the package peft, 1 / (3 * columns). Codes and scales are those
+// of the weight that they are of.
 // Throws: ConfigError for an unknown family
 Initialiser initialiser_of(const ModelConfig& config, std::string_view name);
 

@@ -11,6 +11,7 @@
 
 #include <c10/core/Device.h>
 
+#include "trireme/base/machine/weight_codes.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/layout.h"
 #include "trireme/parallel/context/ring_attention.h"
@@ -78,6 +79,10 @@ struct ParameterPlan {
   // split it.
   mesh::Layout layout;
   bool is_trained = true;  // false: keeps its first values
+  // Of a frozen weight, or of the codes and scales that it is kept as; kRun: as the other weights.
+  WeightFormat format = WeightFormat::kRun;
+  // Weights of the model in an element: of codes there may be two, and scales are none.
+  double weights_per_element = 1;
 };
 
 // The place of a forward's samples in training. Dropout's masks depend on it, and terms that a

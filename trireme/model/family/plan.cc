@@ -5,6 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/patterns.h"
 #include "trireme/model/family/family.h"
+#include "trireme/model/family/frozen_weights.h"
 #include "trireme/parallel/context/context_attention.h"
 #include "trireme/parallel/data/tree_sum.h"
 
@@ -118,6 +119,38 @@ void ModelPlan::add_experts(std::string name, std::vector<int64_t> shape, int di
                     {mesh::Placement::sharded(0), of_tensor})});
 }
 
+// In place of the weight.
+void ModelPlan::add_codes(const ParameterPlan& weight, std::vector<ParameterPlan>& all) const {
+  const WeightFormat format = config_.lora.base;
+  const std::string layer = adapted_layer(weight);
+  const mesh::Layout& layout = weight.layout;
+  const std::vector<int64_t>& shape = layout.shape();
+  const auto add = [&](std::string_view name, int64_t numbers, double weights_per_element) {
+    std::vector<mesh::Placement> placements = layout.placements();
+    for (mesh::Placement& placement : placements) {
+      if (placement.kind != mesh::Placement::Kind::kSharded || placement.dim != 1) continue;
+      for (int64_t& cut : placement.cuts) {
+        TRIREME_CHECK(cut % kCodesPerScale == 0, "lora.base is ", name_of(kWeightFormats, format),
+                      " and parallel.tensor ", cuts_.ranks, ", between whose ranks ", weight.name,
+                      " is cut at column ", cut, ", among the ", kCodesPerScale,
+                      " numbers that share a scale; lower parallel.tensor, or set lora.base to "
+                      "\"bf16\"");
+        cut /= numbers;
+      }
+    }
+    all.push_back({.name = concat(layer, name),
+                   .layout = {{shape[0], shape[1] / numbers}, layout.axes(), placements},
+                   .is_trained = false,
+                   .format = format,
+                   .weights_per_element = weights_per_element});
+  };
+  TRIREME_CHECK(shape[1] % kCodesPerScale == 0, "lora.base is ", name_of(kWeightFormats, format),
+                ", and ", weight.name, " has ", shape[1], " columns; expected a multiple of the ",
+                kCodesPerScale, " numbers that share a scale; set lora.base to \"bf16\"");
+  add(kWeightCodes, numbers_per_code(format), static_cast<double>(numbers_per_code(format)));
+  add(kWeightScales, kCodesPerScale, 0);
+}
+
 void ModelPlan::add_adapters() {
   const AdapterConfig& lora = config_.lora;
   std::vector<std::string> layers, names;
@@ -137,8 +170,14 @@ void ModelPlan::add_adapters() {
 
   std::vector<ParameterPlan> all;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    ParameterPlan& own = all.emplace_back(parameters_[i]);
+    ParameterPlan own = parameters_[i];
     own.is_trained = matches_any(lora.also_train, own.name);
+    if (!own.is_trained && !adapted_layer(own).empty()) own.format = lora.base;
+    if (has_scales(own.format)) {
+      add_codes(own, all);
+    } else {
+      all.push_back(own);
+    }
     // A module's own parameters come before those of the modules in it, so a bias comes first.
     const bool is_bias = own.name.ends_with(".bias");
     const size_t weight = is_bias && i > 0 ? i - 1 : i;

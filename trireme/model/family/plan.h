@@ -94,8 +94,10 @@ class ModelPlan {
 
   // Adds the adapters of config().lora, each after its layer, and marks as not trained what they
   // are trained in place of. A layer whose outputs the tensor axis splits has the whole A and the
-  // same rows of B; one whose inputs it splits, the same columns of A and the whole B.
-  // Throws: ConfigError when a pattern matches nothing
+  // same rows of B; one whose inputs it splits, the same columns of A and the whole B. A weight that
+  // is frozen as codes with scales is replaced by those, which are split as it is.
+  // Throws: ConfigError when a pattern matches nothing, or a rank would have a part of the numbers
+  //         that share a scale
   void add_adapters();
 
   const std::vector<ParameterPlan>& parameters() const { return parameters_; }
@@ -105,6 +107,8 @@ class ModelPlan {
   const TensorCuts& cuts() const { return cuts_; }
 
  private:
+  void add_codes(const ParameterPlan& weight, std::vector<ParameterPlan>& all) const;
+
   ModelConfig config_;
   AxisSizes sizes_;
   TensorCuts cuts_;

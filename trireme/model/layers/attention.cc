@@ -101,6 +101,8 @@ parallel::LinearWeight Attention::kv_weights(const Linear& projection,
                            : whole;
   };
   own.weight = rows(own.weight);
+  if (own.codes.defined())
+    own.codes = own.codes.narrow_rows(first_kv_row_, kv_heads_ * head_width_);
   own.bias = rows(own.bias);
   own.adapter.b = rows(own.adapter.b);
   own.adapter.magnitude = rows(own.adapter.magnitude);

@@ -63,8 +63,8 @@ LatentAttention::Heads LatentAttention::project(const at::Tensor& x,
   // On every rank, for the rank's own heads.
   const auto whole = [&](const Linear& projection) {
     parallel::LinearWeight weights = projection.weights(batch);
-    weights.weight = parallel::replicated_weight(weights.weight, axis_);
-    for (at::Tensor* const own : {&weights.adapter.b, &weights.adapter.magnitude}) {
+    for (at::Tensor* const own :
+         {&weights.weight, &weights.adapter.b, &weights.adapter.magnitude}) {
       if (own->defined()) *own = parallel::replicated_weight(*own, axis_);
     }
     return weights;

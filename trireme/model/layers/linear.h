@@ -24,10 +24,14 @@ class Linear : public torch::nn::Module {
   // Gives the layer an adapter: y gains scale * dropout(x) A^T B^T. See parallel::Adapter.
   // place: the name of its dropout, the same on every rank
   void add_adapter(const AdapterConfig& lora, std::string place);
+  // Keeps the weight, which is frozen, in another format. It has zeros, and its parameters are those
+  // that ModelPlan::add_adapters() names.
+  void freeze_as(WeightFormat format);
   // For the forward of this batch, which decides what the adapter drops. The batch must outlive it.
   parallel::LinearWeight weights(const TokenBatch& batch) const;
 
-  at::Tensor weight;               // [out, in]
+  at::Tensor weight;               // [out, in]; undefined: frozen as codes with scales
+  WeightCodes codes;               // undefined: the weight is not frozen in another format
   at::Tensor bias;                 // [out]; undefined without bias
   at::Tensor lora_magnitude;       // [out]: kAdapterMagnitude; undefined without magnitudes
   std::shared_ptr<Linear> lora_A;  // [r, in]; null without adapter

@@ -63,14 +63,16 @@ class AdapterSumFunction : public torch::autograd::Function<AdapterSumFunction> 
 // The squares of the lengths of the rows of W and of W + scale B A: [2, out], fp32 at least.
 at::Tensor squared_lengths(const LinearWeight& layer) {
   constexpr int64_t kChunk = int64_t{1} << 20;  // elements of the weight at a time
-  const at::Tensor& weight = layer.weight;
-  const at::ScalarType dtype = at::promote_types(weight.scalar_type(), at::kFloat);
+  const at::ScalarType dtype = at::promote_types(layer.adapter.a.scalar_type(), at::kFloat);
   const at::Tensor a = layer.adapter.a.to(dtype);
-  const at::Tensor squares = at::empty({2, weight.size(0)}, weight.options().dtype(dtype));
-  const int64_t at_once = std::max<int64_t>(kChunk / std::max<int64_t>(weight.size(1), 1), 1);
-  for (int64_t row = 0; row < weight.size(0); row += at_once) {
-    const int64_t rows = std::min(at_once, weight.size(0) - row);
-    const at::Tensor own = weight.narrow(0, row, rows).to(dtype);
+  const at::Tensor squares = at::empty({2, layer.rows()}, a.options());
+  const int64_t at_once = std::max<int64_t>(kChunk / std::max<int64_t>(layer.columns(), 1), 1);
+  for (int64_t row = 0; row < layer.rows(); row += at_once) {
+    const int64_t rows = std::min(at_once, layer.rows() - row);
+    const at::Tensor own =
+        layer.weight.defined()
+            ? layer.weight.narrow(0, row, rows).to(dtype)
+            : decode(layer.codes.narrow_rows(row, rows), layer.adapter.a.scalar_type()).to(dtype);
     const at::Tensor sum = at::addmm(own, layer.adapter.b.narrow(0, row, rows).to(dtype), a,
                                      /*beta=*/1, layer.adapter.scale);
     squares[0].narrow(0, row, rows).copy_(own.square().sum(1));
@@ -92,7 +94,7 @@ at::Tensor magnitude_gain(const LinearWeight& layer, AdapterRows rows, const Ten
   // A row of zeros stays one.
   const double least = std::numeric_limits<float>::min();
   const at::Tensor magnitude = layer.adapter.magnitude.to(lengths.scalar_type()) + lengths[0];
-  return (magnitude / lengths[1].clamp_min(least)).to(layer.weight.scalar_type());
+  return (magnitude / lengths[1].clamp_min(least)).to(layer.adapter.magnitude.scalar_type());
 }
 
 at::Tensor add_adapter(const at::Tensor& y, const at::Tensor& z, const at::Tensor& b, double scale,

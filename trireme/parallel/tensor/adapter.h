@@ -24,7 +24,7 @@ enum class AdapterRows { kWhole, kCut };
 
 // By what a layer with magnitudes multiplies each output, before its bias: its magnitude over the
 // length of its row of W + scale B A.
-// Shapes:     [out], in the dtype of the weight
+// Shapes:     [out], in the dtype of the magnitudes
 // Comm:       kWhole: none; kCut: 2(p-1)/p * 2*out*4 bytes (fp64: 8) in forward, none in backward
 // Collective: kCut: every rank of the axis
 at::Tensor magnitude_gain(const LinearWeight& layer, AdapterRows rows, const TensorAxis& axis);

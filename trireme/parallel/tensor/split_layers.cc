@@ -18,10 +18,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// A weight among the tensors of an autograd function, or the codes that it is frozen as.
+const at::Tensor& tensor_of(const LinearWeight& layer) {
+  return layer.weight.defined() ? layer.weight : layer.codes.codes;
+}
+// The weight of tensor_of(); codes: those of the layer
+at::Tensor weight_of(const at::Tensor& tensor, const WeightCodes& codes, const at::Tensor& x) {
+  return codes.defined() ? decode(codes, x.scalar_type()) : tensor;
+}
+
 struct ColumnCall : torch::CustomClassHolder {
   TensorAxis axis;
   std::vector<int64_t> lead;
-  std::vector<bool> has_bias;  // one per layer
+  std::vector<bool> has_bias;      // one per layer
+  std::vector<WeightCodes> codes;  // undefined for weights that have none
   int64_t num_rows = 1;
 };
 
@@ -43,20 +53,21 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
   static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<ColumnCall>& call,
                                at::TensorList tensors) {
     const TensorAxis& axis = call->axis;
+    variable_list outputs, saved{tensors[0]}, rows_of;
     std::vector<LinearWeight> layers;
     for (size_t at = 1; at < tensors.size();) {
       const bool has_bias = call->has_bias[layers.size()];
-      layers.push_back({tensors[at], has_bias ? tensors[at + 1] : at::Tensor()});
+      saved.push_back(tensors[at]);
+      layers.push_back({weight_of(tensors[at], call->codes[layers.size()], tensors[0]),
+                        has_bias ? tensors[at + 1] : at::Tensor()});
       at += has_bias ? 2 : 1;
     }
     // Separate tensors, because autograd forbids changing a view that is one of several outputs.
-    variable_list outputs, saved{tensors[0]}, rows_of;
     for (const LinearWeight& layer : layers) {
       std::vector<int64_t> shape = call->lead;
       shape.push_back(layer.weight.size(0));
       outputs.push_back(at::empty(shape, tensors[0].options()));
       rows_of.push_back(outputs.back().view({call->num_rows, layer.weight.size(0)}));
-      saved.push_back(layer.weight);
     }
     MovingRows gathered = gather_rows(tensors[0], call->num_rows, axis, axis.overlaps());
     multiply_gathered(axis, tensors[0], gathered, [&](mesh::Range rows, const at::Tensor& x) {
@@ -109,7 +120,8 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
     bool is_first = true;
     for (size_t layer = 0; layer < grads.size(); ++layer) {
       if (!grads[layer].defined()) continue;
-      multiply(grad_SD, grads[layer], saved[layer + 1], is_first ? 0 : 1);
+      multiply(grad_SD, grads[layer], weight_of(saved[layer + 1], call.codes[layer], saved[0]),
+               is_first ? 0 : 1);
       is_first = false;
     }
     return is_first ? grad_SD.zero_() : grad_SD;
@@ -126,7 +138,8 @@ std::vector<at::Tensor> multiply_columns(const at::Tensor& x,
   for (const int64_t length : lead) call->num_rows *= length;
   std::vector<at::Tensor> tensors{x};
   for (const LinearWeight& layer : layers) {
-    tensors.push_back(layer.weight);
+    tensors.push_back(tensor_of(layer));
+    call->codes.push_back(layer.codes);
     call->has_bias.push_back(layer.bias.defined());
     if (layer.bias.defined()) tensors.push_back(layer.bias);
   }
@@ -176,7 +189,10 @@ std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<Lin
 }
 
 at::Tensor own_linear(const at::Tensor& x, const LinearWeight& layer, const TensorAxis& axis) {
-  const at::Tensor y = at::linear(x, layer.weight, before_magnitudes(layer).bias);
+  const LinearWeight own = before_magnitudes(layer);
+  const at::Tensor y = own.codes.defined()
+                           ? multiply_columns(x, {own}, x.sizes().slice(0, x.dim() - 1), {})[0]
+                           : at::linear(x, own.weight, own.bias);
   const Adapter& adapter = layer.adapter;
   if (!adapter.a.defined()) return y;
   const at::Tensor z =
@@ -194,6 +210,7 @@ struct RowCall : torch::CustomClassHolder {
   TensorAxis axis;
   bool has_bias = false;
   bool has_residual = false;
+  WeightCodes codes;           // undefined: the weight has none
   std::vector<int64_t> shape;  // of the result
 };
 
@@ -250,7 +267,8 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
     const at::Tensor x_Sf = view_rows(tensors[0]);
     const at::Tensor y_SD =
         empty_on(call->axis, {x_Sf.size(0), tensors[1].size(0)}, x_Sf.options());
-    const PartialProduct product(x_Sf, tensors[1], bias, residual, call->axis, y_SD);
+    const PartialProduct product(x_Sf, weight_of(tensors[1], call->codes, x_Sf), bias, residual,
+                                 call->axis, y_SD);
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
     ctx->save_for_backward({tensors[0], tensors[1]});
     return multiply_and_sum_rows(y_SD, call->axis, product).view(call->shape);
@@ -267,8 +285,9 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
     variable_list result(3);  // of the call, which needs_input_grad() does not count, x, weight
     if (ctx->needs_input_grad(0)) {
       const at::Tensor grad_x_Sf = at::empty(x_Sf.sizes(), x_Sf.options());
+      const at::Tensor w_Df = weight_of(saved[1], call->codes, x);
       multiply_gathered(axis, grads[0], gathered, [&](mesh::Range rows, const at::Tensor& grad) {
-        multiply(grad_x_Sf.narrow(0, rows.offset, rows.size), grad, saved[1]);
+        multiply(grad_x_Sf.narrow(0, rows.offset, rows.size), grad, w_Df);
       });
       result[1] = grad_x_Sf.view(x.sizes());
     }
@@ -285,21 +304,22 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
 // The layer's own product, and the residual.
 at::Tensor multiply_own_columns(const at::Tensor& x_f, const LinearWeight& layer,
                                 const at::Tensor& residual, const TensorAxis& axis) {
-  TRIREME_ASSERT(x_f.size(-1) == layer.weight.size(1), "row_linear of ", x_f.sizes(), " by ",
-                 layer.weight.sizes());
+  TRIREME_ASSERT(x_f.size(-1) == layer.columns(), "row_linear of ", x_f.sizes(), " by ",
+                 layer.rows(), " rows of ", layer.columns());
   auto call = c10::make_intrusive<RowCall>();
   call->axis = axis;
+  call->codes = layer.codes;
   call->has_bias = layer.bias.defined();
   call->has_residual = residual.defined();
   if (residual.defined()) {
     call->shape = residual.sizes().vec();
   } else if (axis.sequence) {
-    call->shape = {axis.own_rows(x_f.numel() / x_f.size(-1)).size, layer.weight.size(0)};
+    call->shape = {axis.own_rows(x_f.numel() / x_f.size(-1)).size, layer.rows()};
   } else {
     call->shape = x_f.sizes().vec();
-    call->shape.back() = layer.weight.size(0);
+    call->shape.back() = layer.rows();
   }
-  std::vector<at::Tensor> tensors{x_f, layer.weight};
+  std::vector<at::Tensor> tensors{x_f, tensor_of(layer)};
   if (call->has_bias) tensors.push_back(layer.bias);
   if (call->has_residual) tensors.push_back(residual);
   return RowLinearFunction::apply(call, at::TensorList(tensors));

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/machine/weight_codes.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::parallel {
@@ -27,9 +28,13 @@ struct Adapter {
 
 // A weight in the layout of torch and Hugging Face, with an optional bias and adapter.
 struct LinearWeight {
-  at::Tensor weight;  // [out, in]
-  at::Tensor bias{};  // [out]; undefined: no bias
-  Adapter adapter{};  // cut as the weight is
+  at::Tensor weight;    // [out, in]; undefined: it is frozen as `codes`
+  at::Tensor bias{};    // [out]; undefined: no bias
+  Adapter adapter{};    // cut as the weight is
+  WeightCodes codes{};  // decoded to the input's dtype for each product, and again in backward
+
+  int64_t rows() const { return weight.defined() ? weight.size(0) : codes.rows(); }
+  int64_t columns() const { return weight.defined() ? weight.size(1) : codes.columns(); }
 };
 
 // Linear layers with the same input whose outputs are split over the tensor axis: each rank has

@@ -121,7 +121,7 @@ StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t r
   const double parts = zero == 0 ? 1 : static_cast<double>(ranks);
   const bool has_weights = zero < 3 || sizes.weight_offload_rate == 0;
   const bool has_gradients = zero < 2 || sizes.gradient_offload_rate == 0;
-  const double weights = has_weights ? sizes.weight / (zero < 3 ? 1 : parts) : 0;
+  const double weights = has_weights ? sizes.kept_weight() / (zero < 3 ? 1 : parts) : 0;
   const double kept = has_gradients ? sizes.kept_gradient() : 0;
   const double held = sizes.gradient * static_cast<double>(sizes.held_gradients);
   double gradients = 0;

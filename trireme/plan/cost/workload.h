@@ -57,6 +57,8 @@ struct NumberSizes {
   // The share of the parameters that is trained. Bytes of gradients, states and masters are means
   // over all of them.
   double trained_share = 1;
+  // What of `weight` is kept between uses: less where frozen weights are codes.
+  double kept_share = 1;
   bool states_on_disk = false;
   double state_buffer = 0;  // bytes of each buffer through which they pass, at most
   // A rank's parts of weights (ZeRO-3) and gradients (ZeRO-2 and 3) leave the device's memory
@@ -74,6 +76,7 @@ struct NumberSizes {
   bool in_tree = false;        // they are added in a tree
   int64_t held_gradients = 0;  // sums beside the step's, until the last microbatch
 
+  double kept_weight() const { return kept_share * weight; }
   // Of a gradient to which microbatches are added.
   double kept_gradient() const {
     return adds_wide ? std::max(gradient, trained_share * wide) : gradient;

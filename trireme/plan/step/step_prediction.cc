@@ -175,7 +175,7 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
     const bool crosses = rate > 0 && (is_on_disk || !sizes.updated_by_host);
     if (crosses) transfers += 2 * size * parameters / rate;
   };
-  add(sizes.weight, sizes.weight_offload_rate, sizes.weights_on_disk);
+  add(sizes.kept_weight(), sizes.weight_offload_rate, sizes.weights_on_disk);
   add(sizes.kept_gradient(), sizes.gradient_offload_rate, sizes.gradients_on_disk);
   return std::max(update, transfers);
 }
@@ -194,7 +194,8 @@ double table_parameters(const Workload& work, const StageLayout& layout, size_t 
 StepMemory transit_memory(const Workload& work, double of_block, double of_table) {
   StepMemory memory;
   if (work.zero == 3) {
-    memory.gathered = (number(work.gathered_units) * of_block + of_table) * work.sizes.weight;
+    memory.gathered =
+        (number(work.gathered_units) * of_block + of_table) * work.sizes.kept_weight();
   }
   if (work.zero < 2 && !work.reproducible && !work.sizes.rank_first) return memory;
   // Whole buckets wait for the last microbatch: they are the gradients held until then.

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/tensor_boxes.h"
+#include "trireme/model/family/frozen_weights.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/tasks/language/foreign/peft_form.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -55,6 +56,7 @@ mesh::Box stored_box(const HuggingFaceTensor& tensor, mesh::Box box) {
 MergedAdapters adapters_of(const model::ModelConfig& config) {
   MergedAdapters adapters;
   if (!config.lora.is_on()) return adapters;
+  adapters.base = config.lora.base;
   adapters.scale = config.lora.scale();
   const model::ModelPlan plan = model::make_plan(config);
   for (const model::ParameterPlan& parameter : plan.parameters()) {
@@ -82,11 +84,10 @@ bool ExportSource::has_better_master(const std::string& parameter) const {
 void ExportSource::check(const HuggingFaceTensor& tensor) const {
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
     const std::string stored = stored_name(tensor.parts[i]);
-    const auto found = manifest_.tensors.find(stored);
-    if (found == manifest_.tensors.end())
+    const std::vector<int64_t> shape = shape_of(stored);
+    if (shape.empty())
       throw CheckpointError(concat(folder_.string(), ": there is no tensor \"", stored,
                                    "\" among its ", manifest_.tensors.size()));
-    const std::vector<int64_t>& shape = found->second.shape;
     const std::vector<int64_t> expected = parameter_shape(tensor, i, shape);
     if (shape != expected)
       throw CheckpointError(concat(folder_.string(), ": \"", stored, "\" has the shape ",
@@ -103,7 +104,7 @@ at::Tensor ExportSource::read(const HuggingFaceTensor& tensor, const mesh::Box& 
   std::vector<at::Tensor> values;
   int64_t first = 0;  // of a parameter, in all of them
   for (const std::string& parameter : tensor.parts) {
-    const int64_t rows = manifest_.tensors.at(stored_name(parameter)).shape[0];
+    const int64_t rows = shape_of(stored_name(parameter)).at(0);
     mesh::Box own = stored;
     own.offset[0] = std::max(begin - first, int64_t{0});
     own.size[0] = std::min(end - first, rows) - own.offset[0];
@@ -133,7 +134,23 @@ at::Tensor ExportSource::read_alternating(const HuggingFaceTensor& tensor, const
   return (tensor.is_transposed ? rows.transpose(-2, -1) : rows).contiguous();
 }
 
+bool ExportSource::is_frozen(const std::string& parameter) const {
+  return has_scales(adapters_.base) && !manifest_.tensors.contains(parameter) &&
+         manifest_.tensors.contains(concat(module_of(parameter), model::kWeightCodes));
+}
+
+std::vector<int64_t> ExportSource::shape_of(const std::string& stored) const {
+  const std::string name =
+      is_frozen(stored) ? concat(module_of(stored), model::kWeightCodes) : stored;
+  const auto found = manifest_.tensors.find(name);
+  if (found == manifest_.tensors.end()) return {};
+  std::vector<int64_t> shape = found->second.shape;
+  if (name != stored && shape.size() == 2) shape[1] *= numbers_per_code(adapters_.base);
+  return shape;
+}
+
 std::string ExportSource::stored_name(const std::string& parameter) const {
+  if (is_frozen(parameter)) return parameter;
   return has_better_master(parameter) ? master_of(parameter)
                                       : train::tensor_of(parameter, weights_);
 }
@@ -145,7 +162,25 @@ void ExportSource::open(const HuggingFaceTensor& tensor) {
   opened_for_ = tensor.parts;
 }
 
+at::Tensor ExportSource::read_frozen(const std::string& parameter, const mesh::Box& box) {
+  WeightCodes read{adapters_.base};
+  int64_t first = 0;  // column of the box among those that are read
+  for (const std::string_view end : {model::kWeightCodes, model::kWeightScales}) {
+    const std::string name = concat(module_of(parameter), end);
+    const auto part = model::frozen_part(name, adapters_.base);
+    const int64_t begin = box.offset.at(1) / kCodesPerScale * kCodesPerScale;
+    const int64_t last = box.offset.at(1) + box.size.at(1);
+    const int64_t columns = (last - begin + kCodesPerScale - 1) / kCodesPerScale * kCodesPerScale;
+    first = box.offset.at(1) - begin;
+    (part->is_scales ? read.scales : read.codes) = read_stored(
+        name,
+        {{box.offset.at(0), begin / part->numbers()}, {box.size.at(0), columns / part->numbers()}});
+  }
+  return decode(read, at::kFloat).narrow(1, first, box.size.at(1));
+}
+
 at::Tensor ExportSource::read_stored(const std::string& stored, const mesh::Box& box) {
+  if (is_frozen(stored)) return read_frozen(stored, box);
   const checkpoint::TensorRecord& record = manifest_.tensors.at(stored);
   at::Tensor values = at::empty(box.size, at::TensorOptions().dtype(record.dtype));
   shards_->read_box(stored, record, box, values);
@@ -192,14 +227,14 @@ at::Tensor ExportSource::lengths_of(const std::vector<int64_t>& shape, const Rea
 
 at::Tensor ExportSource::row_lengths(const std::string& parameter) {
   const std::string stored = stored_name(parameter);
-  return lengths_of(manifest_.tensors.at(stored).shape,
+  return lengths_of(shape_of(stored),
                     [&](const mesh::Box& box) { return read_finite(stored, box).to(at::kDouble); });
 }
 
 const at::Tensor& ExportSource::read_gains(const std::string& parameter) {
   if (gains_of_ == parameter) return gains_;
   const std::string name = module_of(parameter) + model::kAdapterMagnitude;
-  const std::vector<int64_t>& shape = manifest_.tensors.at(stored_name(parameter)).shape;
+  const std::vector<int64_t> shape = shape_of(stored_name(parameter));
   const at::Tensor magnitude =
       read_exact(name, {{0}, adapters_.shapes.at(name)}) + row_lengths(parameter);
   const at::Tensor lengths =
@@ -227,12 +262,13 @@ at::Tensor ExportSource::read_exact(const std::string& parameter, const mesh::Bo
 }
 
 void ExportSource::refuse(const std::string& stored) {
-  const checkpoint::TensorRecord& record = manifest_.tensors.at(stored);
-  const checkpoint::TensorParts parts(record.shape, c10::elementSize(record.dtype));
+  const std::vector<int64_t> shape = shape_of(stored);
+  const checkpoint::TensorParts parts(shape, sizeof(double));
   int64_t num_finite = 0;
   for (int64_t i = 0; i < parts.size(); ++i)
     num_finite += at::isfinite(read_stored(stored, parts.at(i))).sum().item<int64_t>();
-  train::require_finite(record.num_elements() - num_finite, record.num_elements(), stored, folder_);
+  const int64_t count = c10::multiply_integers(shape);
+  train::require_finite(count - num_finite, count, stored, folder_);
 }
 
 }  // namespace trireme::tasks

@@ -18,8 +18,9 @@
 
 namespace trireme::tasks {
 
-// The adapters of a model.
+// The adapters of a model, and how it keeps the weights that they are added to.
 struct MergedAdapters {
+  WeightFormat base = WeightFormat::kRun;                // AdapterConfig::base
   double scale = 0;                                      // AdapterConfig::scale()
   std::map<std::string, std::vector<int64_t>> shapes{};  // of their parameters, by name
 };
@@ -30,7 +31,8 @@ MergedAdapters adapters_of(const model::ModelConfig& config);
 class ExportSource {
  public:
   // `manifest`, of the checkpoint `folder`, must outlive this. dtype: to which all are converted.
-  // adapters: merged into their layers' weights in fp64
+  // adapters: merged into their layers' weights in fp64; weights that are kept as codes are read as
+  //           the fp32 numbers that they stand for
   ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
                c10::ScalarType dtype, train::Weights weights, MergedAdapters adapters = {});
 
@@ -55,6 +57,11 @@ class ExportSource {
  private:
   // The tensor of the checkpoint that has the parameter's values.
   std::string stored_name(const std::string& parameter) const;
+  // Whether the checkpoint has the parameter as codes with scales.
+  bool is_frozen(const std::string& parameter) const;
+  // Empty: the checkpoint does not have it.
+  std::vector<int64_t> shape_of(const std::string& stored) const;
+  at::Tensor read_frozen(const std::string& parameter, const mesh::Box& box);
   void open(const model::HuggingFaceTensor& tensor);
   at::Tensor read_stored(const std::string& stored, const mesh::Box& box);
   at::Tensor read_finite(const std::string& stored, const mesh::Box& box);

@@ -27,6 +27,7 @@
 #include "trireme/tasks/language/expert_report.h"
 #include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/foreign_weights.h"
+#include "trireme/tasks/language/foreign/frozen_source.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/foreign/peft_adapters.h"
 #include "trireme/tasks/language/language_stage.h"
@@ -95,6 +96,11 @@ class LanguageTaskModel : public train::TaskModel {
                     " is set and lora.rank 0, so that there are no adapters; set the "
                     "rank, or leave it out");
     });
+    TRIREME_CHECK(lora.init.empty() || !lora.dora || !has_scales(lora.base), "lora.init is \"",
+                  shown(lora.init), "\", lora.dora true and lora.base \"",
+                  name_of(kWeightFormats, lora.base),
+                  "\", which changes the lengths of the rows that peft's magnitudes are of; set "
+                  "lora.base to \"run\" or \"bf16\"");
     TRIREME_CHECK(!lora.is_on() || config_.model.sparse.router_bias_rate == 0,
                   "model.router_bias_rate is ", config_.model.sparse.router_bias_rate,
                   ", which changes routers, and lora.rank ", lora.rank,
@@ -130,6 +136,11 @@ class LanguageTaskModel : public train::TaskModel {
         config_.model.lora.dropout == 0 || config.parallel.tensor == 1, "lora.dropout is ",
         config_.model.lora.dropout, " and parallel.tensor ", config.parallel.tensor,
         ", whose ranks have parts of some adapters' inputs; set one of them to its default");
+    if (config_.model.lora.is_on()) {  // a rank must have whole blocks of lora.base
+      model::ModelConfig model = config_.model;
+      model.vocab_size = std::max(model.vocab_size, config.parallel.tensor);
+      model::make_plan(model, {.tensor = static_cast<int>(config.parallel.tensor)});
+    }
     model::check_axes(config_.model,
                       {.tensor = config.parallel.tensor,
                        .context = config.parallel.context,
@@ -297,7 +308,7 @@ class LanguageTask : public train::Task {
       TRIREME_CHECK(adapters.empty(), "lora.init is \"", shown(adapters), "\" and init.folder \"",
                     shown(folder.string()),
                     "\"; expected a Hugging Face folder, whose model the adapters are added to");
-      return nullptr;
+      return open_to_freeze(folder, config_.model);
     }
     ForeignModel foreign = open_foreign_model(folder);
     require_same_model(foreign, config_.model);
@@ -306,9 +317,11 @@ class LanguageTask : public train::Task {
     auto weights = std::make_unique<ForeignWeights>(folder, std::move(foreign.tensors),
                                                     config_.model.without_adapters(),
                                                     foreign.model.has_adjacent_pairs, dtype);
-    if (adapters.empty()) return weights;
-    return std::make_unique<PeftAdapters>(adapters, config_.model, foreign.model.has_adjacent_pairs,
-                                          std::move(weights));
+    if (adapters.empty()) return frozen(std::move(weights), config_.model);
+    return frozen(
+        std::make_unique<PeftAdapters>(adapters, config_.model, foreign.model.has_adjacent_pairs,
+                                       std::move(weights)),
+        config_.model);
   }
   std::vector<std::string> notes_on_weights(const std::filesystem::path& folder,
                                             c10::ScalarType dtype) const override {
@@ -406,6 +419,7 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   const model::ModelPlan parameters = model::make_plan(own.model);
   work.sizes = train::number_sizes(config, own.model.width)
                    .with_share(train::trained_share(config, parameters.parameters()));
+  work.sizes.kept_share = train::kept_share(config, parameters.parameters());
   work.axes = train::plan_axes(parallel);
   const int64_t sequences = own.sequences_per_sample();
   work.global_batch = sequences * config.train.global_batch;

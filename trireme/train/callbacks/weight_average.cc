@@ -20,14 +20,25 @@ std::unique_ptr<Callback> WeightAverage::clone() const {
   return copy;
 }
 
+namespace {
+
+// Codes of frozen weights are no numbers, and stay as they are.
+bool has_average(const parallel::Shard& shard) {
+  return c10::isFloatingType(shard.weights.scalar_type());
+}
+
+}  // namespace
+
 void WeightAverage::build(const std::vector<parallel::Shard>& shards) {
   averages_.clear();
   for (const parallel::Shard& shard : shards) {
     const auto dtype = c10::promoteTypes(shard.weights.scalar_type(), c10::ScalarType::Float);
-    averages_.push_back({.name = shard.name,
-                         .local = shard.weights.detach().to(dtype, false, /*copy=*/true),
-                         .layout = shard.layout,
-                         .rank = shard.rank});
+    const at::Tensor weights = shard.weights.detach();
+    averages_.push_back(
+        {.name = shard.name,
+         .local = has_average(shard) ? weights.to(dtype, false, /*copy=*/true) : weights,
+         .layout = shard.layout,
+         .rank = shard.rank});
   }
 }
 
@@ -41,6 +52,7 @@ void WeightAverage::on_step(RunView& run) {
   const std::vector<parallel::Shard>& shards = run.shards();
   for (size_t i = 0; i < shards.size(); ++i) {
     at::Tensor& average = averages_[i].local;
+    if (!has_average(shards[i])) continue;
     if (is_first) {
       average.copy_(shards[i].weights);
     } else {

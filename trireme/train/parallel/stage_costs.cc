@@ -92,11 +92,28 @@ std::set<std::string> frozen_parameters(const RunConfig& config,
 double trained_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters) {
   double all = 0, trained = 0;
   for (const model::ParameterPlan& parameter : parameters) {
-    const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
+    const double count =
+        parameter.weights_per_element *
+        static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
     all += count;
     if (is_trained(config, parameter)) trained += count;
   }
   return all > 0 ? trained / all : 1;
+}
+
+double kept_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters) {
+  const auto item = static_cast<double>(c10::elementSize(config.dtype()));
+  double kept = 0, weights = 0;
+  for (const model::ParameterPlan& parameter : parameters) {
+    const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
+    const bool is_scales = parameter.weights_per_element == 0;
+    const bool is_codes = parameter.format != WeightFormat::kRun && !is_scales;
+    weights += parameter.weights_per_element * count;
+    kept += count * (is_scales  ? sizeof(float)
+                     : is_codes ? c10::elementSize(dtype_of_codes(parameter.format))
+                                : item);
+  }
+  return weights > 0 ? kept / (weights * item) : 1;
 }
 
 plan::Axes plan_axes(const ParallelConfig& parallel) {

@@ -129,10 +129,10 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
 RunState TrainingState::begin() {
   if (config_.init.folder.empty()) return {};
   const fs::path folder = config_.init.folder;
-  const OpenWeights open = [&] { return config_.task->open_weights(folder); };
   // "" when another program has written it.
   const auto find = [&](const checkpoint::Peers&) {
-    return open() ? std::string() : find_initial_weights(config_.init).string();
+    return config_.task->open_weights(folder) ? std::string()
+                                              : find_initial_weights(config_.init).string();
   };
   const std::string found = checkpoint::from_root(world_, find, on_wait_);
   initial_weights_ = found.empty() ? folder : fs::path(found);
@@ -146,7 +146,7 @@ RunState TrainingState::begin() {
   InitConfig init = config_.init;
   init.missing += "," + config_.task->traits().new_parameters;
   load_initial_weights(initial_weights_, init, std::move(wanted), world_, on_wait_,
-                       found.empty() ? open : OpenWeights());
+                       [this] { return config_.task->open_weights(initial_weights_); });
   for (const PartLoad& load : loads) load.finish();
   return {};
 }

@@ -269,7 +269,8 @@ class Task {
   // Throws: ConfigError when they are of no model that the task has; CheckpointError when the
   //         weights cannot be opened
   virtual void take_keys_of(const std::filesystem::path& /*folder*/, RunConfig& /*config*/) {}
-  // Those weights under the names of the model's parameters and buffers. Null for other folders.
+  // Those weights under the names of the model's parameters and buffers; also those of a checkpoint
+  // folder whose tensors the model keeps in another form. Null for other folders.
   // Throws: ConfigError with a key that says another model than the folder; CheckpointError when
   //         the tensors do not fit
   virtual std::unique_ptr<checkpoint::TensorSource> open_weights(
