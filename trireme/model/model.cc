@@ -78,24 +78,50 @@ class NetworkModel : public LanguageModel {
     return out;
   }
 
+  at::Tensor run_head(const at::Tensor& hidden, const at::Tensor& head_weight,
+                      const HeadUse& use) override {
+    const auto with_input = [&](const at::Tensor& x) {
+      return use({.x = x,
+                  .w_vD = head_weight.defined() ? head_weight : network_->head_VD(),
+                  .bias_v = network_->head_bias_V(),
+                  .softcap = config_.logits_softcap});
+    };
+    if (!network_->head_unit()) return with_input(hidden);
+    return network_->run_unit(*network_->head_unit(), hidden, with_input);
+  }
+
   Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
                  const at::Tensor& head_weight, const LossFunction& loss_of_tokens) override {
     const auto context = context_of(targets_BT);
     const at::Tensor own_targets = local(targets_BT, context.get());
-    const auto loss_of = [&](const at::Tensor& x) {
-      return parallel::linear_cross_entropy(
-          x, head_weight.defined() ? head_weight : network_->head_VD(), own_targets,
-          {.axis = axes_.tensor,
-           .first_row = first_token_,
-           .vocab_size = config_.vocab_size,
-           .softcap = config_.logits_softcap,
-           .bias_v = network_->head_bias_V(),
-           .loss = loss_of_tokens});
-    };
-    if (!network_->head_unit()) return loss_of(hidden);
     Loss loss;
-    loss.sum = network_->run_unit(*network_->head_unit(), hidden, [&](const at::Tensor& x) {
-      loss = loss_of(x);
+    loss.sum = run_head(hidden, head_weight, [&](const parallel::LinearHead& head) {
+      loss = parallel::linear_cross_entropy(head.x, head.w_vD, own_targets,
+                                            {.axis = axes_.tensor,
+                                             .first_row = first_token_,
+                                             .vocab_size = config_.vocab_size,
+                                             .softcap = head.softcap,
+                                             .bias_v = head.bias_v,
+                                             .loss = loss_of_tokens});
+      return loss.sum;
+    });
+    return loss;
+  }
+
+  parallel::DistillationLoss distillation_loss(
+      const at::Tensor& hidden, const at::Tensor& targets_BT, const at::Tensor& head_weight,
+      const parallel::LinearHead& of_teacher,
+      const parallel::DistillationOptions& options) override {
+    const auto context = context_of(targets_BT);
+    const at::Tensor own_targets = local(targets_BT, context.get());
+    parallel::DistillationLoss loss;
+    loss.sum = run_head(hidden, head_weight, [&](const parallel::LinearHead& head) {
+      loss = parallel::linear_distillation(head, of_teacher, own_targets,
+                                           {.temperature = options.temperature,
+                                            .weight = options.weight,
+                                            .axis = axes_.tensor,
+                                            .first_row = first_token_,
+                                            .vocab_size = config_.vocab_size});
       return loss.sum;
     });
     return loss;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/data/unit.h"
 #include "trireme/parallel/tensor/linear_cross_entropy.h"
+#include "trireme/parallel/tensor/linear_distillation.h"
 
 namespace torch::nn {
 class Module;
@@ -42,6 +44,9 @@ struct PartOutput {
   at::Tensor hidden;         // [B, T, D], or its rows as the tensor axis holds them
   at::Tensor head_weight{};  // [v, D], defined when the head is tied and in another part
 };
+
+// Works with a model's last layer, whose weights are whole while it runs.
+using HeadUse = std::function<at::Tensor(const parallel::LinearHead& head)>;
 
 // A model, or the part of one that a pipeline stage has. Tokens and targets are those of whole
 // sequences. With a context axis, each rank takes its own.
@@ -76,6 +81,15 @@ class LanguageModel {
   // Collective: as forward_part(). The result is the same on all ranks of the tensor axis.
   virtual Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
                          const at::Tensor& head_weight = {}, const LossFunction& loss = {}) = 0;
+  // The same tokens' distance from a teacher with the same vocabulary, see linear_distillation().
+  // of_teacher: its head on these tokens. options: the temperature and the weight.
+  virtual parallel::DistillationLoss distillation_loss(
+      const at::Tensor& hidden, const at::Tensor& targets_BT, const at::Tensor& head_weight,
+      const parallel::LinearHead& of_teacher, const parallel::DistillationOptions& options) = 0;
+  // Returns what `use` makes of the last layer and the last part's hidden states.
+  // Collective: as forward_part(), and as `use`
+  virtual at::Tensor run_head(const at::Tensor& hidden, const at::Tensor& head_weight,
+                              const HeadUse& use) = 0;
   // The number of targets that this rank's loss counts.
   virtual int64_t num_targets(const at::Tensor& targets_BT) const = 0;
 

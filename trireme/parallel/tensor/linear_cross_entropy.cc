@@ -232,10 +232,9 @@ struct CrossEntropyCall : torch::CustomClassHolder {
   bool wants_gradient() const { return wants_x || wants_w || wants_b; }
 };
 
-// out = beta * out + a b. Where `a` and `b` are narrower than `out`, a GPU multiplies them as they
-// are and adds up in fp32.
-void multiply_on_device(at::Tensor out, const ProductFactor& a, const ProductFactor& b,
-                        int beta = 0) {
+}  // namespace
+
+void multiply_on_device(at::Tensor out, const ProductFactor& a, const ProductFactor& b, int beta) {
   const at::ScalarType wide = out.scalar_type();
   if (a.matrix().is_cuda() && a.matrix().scalar_type() != wide) {
     if (beta == 0) {
@@ -247,6 +246,8 @@ void multiply_on_device(at::Tensor out, const ProductFactor& a, const ProductFac
     multiply_wide(out, a, b, beta);
   }
 }
+
+namespace {
 
 class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossEntropyFunction> {
  public:
@@ -396,6 +397,8 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
   }
 };
 
+}  // namespace
+
 int64_t count_targets(const at::Tensor& host_S, int64_t vocab_size) {
   int64_t count = 0;
   const int64_t* targets = host_S.const_data_ptr<int64_t>();
@@ -409,8 +412,6 @@ int64_t count_targets(const at::Tensor& host_S, int64_t vocab_size) {
   }
   return count;
 }
-
-}  // namespace
 
 Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at::Tensor& targets_BT,
                           const CrossEntropyOptions& options) {

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/machine/matrix_product.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::parallel {
@@ -44,8 +45,17 @@ struct RowsLoss {
 RowsLoss loss_of_rows(const LogitRows& rows, const TensorAxis& axis,
                       std::optional<at::ScalarType> gradient);
 
+// out = beta * out + a b. Where `a` and `b` are narrower than `out`, a GPU multiplies them as they
+// are and adds up in fp32.
+void multiply_on_device(at::Tensor out, const ProductFactor& a, const ProductFactor& b,
+                        int beta = 0);
+
 // Targets with this value are left out of sum and count.
 inline constexpr int64_t kIgnoredTarget = -100;
+
+// The number of the other targets, which are on the CPU.
+// Throws: ConfigError when one is neither in [0, vocab_size) nor kIgnoredTarget
+int64_t count_targets(const at::Tensor& host_S, int64_t vocab_size);
 
 // A loss is a sum and the number of its terms, never a mean, so that sums can be added over
 // microbatches and ranks.
