@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -30,6 +31,7 @@
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/parallel/run_layout.h"
+#include "trireme/train/state/frozen_teacher.h"
 
 namespace trireme::train {
 
@@ -96,6 +98,10 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     ParallelModel model(config, mesh, make_gradient_hook(config.train), overlap.flag());
     model.set_input_store(
         make_activation_store(config.offload.activations, folder.path(), config.device));
+    if (teacher_config(config)) {
+      const auto teacher = std::make_shared<FrozenTeacher>(config, mesh, overlap.flag());
+      model.use_teacher({teacher, &teacher->model()});
+    }
     if (prepare) prepare(model);
     const int64_t data_rank =
         mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
@@ -172,11 +178,13 @@ class LayoutsTest : public ::testing::Test {
   }
 
   std::function<void(ParallelModel&)> prepare;  // see run()
+  std::function<void(RunConfig&)> configure;    // sets what no key says
 
  private:
   void compare_with_one_rank(const std::vector<Override>& overrides, int num_ranks, double relative,
                              const std::vector<int64_t>& shares) {
     RunConfig config = config_of(overrides);
+    if (configure) configure(config);
     if (!shares.empty()) config.shares = {{0, shares}};
     const StepOutcome actual = run(config, num_ranks, prepare),
                       expected = run(on_one_rank(config), 1, prepare);

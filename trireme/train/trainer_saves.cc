@@ -184,6 +184,7 @@ RunState TrainerImpl::position(int64_t step) const {
           .next_sample = batches_->loader().step_sample(step),
           .data = resumption_->data(),
           .validation = resumption_->validation(),
+          .teacher = resumption_->teacher(),
           .shares = config_.shares};
 }
 

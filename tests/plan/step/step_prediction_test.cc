@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -329,6 +330,27 @@ TEST(Step, SixteenThousandRanksAreOneForEachStage) {
 TEST(Step, MoreStagesThanLayersAreRefused) {
   const Workload work = megatron(1, 8, 1, 8, 1, gpt(4, 256, 4));
   EXPECT_THROW(stage_layout(work), ConfigError);
+}
+
+TEST(Step, ATeacherAddsItsForwardsItsWeightsAndTheHiddenStatesOfAStep) {
+  const Cluster cluster = cluster_of("a100-80gb", 1, 4);
+  Workload work = megatron(2, 1, 2, 16, 2, gpt(8, 1024, 16));
+  const StepPrediction alone = predict(work, cluster);
+  const Workload other = megatron(1, 1, 1, 1, 1, gpt(16, 2048, 32));
+  work.teacher = std::make_shared<const Workload>(other);
+  const StepPrediction taught = predict(work, cluster);
+  const StepPrediction teacher = predict(work_of_teacher(work), cluster);
+  EXPECT_DOUBLE_EQ(taught.model_flops - alone.model_flops, teacher.model_flops / 3);
+  EXPECT_DOUBLE_EQ(taught.memory.weights - alone.memory.weights, teacher.memory.weights);
+  EXPECT_EQ(taught.memory.gradients, alone.memory.gradients);
+  EXPECT_EQ(taught.memory.states, alone.memory.states);
+  const double tokens = 8 * number(work.model.sequence_length);  // of a data rank
+  EXPECT_DOUBLE_EQ(taught.memory.activations - alone.memory.activations, tokens * 2048 * 2);
+  // A third of forward and backward, whose products are as many again twice.
+  EXPECT_NEAR((taught.seconds.compute - alone.seconds.compute) / teacher.seconds.compute, 1. / 3,
+              0.05);
+  work.teacher = nullptr;
+  EXPECT_THROW(work_of_teacher(work), InternalError);
 }
 
 }  // namespace

@@ -101,6 +101,21 @@ ModelCounts count_model(const model::ModelConfig& with_adapters) {
   return counts;
 }
 
+Workload work_of_teacher(const Workload& work) {
+  TRIREME_ASSERT(work.teacher != nullptr, "a workload without a teacher");
+  Workload teacher = work;
+  teacher.model = work.teacher->model;
+  teacher.counted = work.teacher->counted;
+  teacher.teacher = nullptr;
+  teacher.model.sequence_length = work.model.sequence_length;
+  teacher.sizes = work.sizes.with_share(0);
+  teacher.recompute_kind = model::Recompute::kNone;
+  teacher.recompute = {};
+  teacher.input_offload_rate = 0;
+  if (teacher.model.sparse.experts < work.axes.expert) teacher.axes.expert = 1;
+  return teacher;
+}
+
 void hold_gradients(NumberSizes& sizes, bool rank_first, bool in_tree, int64_t num_microbatches) {
   sizes.rank_first = rank_first;
   sizes.in_tree = in_tree;

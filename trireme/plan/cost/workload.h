@@ -151,6 +151,9 @@ struct Workload {
   // second each way: of recompute.num_stored blocks. 0: they stay.
   double input_offload_rate = 0;
   model::KeptByBlock kept_by_block{};
+  // A frozen model that reads every sequence before the model does: only its `model` and `counted`
+  // are used, see work_of_teacher(). Null: there is none.
+  std::shared_ptr<const Workload> teacher{};
 
   // This workload if all blocks recomputed and stored what those of the run do.
   Workload of_blocks(const model::BlockRun& run) const {
@@ -177,6 +180,9 @@ struct Workload {
     return static_cast<double>(global_batch) * static_cast<double>(model.sequence_length);
   }
 };
+
+// The forwards of the teacher of `work`, on the same ranks.
+Workload work_of_teacher(const Workload& work);
 
 // Memory of weights, gradients and optimizer states, as ZeRO divides them.
 

@@ -342,6 +342,46 @@ StageLayout stage_layout(const Workload& work) {
 
 namespace {
 
+// Adds what a teacher costs that reads all microbatches before the first forward: its forwards, one
+// behind the other along the stages, its weights, and the hidden states that the last stage keeps.
+// A layout with more stages than the teacher has layers is refused elsewhere.
+void add_teacher(const Workload& work, const Cluster& cluster, int64_t num_stages,
+                 StepPrediction& step) {
+  if (!work.teacher || work.teacher->model.layers < num_stages) return;
+  const Workload teacher = work_of_teacher(work);
+  const StageLayout layout = stage_layout(teacher);
+  const std::vector<StageSeconds> stages = all_stages(teacher, cluster, layout);
+  std::vector<PhaseSeconds> forwards(static_cast<size_t>(work.axes.pipeline));
+  std::vector<StepMemory> ranks(forwards.size());
+  double first = 0;  // of one microbatch through all stages
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const auto rank = static_cast<size_t>(layout.rank_of_stage[i]);
+    forwards[rank] += stages[i].forward;
+    first += stages[i].forward.total();
+    add_states(teacher, stages[i], ranks[rank]);
+    if (i + 1 == stages.size()) {
+      ranks[rank].activations += number(work.num_microbatches()) * rows_of(teacher) *
+                                 number(teacher.model.width) * work.sizes.weight;
+    }
+  }
+  const PhaseSeconds busiest = *std::ranges::max_element(forwards, {}, &PhaseSeconds::total) *
+                               number(work.num_microbatches());
+  step.seconds.compute += busiest.compute;
+  step.seconds.tensor += busiest.tensor;
+  step.seconds.context += busiest.context;
+  step.seconds.expert += busiest.expert;
+  step.seconds.data += busiest.data;
+  step.seconds.bubble += first - busiest.total() / number(work.num_microbatches());
+  // Of the rank that has most of it, which may be another than the student's.
+  const StepMemory& most = *std::ranges::max_element(ranks, {}, &StepMemory::tensors);
+  step.memory.weights += most.weights;
+  step.memory.activations += most.activations;
+  step.memory.reserved += cluster.device.fragmentation * most.tensors();
+  const double forward_flops = teacher.counts().flops_per_token / 3 * step.tokens;
+  step.model_flops += forward_flops;
+  step.hardware_flops += forward_flops;
+}
+
 // pipeline_seconds: the busiest rank's work, and its bubble.
 StepPrediction put_together(const Workload& work, const Cluster& cluster, const StageLayout& layout,
                             const std::vector<StageSeconds>& stages, double pipeline_seconds,
@@ -375,6 +415,7 @@ StepPrediction put_together(const Workload& work, const Cluster& cluster, const 
   step.num_devices = work.axes.num_ranks();
   step.peak = cluster.device.peak(work.sizes.weight);
   step.available_bytes = cluster.device.memory_bytes;
+  add_teacher(work, cluster, std::ssize(layout.layers), step);
   return step;
 }
 

@@ -21,9 +21,7 @@
 #include "trireme/model/experts/router.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/plan.h"
-#include "trireme/model/layers/recompute.h"
 #include "trireme/model/model.h"
-#include "trireme/plan/cost/layer_costs.h"
 #include "trireme/tasks/language/expert_report.h"
 #include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/foreign_weights.h"
@@ -34,7 +32,6 @@
 #include "trireme/tasks/language/preference_loss.h"
 #include "trireme/tasks/language/token_data.h"
 #include "trireme/tasks/language/token_identity.h"
-#include "trireme/train/parallel/stage_costs.h"
 #include "trireme/train/reference_scores.h"
 
 namespace trireme::tasks {
@@ -75,7 +72,7 @@ class LanguageTaskModel : public train::TaskModel {
         .num_parameters = model::num_parameters(model),
         .flops_per_sample =
             static_cast<double>(config_.sequences_per_sample() * model.sequence_length) *
-            model::flops_per_token(model),
+            (model::flops_per_token(model) + teacher_flops_per_token(config_)),
         .num_counts = model::num_sparse_blocks(model) * model::num_routing_counts(sparse.experts),
         .memory_keys = {
             .states = {train::with_value("model.layers", model.layers),
@@ -111,7 +108,7 @@ class LanguageTaskModel : public train::TaskModel {
     if (lora.is_on()) model::make_plan(model);  // its patterns must match
     check_padding();
     check_masking();
-    check_objective(config);
+    check_objective(config_, config);
   }
   void check_layout(const train::RunConfig& config) const override {
     const int64_t experts = config_.model.sparse.experts;
@@ -168,14 +165,17 @@ class LanguageTaskModel : public train::TaskModel {
       train::StageEdges edges{.inputs = {"tokens"}};
       if (config_.data.separate_documents) edges.inputs.push_back("documents");
       if (stage > 0) edges.inputs.push_back(train::hidden_edge(stage));
-      if (stage == last) edges.inputs.push_back("targets");
+      if (stage == last && !config_.is_teacher) edges.inputs.push_back("targets");
+      if (stage == last && config_.objective.is_distill()) edges.inputs.push_back("teacher");
       if (stage == last && config_.objective.is_dpo()) edges.inputs.push_back("reference");
       if (stage == last && sends_head) edges.inputs.push_back("head");
-      edges.outputs.push_back(stage == last ? "loss" : train::hidden_edge(stage + 1));
+      const char* const result_of_last = config_.is_teacher ? "teacher" : "loss";
+      edges.outputs.push_back(stage == last ? result_of_last : train::hidden_edge(stage + 1));
       if (stage == 0 && sends_head) edges.outputs.push_back("head");
       if (stage == last && config_.objective.is_dpo()) {
         edges.outputs.insert(edges.outputs.end(), {"metrics", "scores"});
       }
+      if (stage == last && config_.objective.is_distill()) edges.outputs.push_back("metrics");
       result.push_back(std::move(edges));
     }
     return result;
@@ -201,28 +201,6 @@ class LanguageTaskModel : public train::TaskModel {
         ", in which padding would count; expected 0 each: set them so",
         is_whole ? ", or data.packing to \"stream\"" : "");
   }
-  void check_objective(const train::RunConfig& config) const {
-    const ObjectiveConfig& objective = config_.objective;
-    visit_keys<ObjectiveConfig>([&](const auto& key) {
-      TRIREME_CHECK(
-          objective.is_dpo() || objective.*key.member == ObjectiveConfig{}.*key.member,
-          "objective.", key.name,
-          " is set and objective.name \"next_token\", which has no such number; set the name to "
-          "\"dpo\", or leave it out");
-    });
-    if (!objective.is_dpo()) return;
-    TRIREME_CHECK(config_.data.masked_share == 0, "data.masked_share is ",
-                  config_.data.masked_share,
-                  " and objective.name \"dpo\", which scores whole answers; set one of them to its "
-                  "default");
-    TRIREME_CHECK(config_.data.packing == dataset::Packing::kStream,
-                  "data.packing is \"whole\" and objective.name \"dpo\", which gives each answer a "
-                  "sequence of its own; leave data.packing out");
-    TRIREME_CHECK(config.parallel.servers == 0, "parallel.servers is ", config.parallel.servers,
-                  " and objective.name \"dpo\", whose reference is the model that all ranks begin "
-                  "with together; set parallel.servers to 0");
-  }
-
   void check_masking() const {
     const TokenDataConfig& data = config_.data;
     const std::string& family = config_.model.family;
@@ -285,8 +263,10 @@ class LanguageTask : public train::Task {
             .unit = "tokens",
             .units_per_sample = tokens,
             .sample_bytes = bytes_per_token * static_cast<double>(tokens),
-            .metrics = is_dpo ? preference_metrics() : std::vector<train::Metric>(),
+            .metrics = metrics(),
             .num_scores = is_dpo ? 2 : 0,
+            .teacher_key = kTeacherKey,
+            .teacher_name = config_.objective.teacher,
             .file_names = std::move(files),
             .new_parameters = adapter_patterns(),
             .callbacks = kCallbacks};
@@ -336,11 +316,28 @@ class LanguageTask : public train::Task {
     take_imported_files(weights, folder);
   }
 
+  std::unique_ptr<train::Task> make_teacher(train::RunConfig& config) const override {
+    if (!config_.teacher) return nullptr;
+    auto task = std::make_unique<LanguageTask>(*this);
+    task->config_.model = config_.teacher->model;
+    task->config_.model.lora.dropout = 0;
+    task->config_.objective = {};
+    task->config_.teacher = nullptr;
+    task->config_.is_teacher = true;
+    config.init = {.folder = config_.teacher->folder.string()};
+    if (config_.teacher->model.sparse.experts < config.parallel.expert) config.parallel.expert = 1;
+    return task;
+  }
+  train::DataIdentity identify_teacher() const override {
+    return config_.teacher ? tasks::identify_teacher(*config_.teacher) : train::DataIdentity();
+  }
+
   void open(bool evaluates) override {
     check_token_path(config_.data.path);
     tokenizer_ = dataset::load_tokenizer(config_.data.path);
     if (config_.data.masked_share > 0) take_mask_token();
     take_vocabulary();
+    if (config_.objective.is_distill()) config_.teacher = open_teacher(config_, *tokenizer_);
     training_ = open_tokens(config_.data.path, config_);
     if (evaluates) {
       validation_ = open_tokens(dataset::validation_prefix(config_.data.path), config_);
@@ -362,6 +359,12 @@ class LanguageTask : public train::Task {
   const dataset::Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
  private:
+  std::vector<train::Metric> metrics() const {
+    if (config_.objective.is_dpo()) return preference_metrics();
+    if (config_.objective.is_distill()) return distillation_metrics();
+    return {};
+  }
+
   void take_mask_token() {
     int64_t& mask_token = config_.data.mask_token;
     if (mask_token < 0) mask_token = tokenizer_->mask_token().value_or(-1);
@@ -410,48 +413,6 @@ const LanguageConfig& language_of(const train::RunConfig& config) {
 }
 const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config) {
   return train::task_of<const LanguageTask>(config).tokenizer();
-}
-
-plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own) {
-  const train::ParallelConfig& parallel = config.parallel;
-  plan::Workload work;
-  work.set_model(own.model);
-  const model::ModelPlan parameters = model::make_plan(own.model);
-  work.sizes = train::number_sizes(config, own.model.width)
-                   .with_share(train::trained_share(config, parameters.parameters()));
-  work.sizes.kept_share = train::kept_share(config, parameters.parameters());
-  work.axes = train::plan_axes(parallel);
-  const int64_t sequences = own.sequences_per_sample();
-  work.global_batch = sequences * config.train.global_batch;
-  work.smallest_batch = sequences * config.train.batch_ramp_start;
-  work.micro_batch = sequences * config.largest_micro_batch();
-  work.reproducible = config.train.reproducible;
-  if (parallel.gradient_order != train::GradientOrder::kAuto) {
-    work.rank_first = parallel.gradient_order == train::GradientOrder::kRankFirst;
-  }
-  work.zero = parallel.zero;
-  work.gathered_units = parallel.gathered_units;
-  work.sequence_parallel = parallel.sequence_parallel;
-  work.overlap = config.train.overlap;
-  work.hides_tensor = parallel.async_tensor == train::AsyncTensor::kOn;
-  work.schedule = parallel.schedule;
-  work.stages_per_rank = parallel.stages_per_rank;
-  work.bucket_bytes = config.train.bucket_bytes;
-  work.expert_chunk = parallel.expert_chunk;
-  work.expert_replicas = parallel.expert_replicas;
-  work.separate_documents = own.data.separate_documents;
-  work.recompute_kind = config.train.recompute;
-  work.recompute = config.recompute_plan();
-  work.input_offload_rate =
-      config.leaves_memory(config.offload.activations) ? plan::kUnknownRate : 0;
-  work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());
-  work.kept_by_block.copies_keys = config.device.is_cuda();
-  return work;
-}
-
-std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
-                                             const LanguageConfig& own) {
-  return plan::layer_costs(workload_of(config, own));
 }
 
 }  // namespace trireme::tasks

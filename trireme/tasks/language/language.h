@@ -1,6 +1,7 @@
 // The task of language modelling: predict each token from those before it, or hidden tokens from
-// all others, or prefer one answer to another. Models are the families of trireme/model, data is a
-// token file. Also says what a run costs, in the words of the cost model (trireme/plan).
+// all others, prefer one answer to another, or learn from a teacher. Models are the families of
+// trireme/model, data is a token file. Also says what a run costs, in the words of the cost model
+// (trireme/plan).
 #pragma once
 
 #include <memory>
@@ -15,6 +16,8 @@
 #include "trireme/model/family/model_config.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/plan/cost/workload.h"
+#include "trireme/tasks/language/objective.h"
+#include "trireme/tasks/language/teacher.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/task/task.h"
 
@@ -42,36 +45,16 @@ struct TokenDataConfig {
   TRIREME_KEYS_END()
 };
 
-enum class Objective {
-  kNextToken,  // cross-entropy of each token
-  kDpo,        // preference_loss.h
-};
-inline constexpr Choice<Objective> kObjectives[] = {{"next_token", Objective::kNextToken},
-                                                    {"dpo", Objective::kDpo}};
-
-struct ObjectiveConfig {
-  TRIREME_KEYS_BEGIN(ObjectiveConfig)
-  TRIREME_KEY(Objective, name, Objective::kNextToken, kMustStay,
-              "what is learnt: next_token, the text; dpo, to prefer the chosen answer of each pair "
-              "to the rejected one, beside the initial model (direct preference optimization)",
-              kObjectives)
-  TRIREME_KEY(double, beta, 0.1, kMustStay,
-              "dpo: how strongly the model is held to the initial one; lower values let it go "
-              "further",
-              Range{.minimum = 0, .maximum = 1e6, .above_minimum = true})
-  TRIREME_KEY(double, label_smoothing, 0, kMustStay,
-              "dpo: probability that a pair has its answers the wrong way round",
-              Range{.minimum = 0, .maximum = 0.5, .below_maximum = true})
-  TRIREME_KEYS_END()
-
-  bool is_dpo() const { return name == Objective::kDpo; }
-};
-
 // The keys of the task, in the sections [model], [data] and [objective].
 struct LanguageConfig {
   model::ModelConfig model;
   TokenDataConfig data;
   ObjectiveConfig objective;
+  // Of objective.teacher, once the data is open; null: there is none.
+  std::shared_ptr<const Teacher> teacher{};
+  // Whether this is the frozen model from which another one learns. Its last stage gives hidden
+  // states and has no loss.
+  bool is_teacher = false;
 
   // Takes the model of another program, and the objective that it was trained with.
   void take_model(const model::ModelConfig& other);
@@ -89,6 +72,9 @@ LanguageConfig& language_of(train::RunConfig& config);
 const LanguageConfig& language_of(const train::RunConfig& config);
 // The tokenizer of the task's data. Null before Task::open().
 const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config);
+
+// Of the forward of a token in the teacher, a third of its forward and backward; 0 without one.
+double teacher_flops_per_token(const LanguageConfig& own);
 
 // One step of a resolved config, with the model's vocabulary known.
 plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own);

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
+#include "trireme/base/error.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/preference_loss.h"
@@ -44,10 +46,19 @@ class LanguageStage : public train::StageModel {
                                                         .documents_BT = sequences(in["documents"]),
                                                         .training = place(in.training)});
     if (part_.has_head && config_.objective.is_dpo()) return compare(out.hidden, in);
+    if (part_.has_head && config_.objective.is_distill()) return imitate(out.hidden, in);
+    if (part_.has_head && config_.is_teacher) {
+      tied_head_ = in["head"];
+      return {out.hidden};
+    }
     if (part_.has_head) return {model_->head_loss(out.hidden, in["targets"], in["head"]).sum};
     std::vector<at::Tensor> outputs = {out.hidden};
     if (out.head_weight.defined()) outputs.push_back(out.head_weight);
     return outputs;
+  }
+
+  void use_teacher(train::StageModel& stage) override {
+    teacher_ = dynamic_cast<LanguageStage*>(&stage);
   }
 
   void take_counts(std::span<double> counts) override { model_->take_routing_counts(counts); }
@@ -107,6 +118,25 @@ class LanguageStage : public train::StageModel {
     if (waiting_) *waiting_ += std::chrono::steady_clock::now() - start;
   }
 
+  // Loss and metrics beside a teacher, whose head is whole while it runs. The teacher records
+  // nothing, and the student what it would without one.
+  std::vector<at::Tensor> imitate(const at::Tensor& hidden, const train::StageInput& in) {
+    TRIREME_ASSERT(teacher_ != nullptr && in["teacher"].defined(), "a student without a teacher");
+    const bool records = at::GradMode::is_enabled();
+    const at::NoGradGuard guard;
+    parallel::DistillationLoss loss;
+    const auto beside = [&](const parallel::LinearHead& of_teacher) {
+      const at::AutoGradMode mode(records);
+      loss = model_->distillation_loss(
+          hidden, in["targets"], in["head"], of_teacher,
+          {.temperature = config_.objective.temperature, .weight = config_.objective.weight});
+      return loss.sum;
+    };
+    teacher_->model_->run_head(in["teacher"], teacher_->tied_head_, beside);
+    const at::Tensor count = at::full_like(loss.divergence, static_cast<double>(loss.count));
+    return {loss.sum, at::stack({loss.cross_entropy, count, loss.divergence, count})};
+  }
+
   std::unique_ptr<model::LanguageModel> model_;
   const LanguageConfig& config_;
   uint64_t seed_;
@@ -114,9 +144,15 @@ class LanguageStage : public train::StageModel {
   std::string hidden_;
   comm::Communicator* context_;
   std::shared_ptr<std::chrono::nanoseconds> waiting_;
+  LanguageStage* teacher_ = nullptr;  // the last stage of the teacher
+  at::Tensor tied_head_;              // of a teacher whose embedding is in another stage
 };
 
 }  // namespace
+
+std::vector<train::Metric> distillation_metrics() {
+  return {{.name = "cross_entropy"}, {.name = "divergence"}};
+}
 
 std::unique_ptr<train::StageModel> make_language_stage(const LanguageConfig& config,
                                                        const train::StageRequest& request) {

@@ -181,7 +181,8 @@ struct RunConfig {
   int64_t job_epoch = 0;
   // Epoch of the run's folder, over all jobs (run/run_epochs.h). The trainer sets it.
   int64_t run_epoch = 1;
-  double peak_flops = 0;  // of a rank's device, per second; 0: unknown
+  double peak_flops = 0;   // of a rank's device, per second; 0: unknown
+  bool is_frozen = false;  // no parameter is trained, and there is no loss: a teacher's config
 
   // What train.shares holds, or a checkpoint; empty: equal shares. resolve() reads the file.
   std::vector<dataset::Shares> shares{};

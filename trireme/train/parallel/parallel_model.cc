@@ -260,6 +260,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
   }
   parallel::PipelineOptions options{
       .fed = inputs_of_batch(config_.task->model().edges(layout_.num_stages())),
+      .loss = config_.is_frozen ? "" : "loss",
       .deferred = &deferred_,
       .device = config_.device};
   options.around_backward = [this, split](int number, int64_t microbatch,
@@ -282,6 +283,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
 
 int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
   for (const auto& [axis, waiting] : waiting_) *waiting = {};
+  if (teacher_) teacher_waited_before_ = teacher_->communication_time();
   for (Statistic& each : statistics_) each.before = each.now.clone();
   int64_t count = 0;
   for (const double terms : num_terms(batches)) count += static_cast<int64_t>(terms);
@@ -291,9 +293,29 @@ int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
   return global_count_;
 }
 
-std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::Batch>& batches,
+void ParallelModel::use_teacher(std::shared_ptr<ParallelModel> teacher) {
+  teacher_ = std::move(teacher);
+  Stage* const mine = find_stage(layout_.num_stages() - 1);
+  Stage* const last = teacher_->find_stage(teacher_->layout_.num_stages() - 1);
+  TRIREME_ASSERT((mine == nullptr) == (last == nullptr), "last stages on different ranks");
+  if (mine != nullptr) mine->model->use_teacher(*last->model);
+}
+
+// The batches with the teacher's outputs, where the last stage is.
+std::vector<dataset::Batch> ParallelModel::taught(std::vector<dataset::Batch> batches) const {
+  if (!teacher_) return batches;
+  for (auto& [name, tensors] : teacher_->forward(batches)) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      batches[i].tensors.emplace_back(name, std::move(tensors[i]));
+    }
+  }
+  return batches;
+}
+
+std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::Batch>& given,
                                                     double scale) {
   const MemoryScope scope(MemoryKind::kActivations);
+  const std::vector<dataset::Batch> batches = taught(given);
   in_turn_ = config_.takes_turns();
   const model::StoresInputs stores(input_store_);
   places_.clear();
@@ -320,13 +342,17 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
 
 // What the last stage writes without dropout.
 std::map<std::string, std::vector<at::Tensor>> ParallelModel::forward(
-    const std::vector<dataset::Batch>& batches) {
+    const std::vector<dataset::Batch>& given) {
   const MemoryScope scope(MemoryKind::kActivations);
+  const std::vector<dataset::Batch> batches = taught(given);
   in_turn_ = false;
   places_.clear();
   const at::NoGradGuard guard;
   for (Stage& stage : stages_) stage.model->begin_batches(batches);
-  return executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device)).outputs;
+  parallel::PipelineResult result =
+      executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device));
+  if (config_.is_frozen) profile_.waiting += result.profile.waiting;
+  return std::move(result.outputs);
 }
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
@@ -424,6 +450,7 @@ std::chrono::nanoseconds ParallelModel::communication_time() const {
   std::chrono::nanoseconds time = profile_.waiting;
   for (const auto& [axis, waiting] : waiting_) time += *waiting;
   for (const Stage& stage : stages_) time += stage.ddp->communication_time();
+  if (teacher_) time += teacher_->communication_time() - teacher_waited_before_;
   return time;
 }
 

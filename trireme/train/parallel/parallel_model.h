@@ -70,6 +70,10 @@ class ParallelModel {
   void set_input_store(std::shared_ptr<model::InputStore> store) {
     input_store_ = std::move(store);
   }
+  // From now on `teacher`, a frozen model on the same mesh, reads every microbatch first, and its
+  // outputs are inputs of this model's last stage (Task::make_teacher).
+  // Memory: its outputs for all microbatches of the call, on the ranks that have the last stage
+  void use_teacher(std::shared_ptr<ParallelModel> teacher);
   // Forward and backward of every microbatch. The gradients, times `scale`, are reduced when it
   // returns. Returns sums over this rank's own terms: for each microbatch the loss, then the states
   // of the task's metrics; 0 unless it has the last stage.
@@ -152,6 +156,7 @@ class ParallelModel {
   parallel::PipelineExecutor& executor(int64_t num_microbatches);
   std::map<std::string, std::vector<at::Tensor>> forward(
       const std::vector<dataset::Batch>& batches);
+  std::vector<dataset::Batch> taught(std::vector<dataset::Batch> batches) const;
   Stage* find_stage(int number);
 
   const mesh::DeviceMesh& mesh_;
@@ -178,6 +183,8 @@ class ParallelModel {
   parallel::PipelineProfile profile_;
   bool in_turn_ = false;  // ranks have read the last batches in turn
   std::shared_ptr<model::InputStore> input_store_;
+  std::shared_ptr<ParallelModel> teacher_;             // null: none
+  std::chrono::nanoseconds teacher_waited_before_{0};  // this step
   Span window_;
   // Sums of how long this rank waits in this step for communication within layers, by axis.
   std::map<std::string_view, std::shared_ptr<std::chrono::nanoseconds>> waiting_;

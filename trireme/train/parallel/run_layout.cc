@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
@@ -221,6 +224,29 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
   return layout;
 }
 
+std::optional<RunConfig> teacher_config(const RunConfig& config) {
+  RunConfig teacher = config;
+  std::unique_ptr<Task> task = config.task->make_teacher(teacher);
+  if (!task) return std::nullopt;
+  teacher.task = std::move(task);
+  teacher.is_frozen = true;
+  // What is of gradients, of the student's parameters, or of its stages.
+  teacher.train.freeze.clear();
+  teacher.train.compression = parallel::Compression::kNone;
+  teacher.train.recompute = model::Recompute::kNone;
+  teacher.train.recompute_blocks = 0;
+  teacher.train.reproducible = teacher.train.measure_noise = false;
+  teacher.optimizer = {};
+  teacher.offload = {};
+  teacher.parallel.gradient_order = GradientOrder::kMicrobatchFirst;
+  teacher.parallel.stage_layers.clear();
+  teacher.parallel.stage_memory = 0;
+  if (teacher.parallel.expert == 1) {
+    teacher.parallel.expert_chunk = teacher.parallel.expert_replicas = 0;
+  }
+  return teacher;
+}
+
 std::string describe_layout(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   std::string text = concat("data ", parallel.data);
@@ -319,6 +345,14 @@ void check_layout(const RunConfig& config) {
   config.task->model().check_layout(config);
   if (!config.train.freeze.empty()) frozen_parameters(config, config.task->model().parameters({}));
   pipeline_layout(config);
+  const std::optional<RunConfig> teacher = teacher_config(config);
+  if (!teacher) return;
+  try {
+    teacher->task->model().check_layout(*teacher);
+    pipeline_layout(*teacher);
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat(config.task->traits().teacher_key, ": ", error.what()));
+  }
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,10 @@ struct PipelineLayout {
 // Throws: ConfigError when the model cannot be divided into the stages that the schedule requires
 PipelineLayout pipeline_layout(const RunConfig& config);
 
+// The config of the frozen model that a run's task names (Task::make_teacher), on the same ranks.
+// Empty without one. Its stages are split by their own costs.
+std::optional<RunConfig> teacher_config(const RunConfig& config);
+
 // "data 2 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)": axes with more than one
 // rank.
 std::string describe_layout(const RunConfig& config);
@@ -82,7 +87,8 @@ struct LayoutRule {
 // The rules that check_layout() uses. docs/reference/layouts.md is written from them.
 std::vector<LayoutRule> layout_rules();
 
-// Checks that the config's features, model and axes are compatible. The task's data must be open.
+// Checks that the config's features, model, teacher and axes are compatible. The task's data must
+// be open.
 // Throws: ConfigError with the key, its value, the reason, and what to do
 void check_layout(const RunConfig& config);
 

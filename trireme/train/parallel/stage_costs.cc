@@ -18,7 +18,8 @@ namespace trireme::train {
 namespace {
 
 bool is_trained(const RunConfig& config, const model::ParameterPlan& parameter) {
-  return parameter.is_trained && !matches_any(config.train.freeze, parameter.name);
+  return !config.is_frozen && parameter.is_trained &&
+         !matches_any(config.train.freeze, parameter.name);
 }
 
 // Bytes of states that the optimizer's rule keeps per element of a parameter, for a [D, D] matrix.
@@ -84,8 +85,9 @@ std::set<std::string> frozen_parameters(const RunConfig& config,
   for (const model::ParameterPlan& parameter : parameters) {
     if (!is_trained(config, parameter)) result.insert(parameter.name);
   }
-  TRIREME_CHECK(parameters.empty() || result.size() < parameters.size(), "train.freeze is \"",
-                shown(frozen), "\", and no parameter is left to train; name fewer");
+  TRIREME_CHECK(config.is_frozen || parameters.empty() || result.size() < parameters.size(),
+                "train.freeze is \"", shown(frozen),
+                "\", and no parameter is left to train; name fewer");
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iomanip>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,11 @@ MemoryNeed least_memory(const RunConfig& config) {
   for (const parallel::LayerCost& layer : config.task->model().layer_costs(config)) {
     need.states += layer.memory;
     need.activations += layer.activations;
+  }
+  if (const std::optional<RunConfig> teacher = teacher_config(config)) {
+    for (const parallel::LayerCost& layer : teacher->task->model().layer_costs(*teacher)) {
+      need.states += layer.memory;  // its weights
+    }
   }
   const auto stages = static_cast<double>(config.parallel.pipeline);
   need.states /= stages;

@@ -12,8 +12,9 @@
 namespace trireme::train {
 
 // The least memory a rank needs, in bytes: its share of weights, gradients and optimizer states,
-// what one microbatch's forward keeps, and the samples of a step. The mean over pipeline stages.
-// Excludes optimizer states on disk, buckets, gathered weights and libtorch itself.
+// and of a teacher's weights, what one microbatch's forward keeps, and the samples of a step. The
+// mean over pipeline stages. Excludes optimizer states on disk, buckets, gathered weights and
+// libtorch itself.
 struct MemoryNeed {
   double states = 0;
   double activations = 0;

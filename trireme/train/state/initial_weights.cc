@@ -59,7 +59,7 @@ Findings look_up(const Tensors& tensors, const InitConfig& init, InitialWeights&
 
 // Decides the same on every rank, because all are given the same reports.
 void require_all(const fs::path& folder, const Tensors& tensors, const InitConfig& init,
-                 const std::vector<std::string>& reports) {
+                 const std::string& key, const std::vector<std::string>& reports) {
   std::set<std::string> wanted, missing, unexpected;
   for (const std::string& text : reports) {
     const json report = json::parse(text);
@@ -71,11 +71,13 @@ void require_all(const fs::path& folder, const Tensors& tensors, const InitConfi
     if (is_taken && !wanted.contains(name)) unexpected.insert(name);
   }
   if (missing.empty() && unexpected.empty()) return;
-  throw CheckpointError(
-      concat("init.folder ", folder.string(), " does not fit the model", listed("missing", missing),
-             listed("unexpected", unexpected),
-             missing.empty() ? "" : "; list those to initialise at random in init.missing",
-             unexpected.empty() ? "" : "; list those to take in init.names"));
+  const std::string difference =
+      concat(key, " ", folder.string(), " does not fit the model", listed("missing", missing),
+             listed("unexpected", unexpected));
+  if (key != "init.folder") throw CheckpointError(difference);
+  throw CheckpointError(concat(
+      difference, missing.empty() ? "" : "; list those to initialise at random in init.missing",
+      unexpected.empty() ? "" : "; list those to take in init.names"));
 }
 
 // Reads a tensor of another dtype from the master, which no rounding has touched.
@@ -113,7 +115,7 @@ void require_shapes(const fs::path& folder, const Tensors& tensors, const Initia
     if (found != entry.layout.whole_shape()) different.insert(entry.name);
   }
   if (different.empty()) return;
-  throw CheckpointError(concat("init.folder ", folder.string(), " does not fit the model",
+  throw CheckpointError(concat(wanted.key, " ", folder.string(), " does not fit the model",
                                listed("with a different shape", different)));
 }
 
@@ -140,7 +142,7 @@ void load_initial_weights(const fs::path& folder, const InitConfig& init, Initia
     if (foreign) require_shapes(folder, tensors, wanted);
     return json({{"wanted", mine.wanted}, {"missing", mine.missing}}).dump();
   };
-  require_all(folder, tensors, init, checkpoint::gather_or_throw(world, look, on_wait));
+  require_all(folder, tensors, init, wanted.key, checkpoint::gather_or_throw(world, look, on_wait));
   // One after the other, because both may read the same tensor.
   for (std::vector<checkpoint::Entry>* entries : {&wanted.weights, &wanted.masters}) {
     choose_stored(tensors, *entries);

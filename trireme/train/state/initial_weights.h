@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
@@ -22,6 +23,7 @@ std::filesystem::path find_initial_weights(const InitConfig& init);
 struct InitialWeights {
   std::vector<checkpoint::Entry> weights;
   std::vector<checkpoint::Entry> masters{};  // what the optimizer keeps in fp32, if it does
+  std::string key = "init.folder";           // that names the source, for messages
 };
 
 // Opens weights of another program under the names of this one.

@@ -89,6 +89,26 @@ void compare_data(const RunData& saved, const RunData& now, std::vector<Change>&
   *path = {key, describe(saved.config, before), describe(now.config, after), OnResume::kMustStay};
 }
 
+// The same for the teachers, each known if the run has one.
+void compare_teachers(const RunConfig& config, const DataIdentity& before,
+                      const DataIdentity& after, std::vector<Change>& found) {
+  if (!before.is_known() || !after.is_known()) return;
+  const TaskTraits task = config.task->traits();
+  auto path = std::ranges::find(found, task.teacher_key, &Change::key);
+  if (before == after) {
+    if (path == found.end()) return;
+    path->rule = OnResume::kMayChange;
+    path->after += " (the same content)";
+    return;
+  }
+  const std::string name = concat("'", task.teacher_name, "'");
+  if (path == found.end()) {
+    path = found.insert(found.begin(), {.key = task.teacher_key, .before = name, .after = name});
+  }
+  path->before += concat(" (", differing_part(before, after), ")");
+  path->after += concat(" (", differing_part(after, before), ")");
+}
+
 // The order of gradients of a run that continues one with the config `saved`, or null: none.
 GradientOrder gradient_order(const RunConfig& config, const RunConfig* saved,
                              std::vector<std::string>& notes) {
@@ -248,7 +268,7 @@ bool has_same_size(const RunConfig& config, std::span<const Change> refused) {
 
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                               const DataIdentity& validation, const DamagedCheckpoints& damaged,
-                              std::span<const FastCheckpoint> fast) {
+                              std::span<const FastCheckpoint> fast, const DataIdentity& teacher) {
   const fs::path folder = config.output.folder;
   const fs::path root = folder / "checkpoints";
   const NewestCheckpoint found = newest_checkpoint(root, damaged, fast);
@@ -272,6 +292,7 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                   [](const Change& change) { return change.key == "parallel.gradient_order"; });
   }
   compare_data({saved, state.data, state.validation}, {config, data, validation}, all);
+  compare_teachers(config, state.teacher, teacher, all);
   const std::vector<std::string> allowed = split_list(config.resume.allow, ',');
   std::vector<Change> free, taken, refused;
   for (const Change& change : all) {
@@ -354,11 +375,15 @@ void Resumption::identify_data() {
     const Task& task = *config_.task;
     data_ = task.identify(task.training());
     if (task.validation() != nullptr) validation_ = task.identify(*task.validation());
+    teacher_ = task.identify_teacher();
   };
   checkpoint::run_or_throw(world_, look, on_wait_);
   const std::string name = config_.task->traits().data_name;
   require_same_data(data_, name, world_);
   if (validation_.is_known()) require_same_data(validation_, name + " (validation)", world_);
+  if (teacher_.is_known()) {
+    require_same_data(teacher_, config_.task->traits().teacher_name + " (teacher)", world_);
+  }
 }
 
 const FastPlace* Resumption::place_of(const fs::path& checkpoint) const {
@@ -393,7 +418,7 @@ void Resumption::find() {
   notes_.clear();
   const std::vector<FastCheckpoint> fast = find_fast();
   const auto look = [&](const checkpoint::Peers&) {
-    ResumePoint point = find_resume_point(config_, data_, validation_, damaged_, fast);
+    ResumePoint point = find_resume_point(config_, data_, validation_, damaged_, fast, teacher_);
     std::ranges::move(point.notes, std::back_inserter(notes_));
     // The path comes last, because it may have any character.
     return concat(name_of(kGradientOrders, point.gradient_order), '\n', to_text(point.shares), '\n',

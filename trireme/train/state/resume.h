@@ -44,13 +44,14 @@ struct ResumePoint {
 // Finds the newest checkpoint, as newest_checkpoint() does, in config.output.folder and among the
 // `fast` ones. `config` must be resolved. `data` is what it trains on and `validation` what it
 // evaluates on, if anything. Data is compared by content: data.path may change to a copy, but must
-// stay if the checkpoint does not identify its data.
+// stay if the checkpoint does not identify its data. The same holds for the teacher, if any.
 // Throws: ConfigError when a key that must stay has changed and resume.allow does not name it;
 //         CheckpointError when a checkpoint that existed is missing, or none is whole
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                               const DataIdentity& validation = {},
                               const DamagedCheckpoints& damaged = {},
-                              std::span<const FastCheckpoint> fast = {});
+                              std::span<const FastCheckpoint> fast = {},
+                              const DataIdentity& teacher = {});
 
 // The file in a run's folder that says that the run has had a checkpoint.
 inline constexpr const char* kCheckpointNote = "first_checkpoint.json";
@@ -72,8 +73,10 @@ std::string describe_other_model(const std::filesystem::path& checkpoint, const 
 // must outlive it.
 class Resumption {
  public:
-  // Identifies the data, and finds the checkpoint. Rank 0 looks, so that all ranks load the same.
-  // Throws: as find_resume_point(), on all ranks; ConfigError when ranks have different data
+  // Identifies the data and the teacher, and finds the checkpoint. Rank 0 looks, so that all ranks
+  // load the same.
+  // Throws: as find_resume_point(), on all ranks; ConfigError when ranks have different data or
+  //         teachers
   Resumption(const RunConfig& config, comm::Communicator& world, const Places& places,
              checkpoint::OnWait on_wait);
 
@@ -93,6 +96,7 @@ class Resumption {
   std::string place() const { return place_ != nullptr ? place_->name : "output.folder"; }
   const DataIdentity& data() const { return data_; }
   const DataIdentity& validation() const { return validation_; }  // unknown without evaluation
+  const DataIdentity& teacher() const { return teacher_; }        // unknown without one
   // For the user, on rank 0.
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -108,6 +112,7 @@ class Resumption {
   checkpoint::OnWait on_wait_;
   DataIdentity data_;
   DataIdentity validation_;
+  DataIdentity teacher_;
   DamagedCheckpoints damaged_;
   std::filesystem::path checkpoint_;  // empty: the run begins at step 1
   GradientOrder gradient_order_ = GradientOrder::kMicrobatchFirst;

@@ -40,6 +40,7 @@ std::string to_json(const RunState& state) {
                         {"noise_weight", state.noise.weight},
                         {"data", identity_to_json(state.data)},
                         {"validation", identity_to_json(state.validation)},
+                        {"teacher", identity_to_json(state.teacher)},
                         {"callbacks", state.callbacks},
                         {"shares", to_text(state.shares)}}
       .dump();
@@ -108,6 +109,7 @@ RunState parse_state(const std::string& json, const std::string& where) {
                       .weight = number("noise_weight", 0)},
             .data = identity("data"),
             .validation = identity("validation"),
+            .teacher = identity("teacher"),
             .callbacks = std::move(callbacks),
             .shares = std::move(shares)};
   } catch (const ConfigError& error) {

@@ -32,6 +32,7 @@ struct RunState {
   GradientNoise::State noise{};
   DataIdentity data{};
   DataIdentity validation{};                       // unknown without evaluation
+  DataIdentity teacher{};                          // unknown without one
   std::map<std::string, std::string> callbacks{};  // by name, of those that were on
   std::vector<dataset::Shares> shares{};           // of the whole run; empty: equal ones
 };

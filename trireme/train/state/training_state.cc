@@ -11,6 +11,7 @@
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
 #include "trireme/train/offload/activation_store.h"
 #include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/run/memory_check.h"
 #include "trireme/train/state/initial_weights.h"
 #include "trireme/train/state/resume.h"
@@ -70,7 +71,12 @@ void TrainingState::build() {
   dense_.reset();
   optimizer_.reset();
   model_.reset();
+  if (!teacher_ && teacher_config(config_)) {
+    teacher_ = std::make_shared<FrozenTeacher>(config_, mesh_, overlap_);
+    teacher_->load(on_wait_);
+  }
   model_.emplace(config_, mesh_, hook_, overlap_);
+  if (teacher_) model_->use_teacher({teacher_, &teacher_->model()});
   // The optimizer's states may be a file that takes long to make.
   const auto make_optimizer = [this](const checkpoint::Peers&) {
     try {
@@ -152,9 +158,11 @@ RunState TrainingState::begin() {
 }
 
 std::vector<std::string> TrainingState::initial_notes() const {
-  if (initial_weights_.empty()) return {};
-  std::vector<std::string> notes =
-      config_.task->notes_on_weights(initial_weights_, config_.dtype());
+  std::vector<std::string> notes;
+  if (teacher_) notes = teacher_->notes();
+  if (initial_weights_.empty()) return notes;
+  std::ranges::move(config_.task->notes_on_weights(initial_weights_, config_.dtype()),
+                    std::back_inserter(notes));
   const std::string changed = describe_other_model(initial_weights_, config_);
   if (!changed.empty()) notes.push_back("another model than these weights': " + changed);
   return notes;

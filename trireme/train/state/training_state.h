@@ -21,6 +21,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/run/bad_samples.h"
+#include "trireme/train/state/frozen_teacher.h"
 #include "trireme/train/state/places.h"
 #include "trireme/train/state/run_state.h"
 #include "trireme/train/state/step_part.h"
@@ -37,7 +38,7 @@ class TrainingState {
                 checkpoint::OnWait on_wait);
 
   // Builds the model with the stages of the config, replacing an earlier one, and its optimizer.
-  // Throws: ConfigError, CommError
+  // Throws: ConfigError, CommError; as FrozenTeacher::load()
   void build();
 
   // Fills in all of it from a checkpoint, which may come from another layout. Returns the run's
@@ -59,6 +60,8 @@ class TrainingState {
   void start_save(checkpoint::Saver& saver, const Places& places, RunState position,
                   bool only_memory);
 
+  // The model's teacher, if the task has one; build() reads its weights when it is called first.
+  const FrozenTeacher* teacher() const { return teacher_.get(); }
   ParallelModel& model() { return *model_; }
   const ParallelModel& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
@@ -97,6 +100,7 @@ class TrainingState {
   std::shared_ptr<const bool> overlap_;
   checkpoint::OnWait on_wait_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
+  std::shared_ptr<FrozenTeacher> teacher_;
   std::optional<ParallelModel> model_;
   std::optional<Optimizer> optimizer_;
   std::optional<DensePart> dense_;

@@ -110,6 +110,9 @@ class StageModel {
   // states of all metrics, one after the other: a tensor of numbers in fp64 without a gradient.
   // Collective: every rank of the tensor and context axes
   virtual std::vector<at::Tensor> forward(const StageInput& in) = 0;
+  // The last stage of the frozen model whose outputs the last stage gets as inputs
+  // (Task::make_teacher). It outlives this one.
+  virtual void use_teacher(StageModel& /*stage*/) {}
   // How many terms this rank's loss of `batch` sums over.
   virtual int64_t num_terms(const dataset::Batch& batch) const = 0;
 
@@ -175,6 +178,9 @@ struct TaskTraits {
   // output "scores", [samples, num_scores] fp64. The loop has them computed for all samples before
   // the first step; from then on samples have them as their tensor "reference", which is 0 before.
   int64_t num_scores = 0;
+  // The key that says where the weights of make_teacher() are, and its value.
+  std::string teacher_key{};
+  std::string teacher_name{};
   // The names of the files that write_files() writes. They go along when a checkpoint is packed or
   // made into another run; no other file does.
   std::vector<std::string> file_names{};
@@ -262,6 +268,14 @@ class Task {
   }
   // Writes what belongs into a run's folder besides weights, such as a tokenizer.
   virtual void write_files(const std::filesystem::path& /*folder*/) const {}
+
+  // The task of a frozen model, with config.init.folder as its weights: the outputs of its last
+  // stage are inputs of this task's last stage, under their names. The data is open. Sets the keys
+  // of `config`, a copy of the run's, that this model decides. Null: there is none.
+  virtual std::unique_ptr<Task> make_teacher(RunConfig& /*config*/) const { return nullptr; }
+  // Identifies that model's weights whatever their path. Unknown without one.
+  // Throws: Error when they cannot be read
+  virtual DataIdentity identify_teacher() const { return {}; }
 
   // Sets the keys of `config`, the task's config, that weights of another program in `folder`
   // (init.folder) decide: the model's, and the precision. They are defaults: config file and

@@ -159,22 +159,28 @@ std::unique_ptr<dataset::Tokenizer> read_foreign_tokenizer(const fs::path& folde
   return nullptr;
 }
 
+std::string differing_token(const dataset::Tokenizer& theirs, const dataset::Tokenizer& data) {
+  const std::vector<int32_t> expected = theirs.encode(kSample), found = data.encode(kSample);
+  const auto [first, other] = std::ranges::mismatch(expected, found);
+  if (first == expected.end() && other == found.end()) return "";
+  const auto text = [](int32_t token) { return std::to_string(token); };
+  return concat("token ", first - expected.begin(), " of a test text is ",
+                other == found.end() ? "none" : text(*other), " in the data and ",
+                first == expected.end() ? "none" : text(*first), " there");
+}
+
 void require_tokenizer_of(const fs::path& folder, int64_t vocab_size,
                           const dataset::Tokenizer& data) {
   std::string problem;
   const auto theirs = read_foreign_tokenizer(folder, vocab_size, problem);
   if (!theirs) return;
-  const std::vector<int32_t> expected = theirs->encode(kSample), found = data.encode(kSample);
-  const auto [first, other] = std::ranges::mismatch(expected, found);
-  if (first == expected.end() && other == found.end()) return;
-  const auto text = [](int32_t token) { return std::to_string(token); };
+  const std::string difference = differing_token(*theirs, data);
+  if (difference.empty()) return;
   const std::string file =
       theirs->kind() == dataset::TokenizerKind::kJson ? "tokenizer.json" : "tokenizer.model";
   throw ConfigError(concat(
-      "the data was made with another tokenizer than ", (folder / file).string(), ": token ",
-      first - expected.begin(), " of a test text is ", other == found.end() ? "none" : text(*other),
-      " in the data and ", first == expected.end() ? "none" : text(*first),
-      " there; prepare the data again with that tokenizer, or, if the weights are to learn other "
+      "the data was made with another tokenizer than ", (folder / file).string(), ": ", difference,
+      "; prepare the data again with that tokenizer, or, if the weights are to learn other "
       "tokens, begin from a folder without it"));
 }
 

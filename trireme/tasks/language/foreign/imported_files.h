@@ -65,9 +65,13 @@ std::unique_ptr<dataset::Tokenizer> read_foreign_tokenizer(const std::filesystem
                                                            int64_t vocab_size,
                                                            std::string& problem);
 
-// Compares the folder's tokenizer, if it has one that can be read, with that of the data, by a text
-// of many scripts: tokens that mean something else would make noise of the weights.
-// Throws: ConfigError with the first token that differs
+// Compares two tokenizers by a text of many scripts: "token 3 of a test text is 17 in the data and
+// 29 there", or "" when all tokens are the same.
+std::string differing_token(const dataset::Tokenizer& theirs, const dataset::Tokenizer& data);
+
+// Compares the folder's tokenizer, if it has one that can be read, with that of the data:
+// tokens that mean something else would make noise of the weights.
+// Throws: ConfigError with differing_token()
 void require_tokenizer_of(const std::filesystem::path& folder, int64_t vocab_size,
                           const dataset::Tokenizer& data);
 
