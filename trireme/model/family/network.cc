@@ -4,9 +4,10 @@
 
 namespace trireme::model {
 
-void Network::add_embedding(std::string unit, std::vector<at::Tensor> parameters) {
-  // Neither an embedding's backward nor the fused head's reads the weights.
-  units_.push_back({std::move(unit), std::move(parameters), /*weights_in_backward=*/false});
+// Neither the backward of a look-up nor the fused head's reads the weights.
+void Network::add_embedding(std::string unit, std::vector<at::Tensor> parameters,
+                            bool weights_in_backward) {
+  units_.push_back({std::move(unit), std::move(parameters), weights_in_backward});
 }
 
 void Network::add_block(std::string unit, std::shared_ptr<Block> block) {
@@ -70,7 +71,7 @@ at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {
     x = run_unit(unit++, x, [&](const at::Tensor& in) { return block->forward(in, batch); });
   }
   if (!part_.has_head) return x;
-  return run_unit(unit, x, [this](const at::Tensor& in) { return last_norm(in); });
+  return run_unit(unit, x, [&](const at::Tensor& in) { return last_norm(in, batch); });
 }
 
 }  // namespace trireme::model

@@ -63,11 +63,13 @@ class Network : public torch::nn::Module {
   // after add_embedding_norm().
   virtual at::Tensor embedding_norm(const at::Tensor& x, const TokenBatch& /*batch*/) { return x; }
   // Applies what lies between the last block and the head: at least a norm.
-  virtual at::Tensor last_norm(const at::Tensor& x) = 0;
+  virtual at::Tensor last_norm(const at::Tensor& x, const TokenBatch& batch) = 0;
 
   // Constructors call these in the order of forward, each only if the part has what it adds. Each
   // adds one unit of `parameters`, which must be registered already.
-  void add_embedding(std::string unit, std::vector<at::Tensor> parameters);
+  // weights_in_backward: as Unit::weights_in_backward
+  void add_embedding(std::string unit, std::vector<at::Tensor> parameters,
+                     bool weights_in_backward = false);
   void add_embedding_norm(std::string unit, std::vector<at::Tensor> parameters);
   void add_norm(std::string unit, std::vector<at::Tensor> parameters);
   void add_head(std::string unit, const at::Tensor& weight_VD);

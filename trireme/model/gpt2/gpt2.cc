@@ -211,7 +211,9 @@ at::Tensor Gpt2::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
   return dropout_.forward(wpe_->forward(wte_->forward(tokens_BT), batch), batch);
 }
 
-at::Tensor Gpt2::last_norm(const at::Tensor& x) { return ln_f_->forward(x); }
+at::Tensor Gpt2::last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) {
+  return ln_f_->forward(x);
+}
 
 const Family& gpt2_family() {
   static const Gpt2Family family;

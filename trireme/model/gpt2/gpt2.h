@@ -39,7 +39,7 @@ class Gpt2 : public Network {
 
  private:
   at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
-  at::Tensor last_norm(const at::Tensor& x) override;
+  at::Tensor last_norm(const at::Tensor& x, const TokenBatch& batch) override;
 
   std::shared_ptr<TokenEmbedding> wte_;     // null: the part does not embed
   std::shared_ptr<PositionEmbedding> wpe_;  // null: the part does not embed

@@ -44,7 +44,9 @@ class RotaryDecoder : public Network {
   void add_end(torch::nn::Module& model, const ModelConfig& config, const ModelAxes& axes,
                at::ScalarType dtype);
   at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
-  at::Tensor last_norm(const at::Tensor& x) override { return norm_->forward(x); }
+  at::Tensor last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) override {
+    return norm_->forward(x);
+  }
 
   DecoderOptions options_;
   mutable RotaryAngles rotary_;                   // on the device of the last batch

@@ -6,6 +6,7 @@
 
 #include "trireme/model/family/init.h"
 #include "trireme/model/layers/linear.h"
+#include "trireme/model/layers/patches.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
@@ -15,9 +16,7 @@ at::Tensor patch_rows(const at::Tensor& images, int64_t patch_size, at::ScalarTy
   const int64_t side = images.size(2) / P;  // patches in a row of the image
   const at::Tensor pixels =
       at::zeros({B, side * side + 1, C * P * P}, images.options().dtype(dtype));
-  pixels.narrow(1, 1, side * side)
-      .view({B, side, side, C, P, P})
-      .copy_(images.unflatten(3, {side, P}).unflatten(2, {side, P}).permute({0, 2, 4, 1, 3, 5}));
+  pixels.narrow(1, 1, side * side).view({B, side, side, C, P, P}).copy_(view_patches(images, P));
   return pixels;
 }
 
@@ -34,23 +33,14 @@ VitEmbeddings::VitEmbeddings(const VitConfig& config, const ModelAxes& axes, at:
   bias_D = projection->register_parameter("bias", new_parameter({D}, dtype));
 }
 
-// The rows that this rank holds. A copy if they are not all rows, because backward keeps them.
-at::Tensor VitEmbeddings::own_rows(const at::Tensor& pixels, const TokenBatch& batch) const {
-  const at::Tensor pixels_S =
-      parallel::view_rows(batch.context ? batch.context->local(pixels, 1).clone() : pixels);
-  if (!axis_.sequence) return pixels_S;
-  const mesh::Range own = axis_.own_rows(pixels_S.size(0));
-  return own.size == pixels_S.size(0) ? pixels_S : pixels_S.narrow(0, own.offset, own.size).clone();
-}
-
 // One product for all tokens. The zeros of the class token give it nothing but its own embedding,
 // and the other tokens get the convolution's bias in its place.
 at::Tensor VitEmbeddings::forward(const at::Tensor& images, const TokenBatch& batch) {
   const auto weight = [this](const at::Tensor& whole) {
     return parallel::weight_of_rows(whole, axis_);
   };
-  const at::Tensor pixels_S =
-      own_rows(patch_rows(images, weight_DCPP.size(2), weight_DCPP.scalar_type()), batch);
+  const at::Tensor pixels_S = own_token_rows(
+      patch_rows(images, weight_DCPP.size(2), weight_DCPP.scalar_type()), batch, axis_);
   const at::Tensor x_SD = at::linear(pixels_S, weight(weight_DCPP).flatten(1));
   const int64_t D = bias_D.size(0);
   const int64_t num_patches = position_embeddings.size(1) - 1;
@@ -114,6 +104,8 @@ at::Tensor Vit::embed(const at::Tensor& images, const TokenBatch& batch) {
   return dropout_.forward(embeddings_->forward(images, batch), batch);
 }
 
-at::Tensor Vit::last_norm(const at::Tensor& x) { return layernorm_->forward(x); }
+at::Tensor Vit::last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) {
+  return layernorm_->forward(x);
+}
 
 }  // namespace trireme::model

@@ -40,8 +40,6 @@ class VitEmbeddings : public torch::nn::Module {
   at::Tensor bias_D;
 
  private:
-  at::Tensor own_rows(const at::Tensor& pixels, const TokenBatch& batch) const;
-
   parallel::TensorAxis axis_;
 };
 
@@ -70,7 +68,7 @@ class Vit : public Network {
 
  private:
   at::Tensor embed(const at::Tensor& images, const TokenBatch& batch) override;
-  at::Tensor last_norm(const at::Tensor& x) override;
+  at::Tensor last_norm(const at::Tensor& x, const TokenBatch& batch) override;
 
   std::shared_ptr<VitEmbeddings> embeddings_;  // null: the part does not embed
   Dropout dropout_;                            // of the embeddings
