@@ -94,5 +94,6 @@ void add_plan(CLI::App& app, int& exit_code);
 // The commands of `trireme` that only image models have.
 
 void add_classify(CLI::App& app, int& exit_code);
+void add_sample(CLI::App& app, int& exit_code);
 
 }  // namespace trireme::cli

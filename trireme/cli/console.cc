@@ -66,11 +66,12 @@ std::string next_command(const std::string& program, const std::string& task,
     return concat("trireme generate --checkpoint ", run, " --prompt 'The '");
   }
   if (program == "trireme" && task == "vision") return "trireme classify --checkpoint " + run;
+  if (program == "trireme" && task == "diffusion") return "trireme sample --checkpoint " + run;
   return concat(program, " checkpoint inspect ", run);
 }
 
-ProgressBar::ProgressBar(std::string label)
-    : label_(std::move(label)), is_terminal_(isatty(STDOUT_FILENO)) {}
+ProgressBar::ProgressBar(std::string label, std::string unit)
+    : label_(std::move(label)), unit_(std::move(unit)), is_terminal_(isatty(STDOUT_FILENO)) {}
 
 ProgressBar::~ProgressBar() {
   if (shown_percent_ >= 0) std::printf("\r\033[K");
@@ -82,9 +83,11 @@ void ProgressBar::update(int64_t done, int64_t total) {
   shown_percent_ = percent;
   std::string bar(kWidth, ' ');
   std::fill_n(bar.begin(), kWidth * percent / 100, '#');
-  std::printf("\r\033[K%-7s [%s] %3d%%  %s of %s", label_.c_str(), bar.c_str(), percent,
-              human_bytes(static_cast<double>(done)).c_str(),
-              human_bytes(static_cast<double>(total)).c_str());
+  const auto shown = [&](int64_t count) {
+    return unit_.empty() ? human_bytes(static_cast<double>(count)) : std::to_string(count);
+  };
+  std::printf("\r\033[K%-7s [%s] %3d%%  %s of %s %s", label_.c_str(), bar.c_str(), percent,
+              shown(done).c_str(), shown(total).c_str(), unit_.c_str());
   std::fflush(stdout);
 }
 

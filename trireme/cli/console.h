@@ -55,16 +55,17 @@ std::string next_command(const std::string& program, const std::string& task,
 class ProgressBar {
  public:
   // label: what is being done, such as "encode"
-  explicit ProgressBar(std::string label);
+  // unit: of what is counted; "": bytes
+  explicit ProgressBar(std::string label, std::string unit = "");
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();  // erases it
 
-  // In bytes.
   void update(int64_t done, int64_t total);
 
  private:
   std::string label_;
+  std::string unit_;
   bool is_terminal_;
   int shown_percent_ = -1;
 };

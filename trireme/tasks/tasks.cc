@@ -1,5 +1,6 @@
 #include "trireme/tasks/tasks.h"
 
+#include "trireme/tasks/diffusion/diffusion.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/recommend/recommend.h"
 #include "trireme/tasks/vision/vision.h"
@@ -10,6 +11,7 @@ namespace {
 constexpr train::TaskKind kTasks[] = {
     kLanguage,
     kVision,
+    kDiffusion,
     kRecommend,
 };
 

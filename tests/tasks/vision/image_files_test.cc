@@ -1,4 +1,4 @@
-#include "trireme/tasks/vision/vision.h"
+#include "trireme/tasks/vision/image_files.h"
 
 #include <filesystem>
 #include <string>
@@ -17,10 +17,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class ImageDataTest : public ::testing::Test {
+class ImageFilesTest : public ::testing::Test {
  protected:
-  VisionConfig config(const std::string& folder) const {
-    VisionConfig config;
+  ImageFiles config(const std::string& folder) const {
+    ImageFiles config;
     config.data.path = (folder_ / folder).string();
     return config;
   }
@@ -28,14 +28,14 @@ class ImageDataTest : public ::testing::Test {
     harness::write_bytes(folder_ / "cifar" / name,
                          std::string(static_cast<size_t>(2 * (num_labels + 3072)), '\1'));
   }
-  static std::string refusal(const VisionConfig& config) {
+  static std::string refusal(const ImageFiles& config) {
     return harness::message_of<ConfigError>([&] { open_training_images(config); });
   }
 
   harness::TemporaryFolder folder_;
 };
 
-TEST_F(ImageDataTest, FindsMnist) {
+TEST_F(ImageFilesTest, FindsMnist) {
   harness::write_idx_set(folder_ / "mnist", 8, 4, 6, 4);
   const auto training = open_training_images(config("mnist"));
   EXPECT_EQ(training->size(), 8);
@@ -43,7 +43,7 @@ TEST_F(ImageDataTest, FindsMnist) {
   EXPECT_EQ(open_validation_images(config("mnist"), *training)->size(), 4);
 }
 
-TEST_F(ImageDataTest, FindsCifar) {
+TEST_F(ImageFilesTest, FindsCifar) {
   std::filesystem::create_directory(folder_ / "cifar");
   for (int i = 1; i <= 5; ++i) write_cifar(concat("data_batch_", i, ".bin"), 1);
   write_cifar("test_batch.bin", 1);
@@ -52,14 +52,14 @@ TEST_F(ImageDataTest, FindsCifar) {
   EXPECT_EQ(ten->classes().size(), 10U);
   EXPECT_EQ(open_validation_images(config("cifar"), *ten)->size(), 2);
   for (const char* name : {"train.bin", "test.bin"}) write_cifar(name, 2);
-  VisionConfig hundred = config("cifar");
+  ImageFiles hundred = config("cifar");
   hundred.data.format = ImageFormat::kCifar100;
   EXPECT_EQ(open_training_images(hundred)->classes().size(), 100U);
 }
 
-TEST_F(ImageDataTest, AugmentsTrainingImagesAlone) {
+TEST_F(ImageFilesTest, AugmentsTrainingImagesAlone) {
   harness::write_idx_set(folder_ / "mnist", 8, 8, 6, 4);
-  VisionConfig flips = config("mnist");
+  ImageFiles flips = config("mnist");
   flips.augment.flip = true;
   const auto plain = open_training_images(config("mnist")), training = open_training_images(flips);
   const auto validation = open_validation_images(flips, *training);
@@ -73,10 +73,10 @@ TEST_F(ImageDataTest, AugmentsTrainingImagesAlone) {
   EXPECT_LT(num_changed, 8);
 }
 
-TEST_F(ImageDataTest, ValidationMayHaveAShorterName) {
+TEST_F(ImageFilesTest, ValidationMayHaveAShorterName) {
   harness::write_idx_set(folder_ / "mnist", 8, 8, 6, 4);
   const auto training = open_training_images(config("mnist"));
-  VisionConfig folders = config("images");
+  ImageFiles folders = config("images");
   folders.data.format = ImageFormat::kFolder;
   // Each is without classes, so the message says which one was read.
   for (const char* name : {"valid", "val", "validation"}) {
@@ -87,7 +87,7 @@ TEST_F(ImageDataTest, ValidationMayHaveAShorterName) {
   }
 }
 
-TEST_F(ImageDataTest, ClassesMayLieInTheFolderItself) {
+TEST_F(ImageFilesTest, ClassesMayLieInTheFolderItself) {
   for (const char* name : {"cat", "dog"}) {
     std::filesystem::create_directories(folder_ / "flat" / name);
     for (int i = 0; i < 20; ++i) {
@@ -98,10 +98,10 @@ TEST_F(ImageDataTest, ClassesMayLieInTheFolderItself) {
   EXPECT_THAT(refusal(config("flat")), HasSubstr("flat/cat/"));
   harness::write_idx_set(folder_ / "mnist", 8, 8, 6, 2);
   const auto training = open_training_images(config("mnist"));
-  const auto validation_refusal = [&](const VisionConfig& flat) {
+  const auto validation_refusal = [&](const ImageFiles& flat) {
     return harness::message_of<ConfigError>([&] { open_validation_images(flat, *training); });
   };
-  VisionConfig flat = config("flat");
+  ImageFiles flat = config("flat");
   flat.data.validation_share = 0;
   EXPECT_THAT(validation_refusal(flat), HasSubstr("data.validation_share is 0"));
   // With parts, these are no classes.
@@ -109,13 +109,13 @@ TEST_F(ImageDataTest, ClassesMayLieInTheFolderItself) {
   EXPECT_THAT(refusal(config("flat")), HasSubstr("train/CLASS/*.png"));
 }
 
-TEST_F(ImageDataTest, SaysWhatItExpectsWhereNothingIs) {
+TEST_F(ImageFilesTest, SaysWhatItExpectsWhereNothingIs) {
   EXPECT_THAT(refusal(config("none")), AllOf(HasSubstr("data.path"), HasSubstr("not a folder")));
   std::filesystem::create_directory(folder_ / "empty");
   EXPECT_THAT(refusal(config("empty")), HasSubstr("train/CLASS/*.png"));
 }
 
-TEST_F(ImageDataTest, ValidationImagesHaveTheShapeOfTraining) {
+TEST_F(ImageFilesTest, ValidationImagesHaveTheShapeOfTraining) {
   harness::write_idx_set(folder_ / "small", 8, 4, 6, 4);
   harness::write_idx_set(folder_ / "large", 8, 4, 7, 4);
   const auto training = open_training_images(config("small"));
@@ -124,7 +124,7 @@ TEST_F(ImageDataTest, ValidationImagesHaveTheShapeOfTraining) {
       AllOf(HasSubstr("1 x 7 x 7"), HasSubstr("1 x 6 x 6")));
 }
 
-TEST_F(ImageDataTest, ValidationImagesHaveNoClassThatTrainingLacks) {
+TEST_F(ImageFilesTest, ValidationImagesHaveNoClassThatTrainingLacks) {
   harness::write_idx_set(folder_ / "few", 8, 4, 6, 2);
   harness::write_idx_set(folder_ / "many", 8, 8, 6, 4);
   const auto training = open_training_images(config("few"));

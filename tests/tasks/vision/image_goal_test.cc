@@ -15,8 +15,8 @@ constexpr dataset::ImageShape kShape{3, 2, 2};
 
 VisionConfig config_with(double mixup, double label_smoothing) {
   VisionConfig config;
-  config.augment.mixup = mixup;
-  config.augment.label_smoothing = label_smoothing;
+  config.blend.mixup = mixup;
+  config.blend.label_smoothing = label_smoothing;
   return config;
 }
 
@@ -42,7 +42,7 @@ TEST(ImageGoal, PixelsAreNormalised) {
                           1e-15, 1e-15, "channel");
   }
   VisionConfig half;
-  half.data.normalise = Normalisation::kHalf;
+  half.pixels.normalise = Normalisation::kHalf;
   const ImageGoal grey(half, {1, 2, 2}, 1);
   const at::Tensor one = images().narrow(1, 0, 1);
   harness::assert_close(grey.prepare(one, at::kFloat, batch_of(labels, false)),

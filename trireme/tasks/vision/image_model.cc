@@ -40,12 +40,12 @@ bool is_vit(const ImageProblem& problem) {
 }  // namespace
 
 ImageGoal::ImageGoal(const VisionConfig& config, const dataset::ImageShape& shape, uint64_t seed)
-    : mixup_(config.augment.mixup), label_smoothing_(config.augment.label_smoothing), seed_(seed) {
+    : mixup_(config.blend.mixup), label_smoothing_(config.blend.label_smoothing), seed_(seed) {
   const auto C = static_cast<size_t>(shape.channels);
   const bool is_coloured = C == std::size(kImageNetMean);
   mean_.assign(C, 0.5);
   deviation_.assign(C, 0.5);
-  if (config.data.normalise == Normalisation::kHalf) return;
+  if (config.pixels.normalise == Normalisation::kHalf) return;
   for (size_t c = 0; c < C; ++c) {
     // Grey has green's, which is most of it.
     mean_[c] = kImageNetMean[is_coloured ? c : 1];

@@ -1,6 +1,6 @@
 // The task of image classification: tell which of several classes an image shows. Models are
-// ResNets and vision transformers, data is images by class, which are found and opened as the keys
-// say. Reads a classifier from a checkpoint on one rank, too.
+// ResNets and vision transformers, data is images by class. Reads a classifier from a checkpoint on
+// one rank, too.
 #pragma once
 
 #include <filesystem>
@@ -15,12 +15,6 @@
 #include "trireme/train/task/task.h"
 
 namespace trireme::tasks {
-
-// Throws: ConfigError with the path, when there are no images of the format, or one is wrong
-std::shared_ptr<const dataset::ImageSource> open_training_images(const VisionConfig& config);
-// training: the source whose classes and shape these have
-std::shared_ptr<const dataset::ImageSource> open_validation_images(
-    const VisionConfig& config, const dataset::ImageSource& training);
 
 std::unique_ptr<train::Task> make_vision_task();
 inline constexpr train::TaskKind kVision = {"vision", "tell what images show", make_vision_task};

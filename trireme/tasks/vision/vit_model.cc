@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "trireme/model/vit/vit_config.h"
 #include "trireme/model/vit/vit_plan.h"
 #include "trireme/tasks/vision/image_model.h"
+#include "trireme/tasks/vision/part_costs.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/stage_costs.h"
 
@@ -125,28 +125,12 @@ class VitModel : public train::TaskModel {
                                            .sequence = config.parallel.sequence_parallel,
                                            .context = config.parallel.context});
     };
-    const model::RecomputePlan recompute = config.recompute_plan();
-    const model::VitCosts kept = kept_by(recompute);
     const double per_parameter = train::state_bytes_per_parameter(config, vit().width);
-    const double tensor = static_cast<double>(config.parallel.tensor);
-    std::vector<parallel::LayerCost> costs(static_cast<size_t>(vit().layers),
-                                           {.time = flops.block,
-                                            .memory = parameters.block * per_parameter / tensor,
-                                            .activations = kept.block});
-    costs.front().time += flops.embeddings;
-    costs.front().memory += parameters.embeddings * per_parameter;
-    costs.front().activations += kept.embeddings;
-    costs.back().time += flops.head;
-    costs.back().memory += parameters.head * per_parameter;
-    costs.back().activations += kept.head;
-    if (recompute.num_blocks >= vit().layers) return costs;
-    const train::ParallelConfig& axes = config.parallel;
-    const std::vector<int64_t> places =
-        parallel::places_in_stages(costs, axes.schedule, axes.pipeline, axes.stages_per_rank);
-    for (size_t i = 0; i < costs.size(); ++i) {
-      if (places[i] >= recompute.num_blocks) costs[i].activations += kept_by({}).block - kept.block;
-    }
-    return costs;
+    const model::VitCosts states{
+        .embeddings = parameters.embeddings * per_parameter,
+        .block = parameters.block * per_parameter / static_cast<double>(config.parallel.tensor),
+        .head = parameters.head * per_parameter};
+    return block_costs(config, vit().layers, flops, states, kept_by);
   }
 
   // Labels go to every stage, for their number.

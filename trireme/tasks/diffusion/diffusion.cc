@@ -1,0 +1,163 @@
+#include "trireme/tasks/diffusion/diffusion.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "trireme/base/error.h"
+#include "trireme/dataset/image/noised_images.h"
+#include "trireme/model/dit/dit_plan.h"
+#include "trireme/tasks/diffusion/dit_model.h"
+#include "trireme/tasks/vision/image_files.h"
+
+namespace trireme::tasks {
+namespace {
+
+// Takes a size from the data where the key is 0.
+void take_or_compare(int64_t& value, int64_t found, const char* key, const std::string& path) {
+  if (value == 0) value = found;
+  TRIREME_CHECK(value == found, "model.", key, " is ", value, " and ", path, " has ", found,
+                "; set it to 0 or to that");
+}
+
+class DiffusionTask : public train::Task {
+ public:
+  DiffusionTask() = default;
+  DiffusionTask(const DiffusionTask& other)
+      : Task(other),
+        config_(other.config_),
+        training_(other.training_),
+        validation_(other.validation_) {}
+  DiffusionTask& operator=(const DiffusionTask&) = delete;
+
+  std::unique_ptr<train::Task> clone() const override {
+    return std::make_unique<DiffusionTask>(*this);
+  }
+
+  void add_keys(train::Keys& keys) override {
+    keys.add("model", config_.dit);
+    keys.add("data", config_.data);
+    keys.add("augment", config_.augment);
+    keys.add("diffusion", config_.noise);
+  }
+  train::TaskTraits traits() const override {
+    const int64_t size = config_.dit.image_size, values = config_.dit.channels * size * size;
+    return {
+        .data_name = config_.data.path,
+        .samples_name = concat("images of ", config_.dit.channels, " x ", size, " x ", size),
+        .unit = "images",
+        .sample_bytes = static_cast<double>(values) * (1 + sizeof(float)) + 2 * sizeof(int64_t)};
+  }
+  const train::TaskModel& model() const override {
+    if (!model_) model_ = make_dit_model(config_);
+    return *model_;
+  }
+  void check(const train::RunConfig& config) const override {
+    check_augmentation(config_);
+    Task::check(config);
+  }
+
+  void open(bool evaluates) override {
+    auto training = open_training_images(config_);
+    const auto validation = evaluates ? open_validation_images(config_, *training) : nullptr;
+    const auto [channels, height, width] = training->shape();
+    const std::string& path = config_.data.path;
+    TRIREME_CHECK(height == width, "the images are ", height, " x ", width,
+                  " pixels, and a diffusion transformer takes squares; set data.image_size");
+    model::DitConfig& dit = config_.dit;
+    take_or_compare(dit.image_size, height, "image_size", path);
+    take_or_compare(dit.channels, channels, "channels", path);
+    const int64_t found = std::ssize(training->classes());
+    if (dit.classes == 0) dit.classes = found;
+    TRIREME_CHECK(dit.classes >= found, "model.classes is ", dit.classes, " and ", path, " has ",
+                  found, "; set it to 0 or to at least that");
+    model::validate(dit);
+    const dataset::NoiseDraws draws{.timesteps = config_.noise.timesteps,
+                                    .class_dropout = config_.noise.class_dropout,
+                                    .null_class = dit.null_class()};
+    training_ = dataset::noised(std::move(training), draws);
+    if (validation) validation_ = dataset::noised(validation, draws);
+  }
+  const dataset::Source& training() const override { return *training_; }
+  const dataset::Source* validation() const override { return validation_.get(); }
+
+  DiffusionConfig& config() { return config_; }
+  const DiffusionConfig& config() const { return config_; }
+
+ private:
+  DiffusionConfig config_;
+  std::shared_ptr<const dataset::ImageSource> training_;
+  std::shared_ptr<const dataset::ImageSource> validation_;  // null without evaluation
+  mutable std::unique_ptr<train::TaskModel> model_;         // of config_
+};
+
+}  // namespace
+
+std::unique_ptr<train::Task> make_diffusion_task() { return std::make_unique<DiffusionTask>(); }
+
+DiffusionConfig& diffusion_of(train::RunConfig& config) {
+  return train::task_of<DiffusionTask>(config).config();
+}
+
+at::Tensor sample_images(model::DiffusionTransformer& model, const model::NoiseSchedule& schedule,
+                         const SamplingOptions& options,
+                         const std::function<void(int64_t done)>& on_step) {
+  const c10::NoGradGuard no_grad;
+  const model::DitConfig& config = model.config();
+  for (const int64_t each : options.classes) {
+    TRIREME_CHECK(each >= 0 && each <= config.null_class(), "an image of class ", each,
+                  "; expected 0 to ", config.classes - 1, ", or ", config.null_class(),
+                  " for none: choose one of them");
+  }
+  const std::vector<int64_t> timesteps = schedule.sampling_timesteps(options.steps);
+  const at::ScalarType dtype = model.module().parameters().front().scalar_type();
+  const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  const auto B = std::ssize(options.classes);
+  std::vector<at::Tensor> noises;
+  for (int64_t i = 0; i < B; ++i) {
+    noises.push_back(dataset::sampling_noise(
+        options.seed, i, {config.channels, config.image_size, config.image_size}));
+  }
+  if (B == 0)
+    return at::empty({0, config.channels, config.image_size, config.image_size}, at::kByte);
+  at::Tensor images = at::stack(noises).to(wide);
+  const at::Tensor classes = at::tensor(options.classes, at::kLong);
+  const bool is_guided = options.guidance != 1;
+  const at::Tensor both =
+      is_guided ? at::cat({classes, at::full_like(classes, config.null_class())}) : classes;
+  for (size_t i = 0; i < timesteps.size(); ++i) {
+    const at::Tensor input = is_guided ? at::cat({images, images}) : images;
+    const at::Tensor found =
+        model.noise_in(input, at::full_like(both, timesteps[i]), both).to(wide);
+    const at::Tensor noise =
+        is_guided ? found.narrow(0, B, B) +
+                        options.guidance * (found.narrow(0, 0, B) - found.narrow(0, B, B))
+                  : found;
+    images = schedule.remove_noise(images, noise, timesteps[i], options.steps);
+    if (on_step) on_step(static_cast<int64_t>(i) + 1);
+  }
+  return images.add(1).mul_(127.5).round_().clamp_(0, 255).to(at::kByte);
+}
+
+model::NoiseSchedule TrainedDiffusion::schedule() const {
+  return model::NoiseSchedule(train::task_of<const DiffusionTask>(config).config().noise.options());
+}
+
+TrainedDiffusion load_trained_diffusion(const std::filesystem::path& path, train::Weights weights) {
+  const train::SavedModel saved(path, weights);
+  TrainedDiffusion trained{
+      .config = train::parse_saved_model(saved.config(), saved.folder().string(),
+                                         train::default_config(train::TaskTable(&kDiffusion, 1))),
+      .model = nullptr};
+  const model::DitConfig& dit = diffusion_of(trained.config).dit;
+  saved.require_room(model::num_parameters(dit), trained.config.dtype());
+  trained.model =
+      model::make_diffusion_transformer(dit, trained.config.train.seed, trained.config.dtype());
+  saved.load(trained.model->module());
+  return trained;
+}
+
+}  // namespace trireme::tasks

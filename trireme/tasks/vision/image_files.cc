@@ -1,0 +1,170 @@
+#include "trireme/tasks/vision/image_files.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/dataset/image/encoded_images.h"
+#include "trireme/dataset/image/image_folder.h"
+#include "trireme/dataset/image/image_records.h"
+#include "trireme/dataset/image/image_tar.h"
+
+namespace trireme::tasks {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Part { kTraining, kValidation };
+
+struct IdxNames {
+  const char* images;
+  const char* labels;
+};
+
+IdxNames idx_names(Part part) {
+  return part == Part::kTraining ? IdxNames{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}
+                                 : IdxNames{"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+}
+
+std::vector<std::string> cifar_names(ImageFormat format, Part part) {
+  if (format == ImageFormat::kCifar100) {
+    return {part == Part::kTraining ? "train.bin" : "test.bin"};
+  }
+  if (part == Part::kValidation) return {"test_batch.bin"};
+  std::vector<std::string> names;
+  for (int i = 1; i <= 5; ++i) names.push_back(concat("data_batch_", i, ".bin"));
+  return names;
+}
+
+// Falls back to other common names when there is no validation/.
+fs::path folder_of(const fs::path& data, Part part) {
+  if (part == Part::kTraining) return data / "train";
+  std::error_code unknown;  // opening the folder says more
+  for (const char* other : {"val", "valid"}) {
+    if (!fs::exists(data / "validation", unknown) && fs::is_directory(data / other, unknown))
+      return data / other;
+  }
+  return data / "validation";
+}
+
+bool has_parts(const fs::path& data) {
+  std::error_code unknown;
+  return std::ranges::any_of(
+      std::array{"train", "validation", "val", "valid"},
+      [&](const char* part) { return fs::is_directory(data / part, unknown); });
+}
+
+// Whether the folder has folders with images in them: classes without train/ above them.
+bool holds_classes(const fs::path& data) {
+  std::error_code failure;
+  if (has_parts(data)) return false;
+  for (const fs::directory_entry& folder : fs::directory_iterator(data, failure)) {
+    const fs::directory_iterator files(folder.path(), failure);  // none where it is a file
+    const bool has_images = std::ranges::any_of(files, [](const fs::directory_entry& entry) {
+      return dataset::is_image_name(entry.path().filename().native());
+    });
+    if (has_images) return true;
+  }
+  return false;
+}
+
+bool holds_tar(const fs::path& folder) {
+  std::error_code failure;
+  const fs::directory_iterator files(folder, failure);
+  return !failure && std::ranges::any_of(files, [](const fs::directory_entry& entry) {
+    return entry.path().extension() == ".tar";
+  });
+}
+
+// The format of what is in the folder.
+ImageFormat find_format(const fs::path& folder) {
+  std::error_code failure;
+  TRIREME_CHECK(fs::is_directory(folder, failure), "data.path is ", folder.string(),
+                ", which is not a folder; expected one of images (data.format)");
+  const auto has = [&](const std::string& name) { return fs::exists(folder / name, failure); };
+  if (has(idx_names(Part::kTraining).images)) return ImageFormat::kIdx;
+  if (has("data_batch_1.bin")) return ImageFormat::kCifar10;
+  if (has("train.bin")) return ImageFormat::kCifar100;
+  if (holds_tar(folder / "train")) return ImageFormat::kTar;
+  TRIREME_CHECK(fs::is_directory(folder / "train", failure) || holds_classes(folder),
+                folder.string(),
+                " has no images of a known format; expected train/CLASS/*.png or .jpg, "
+                "CLASS/*.png or .jpg, train/*.tar, or the files of MNIST or CIFAR");
+  return ImageFormat::kFolder;
+}
+
+dataset::AugmentOptions augment_options(const AugmentConfig& config) {
+  return {.resized_crop = config.crop == RandomCrop::kResized,
+          .smallest_area = config.smallest_area,
+          .crop_padding = config.crop == RandomCrop::kShift ? config.padding : 0,
+          .horizontal_flip = config.flip};
+}
+
+bool changes_images(const AugmentConfig& config) {
+  return config.crop != RandomCrop::kNone || config.flip;
+}
+
+std::shared_ptr<const dataset::ImageSource> open_records(const ImageFiles& config,
+                                                         ImageFormat format, Part part,
+                                                         const dataset::ImageSource* like) {
+  TRIREME_CHECK(config.data.image_size == 0, "data.image_size is ", config.data.image_size,
+                "; images of MNIST's and CIFAR's files keep their size: set it to 0");
+  const fs::path folder = config.data.path;
+  if (format == ImageFormat::kIdx) {
+    const IdxNames names = idx_names(part);
+    return dataset::open_idx(folder / names.images, folder / names.labels, /*num_classes=*/0, like);
+  }
+  std::vector<fs::path> files;
+  for (const std::string& name : cifar_names(format, part)) files.push_back(folder / name);
+  return dataset::open_cifar(
+      files, format == ImageFormat::kCifar10 ? dataset::Cifar::k10 : dataset::Cifar::k100);
+}
+
+std::shared_ptr<const dataset::ImageSource> open_images(const ImageFiles& config, Part part,
+                                                        const dataset::ImageSource* like) {
+  const fs::path folder = config.data.path;
+  const ImageFormat format =
+      config.data.format == ImageFormat::kAuto ? find_format(folder) : config.data.format;
+  const dataset::ImageOptions options{.size = config.data.image_size,
+                                      .augment = augment_options(config.augment)};
+  if (format == ImageFormat::kFolder && holds_classes(folder)) {
+    const double share = config.data.validation_share;
+    TRIREME_CHECK(part == Part::kTraining || share > 0, folder.string(),
+                  " has no validation images, as data.validation_share is 0; raise it, or set "
+                  "train.evaluate_interval to 0");
+    return dataset::open_image_folder(folder, options, like,
+                                      {.share = share, .is_wanted = part == Part::kValidation});
+  }
+  if (format == ImageFormat::kFolder) {
+    return dataset::open_image_folder(folder_of(folder, part), options, like);
+  }
+  if (format == ImageFormat::kTar) {
+    return dataset::open_image_tar({folder_of(folder, part)}, options, like);
+  }
+  auto records = open_records(config, format, part, like);
+  if (part == Part::kValidation || !changes_images(config.augment)) return records;
+  return dataset::augmented(std::move(records), options.augment);
+}
+
+}  // namespace
+
+void check_augmentation(const ImageFiles& config) {
+  TRIREME_CHECK(config.augment.crop != RandomCrop::kResized || config.data.image_size > 0,
+                "augment.crop is \"resized\" and data.image_size 0; set the size that images are "
+                "brought to");
+}
+
+std::shared_ptr<const dataset::ImageSource> open_training_images(const ImageFiles& config) {
+  return open_images(config, Part::kTraining, nullptr);
+}
+
+std::shared_ptr<const dataset::ImageSource> open_validation_images(
+    const ImageFiles& config, const dataset::ImageSource& training) {
+  return open_images(config, Part::kValidation, &training);
+}
+
+}  // namespace trireme::tasks

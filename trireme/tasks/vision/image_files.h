@@ -1,0 +1,21 @@
+// Finds and opens images by class as the keys say.
+#pragma once
+
+#include <memory>
+
+#include "trireme/dataset/image/image_source.h"
+#include "trireme/tasks/vision/image_config.h"
+
+namespace trireme::tasks {
+
+// Checks the keys against each other, without data.
+// Throws: ConfigError
+void check_augmentation(const ImageFiles& config);
+
+// Throws: ConfigError with the path, when there are no images of the format, or one is wrong
+std::shared_ptr<const dataset::ImageSource> open_training_images(const ImageFiles& config);
+// training: the source whose classes and shape these have
+std::shared_ptr<const dataset::ImageSource> open_validation_images(
+    const ImageFiles& config, const dataset::ImageSource& training);
+
+}  // namespace trireme::tasks
