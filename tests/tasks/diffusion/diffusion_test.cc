@@ -146,8 +146,11 @@ TEST_F(DiffusionTest, ATrainedModelSamplesTheSameImagesForASeed) {
       load_trained_diffusion(folder_ / "run", train::Weights::kAverage);
   const SamplingOptions options{.classes = {0, 3, 4}, .steps = 5, .seed = 7};
   std::vector<int64_t> steps;
-  const at::Tensor images = sample_images(*last.model, last.schedule(), options,
-                                          [&](int64_t done) { steps.push_back(done); });
+  const at::Tensor images =
+      sample_images(*last.model, last.schedule(), options, [&](int64_t done, int64_t total) {
+        steps.push_back(done);
+        EXPECT_EQ(total, 5);
+      });
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5}));
   EXPECT_EQ(images.sizes(), at::IntArrayRef({3, 1, 8, 8}));
   EXPECT_TRUE(images.equal(sample_images(*last.model, last.schedule(), options)));
@@ -158,6 +161,12 @@ TEST_F(DiffusionTest, ATrainedModelSamplesTheSameImagesForASeed) {
   other.classes = {0, 1, 2, 3};
   const at::Tensor more = sample_images(*last.model, last.schedule(), other);
   EXPECT_LE((more[0].to(at::kInt) - images[0].to(at::kInt)).abs().max().item<int>(), 1);
+  // In groups of 32.
+  other.classes.assign(33, 3);
+  const at::Tensor many = sample_images(*last.model, last.schedule(), other);
+  EXPECT_EQ(many.size(0), 33);
+  EXPECT_LE((many[1].to(at::kInt) - images[1].to(at::kInt)).abs().max().item<int>(), 1);
+  EXPECT_FALSE(many[32].equal(many[0]));
   EXPECT_FALSE(images.equal(sample_images(*average.model, average.schedule(), options)));
   other = options;
   other.guidance = 1;

@@ -65,7 +65,7 @@ int sample(const SampleArguments& arguments) {
   {
     ProgressBar bar("sample", "steps");
     images = tasks::sample_images(*trained.model, trained.schedule(), options,
-                                  [&](int64_t done) { bar.update(done, options.steps); });
+                                  [&](int64_t done, int64_t total) { bar.update(done, total); });
   }
   const fs::path folder = arguments.output;
   std::error_code failure;

@@ -94,6 +94,40 @@ class DiffusionTask : public train::Task {
   mutable std::unique_ptr<train::TaskModel> model_;         // of config_
 };
 
+// The images that are computed at one time.
+constexpr int64_t kGroup = 32;
+
+// Image number `first` of the options and those after it.
+at::Tensor sample_group(model::DiffusionTransformer& model, const model::NoiseSchedule& schedule,
+                        const SamplingOptions& options, int64_t first,
+                        const std::function<void()>& on_step) {
+  const model::DitConfig& config = model.config();
+  const at::ScalarType dtype = model.module().parameters().front().scalar_type();
+  const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  const int64_t B = std::min<int64_t>(kGroup, std::ssize(options.classes) - first);
+  std::vector<at::Tensor> noises;
+  for (int64_t i = first; i < first + B; ++i) {
+    noises.push_back(dataset::sampling_noise(
+        options.seed, i, {config.channels, config.image_size, config.image_size}));
+  }
+  at::Tensor images = at::stack(noises).to(wide);
+  const at::Tensor classes = at::tensor(options.classes, at::kLong).narrow(0, first, B);
+  const bool is_guided = options.guidance != 1;
+  const at::Tensor asked =
+      is_guided ? at::cat({classes, at::full_like(classes, config.null_class())}) : classes;
+  for (const int64_t timestep : schedule.sampling_timesteps(options.steps)) {
+    const at::Tensor input = is_guided ? at::cat({images, images}) : images;
+    at::Tensor noise = model.noise_in(input, at::full_like(asked, timestep), asked).to(wide);
+    if (is_guided) {
+      const at::Tensor of_none = noise.narrow(0, B, B);
+      noise = of_none + options.guidance * (noise.narrow(0, 0, B) - of_none);
+    }
+    images = schedule.remove_noise(images, noise, timestep, options.steps);
+    on_step();
+  }
+  return images.add(1).mul_(127.5).round_().clamp_(0, 255).to(at::kByte);
+}
+
 }  // namespace
 
 std::unique_ptr<train::Task> make_diffusion_task() { return std::make_unique<DiffusionTask>(); }
@@ -103,8 +137,7 @@ DiffusionConfig& diffusion_of(train::RunConfig& config) {
 }
 
 at::Tensor sample_images(model::DiffusionTransformer& model, const model::NoiseSchedule& schedule,
-                         const SamplingOptions& options,
-                         const std::function<void(int64_t done)>& on_step) {
+                         const SamplingOptions& options, const SamplingProgress& on_step) {
   const c10::NoGradGuard no_grad;
   const model::DitConfig& config = model.config();
   for (const int64_t each : options.classes) {
@@ -112,34 +145,17 @@ at::Tensor sample_images(model::DiffusionTransformer& model, const model::NoiseS
                   "; expected 0 to ", config.classes - 1, ", or ", config.null_class(),
                   " for none: choose one of them");
   }
-  const std::vector<int64_t> timesteps = schedule.sampling_timesteps(options.steps);
-  const at::ScalarType dtype = model.module().parameters().front().scalar_type();
-  const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  const auto B = std::ssize(options.classes);
-  std::vector<at::Tensor> noises;
-  for (int64_t i = 0; i < B; ++i) {
-    noises.push_back(dataset::sampling_noise(
-        options.seed, i, {config.channels, config.image_size, config.image_size}));
+  const auto num_images = std::ssize(options.classes);
+  const int64_t num_groups = (num_images + kGroup - 1) / kGroup;
+  std::vector<at::Tensor> groups = {
+      at::empty({0, config.channels, config.image_size, config.image_size}, at::kByte)};
+  int64_t done = 0;
+  for (int64_t first = 0; first < num_images; first += kGroup) {
+    groups.push_back(sample_group(model, schedule, options, first, [&] {
+      if (on_step) on_step(++done, num_groups * options.steps);
+    }));
   }
-  if (B == 0)
-    return at::empty({0, config.channels, config.image_size, config.image_size}, at::kByte);
-  at::Tensor images = at::stack(noises).to(wide);
-  const at::Tensor classes = at::tensor(options.classes, at::kLong);
-  const bool is_guided = options.guidance != 1;
-  const at::Tensor both =
-      is_guided ? at::cat({classes, at::full_like(classes, config.null_class())}) : classes;
-  for (size_t i = 0; i < timesteps.size(); ++i) {
-    const at::Tensor input = is_guided ? at::cat({images, images}) : images;
-    const at::Tensor found =
-        model.noise_in(input, at::full_like(both, timesteps[i]), both).to(wide);
-    const at::Tensor noise =
-        is_guided ? found.narrow(0, B, B) +
-                        options.guidance * (found.narrow(0, 0, B) - found.narrow(0, B, B))
-                  : found;
-    images = schedule.remove_noise(images, noise, timesteps[i], options.steps);
-    if (on_step) on_step(static_cast<int64_t>(i) + 1);
-  }
-  return images.add(1).mul_(127.5).round_().clamp_(0, 255).to(at::kByte);
+  return at::cat(groups);
 }
 
 model::NoiseSchedule TrainedDiffusion::schedule() const {
@@ -153,7 +169,10 @@ TrainedDiffusion load_trained_diffusion(const std::filesystem::path& path, train
                                          train::default_config(train::TaskTable(&kDiffusion, 1))),
       .model = nullptr};
   const model::DitConfig& dit = diffusion_of(trained.config).dit;
-  saved.require_room(model::num_parameters(dit), trained.config.dtype());
+  model::validate(dit);
+  // With its table of positions, which a file may make as large as it likes.
+  saved.require_room(model::num_parameters(dit) + 2 * dit.num_tokens() * dit.width,
+                     trained.config.dtype());
   trained.model =
       model::make_diffusion_transformer(dit, trained.config.train.seed, trained.config.dtype());
   saved.load(trained.model->module());

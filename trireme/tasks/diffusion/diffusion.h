@@ -38,14 +38,16 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
+// Is told how many steps are done, of how many.
+using SamplingProgress = std::function<void(int64_t done, int64_t total)>;
+
 // Image i of a seed begins with the same noise, whatever else is drawn.
-// on_step: is told how many steps are done; may be empty
+// on_step: may be empty
 // Shapes:  -> [images, C, H, W] uint8
 // Throws:  ConfigError for a class or a number of steps that the model does not have
 // Source:  Song et al. 2020, arXiv:2010.02502, section 4.1, with eta = 0
 at::Tensor sample_images(model::DiffusionTransformer& model, const model::NoiseSchedule& schedule,
-                         const SamplingOptions& options,
-                         const std::function<void(int64_t done)>& on_step = {});
+                         const SamplingOptions& options, const SamplingProgress& on_step = {});
 
 // A whole model on one rank.
 struct TrainedDiffusion {
