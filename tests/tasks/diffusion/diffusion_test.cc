@@ -81,6 +81,8 @@ TEST_F(DiffusionTest, HasTheSameBitsAtEveryZeroStageRecomputedOffloadedAndResume
   }
   run(config("offload", {{"parallel.zero", "3"}, {"offload.optimizer", "disk"}}), 2);
   expect_same("offload", "ddp", 0);
+  run(config("activations", {{"train.recompute", "full"}, {"offload.activations", "host"}}), 2);
+  expect_same("activations", "ddp", 0);
   const RunConfig cut = config("cut", {{"parallel.zero", "2"}});
   EXPECT_EQ(run(cut, 2, /*stop_after=*/3), train::Outcome::kStopped);
   EXPECT_EQ(run(cut, 2), train::Outcome::kFinished);

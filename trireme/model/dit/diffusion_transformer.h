@@ -54,7 +54,7 @@ class DiffusionTransformer {
   // Comm:       with the head as pick_rows() of all rows
   // Collective: every rank of the tensor and context axes, with the same input except hidden
   // Throws:     ConfigError when the images are not num_images of the configured shape, or not of a
-  //             floating type, or when a class is out of range
+  //             floating type, or when timesteps or classes are not one number for each
   virtual at::Tensor forward_part(const DiffusionPartInput& in) = 0;
   // The patches of this rank's tokens, with the channels of a pixel side by side.
   // Shapes: images [B, C, image_size, image_size] -> [B, t, P * P * C]
