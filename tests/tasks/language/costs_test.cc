@@ -236,10 +236,10 @@ TEST(StageCosts, FrozenWeightsAreCountedInTheBytesThatTheyAreKeptIn) {
                                         {"model.ffn_width", "128"},
                                         {"train.precision", is_bf16 ? "bf16" : "fp32"}});
     const model::ModelPlan plan = model::make_plan(model_of(config));
+    const model::ModelPlan plain =
+        model::make_plan(model_of(config_of({{"lora.rank", "2"}, {"model.ffn_width", "128"}})));
     double in_blocks = 0, all = 0;
-    for (const model::ParameterPlan& parameter :
-         model::make_plan(model_of(config_of({{"lora.rank", "2"}, {"model.ffn_width", "128"}})))
-             .parameters()) {
+    for (const model::ParameterPlan& parameter : plain.parameters()) {
       const auto count =
           static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
       all += count;
