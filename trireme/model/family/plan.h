@@ -94,8 +94,8 @@ class ModelPlan {
 
   // Adds the adapters of config().lora, each after its layer, and marks as not trained what they
   // are trained in place of. A layer whose outputs the tensor axis splits has the whole A and the
-  // same rows of B; one whose inputs it splits, the same columns of A and the whole B. A weight that
-  // is frozen as codes with scales is replaced by those, which are split as it is.
+  // same rows of B; one whose inputs it splits, the same columns of A and the whole B. A weight
+  // that is frozen as codes with scales is replaced by those, which are split as it is.
   // Throws: ConfigError when a pattern matches nothing, or a rank would have a part of the numbers
   //         that share a scale
   void add_adapters();

@@ -24,8 +24,8 @@ class Linear : public torch::nn::Module {
   // Gives the layer an adapter: y gains scale * dropout(x) A^T B^T. See parallel::Adapter.
   // place: the name of its dropout, the same on every rank
   void add_adapter(const AdapterConfig& lora, std::string place);
-  // Keeps the weight, which is frozen, in another format. It has zeros, and its parameters are those
-  // that ModelPlan::add_adapters() names.
+  // Keeps the weight, which is frozen, in another format. It is then zero, and its parameters are
+  // those that ModelPlan::add_adapters() names.
   void freeze_as(WeightFormat format);
   // For the forward of this batch, which decides what the adapter drops. The batch must outlive it.
   parallel::LinearWeight weights(const TokenBatch& batch) const;

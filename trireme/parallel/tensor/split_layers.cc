@@ -1,3 +1,4 @@
+// Length: the linear layers decode weights and add adapters by the same helpers.
 #include "trireme/parallel/tensor/split_layers.h"
 
 #include <algorithm>
