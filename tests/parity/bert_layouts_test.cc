@@ -8,7 +8,6 @@
 
 #include "tests/parity/axis_choices.h"
 #include "tests/parity/layout_step.h"
-#include "trireme/model/family/init.h"
 
 namespace trireme::train {
 namespace {
@@ -36,15 +35,7 @@ TEST_F(BertLayouts, EveryAxisIsTheOneRank) {
 }
 
 TEST_F(BertLayouts, EveryAxisWithAdaptersIsTheOneRank) {
-  // B of a new adapter is zero, and A then has no gradient.
-  prepare = [](ParallelModel& model) {
-    for (const parallel::Shard& shard : model.shards()) {
-      if (!shard.name.ends_with(model::kAdapterB)) continue;
-      model::initialise(shard.weights, shard.layout.whole_box(shard.rank),
-                        shard.layout.whole_shape(), {.std = 0.1}, 7, shard.name);
-    }
-    model.end_step();  // ZeRO's ranks learn each other's
-  };
+  prepare = fill_adapters;
   for (const AxisChoice& choice : axis_choices()) {
     auto overrides = bert_with(choice.overrides);
     overrides.emplace_back("lora.rank", "3");

@@ -45,16 +45,6 @@ std::vector<Override> frozen_model(const std::string& format, const std::string&
   return overrides;
 }
 
-// B of a new adapter is zero, and A then has no gradient.
-void fill(ParallelModel& model) {
-  for (const parallel::Shard& shard : model.shards()) {
-    if (!model::is_of_adapter(shard.name) || shard.name.ends_with(model::kAdapterA)) continue;
-    model::initialise(shard.weights, shard.layout.whole_box(shard.rank), shard.layout.whole_shape(),
-                      {.std = 0.1}, 7, shard.name);
-  }
-  model.end_step();  // ZeRO's ranks learn each other's
-}
-
 TEST_F(FrozenWeights, AStepIsThatOnTheNumbersThatTheCodesStandFor) {
   for (const auto& [name, format] : {std::pair("bf16", WeightFormat::kBf16),
                                      {"int8", WeightFormat::kInt8},
@@ -64,7 +54,7 @@ TEST_F(FrozenWeights, AStepIsThatOnTheNumbersThatTheCodesStandFor) {
         auto overrides = frozen_model(name, kind);
         overrides.emplace_back("train.precision", precision);
         SCOPED_TRACE(describe(overrides));
-        const StepOutcome actual = run(config_of(overrides), 1, fill);
+        const StepOutcome actual = run(config_of(overrides), 1, fill_adapters);
         overrides.emplace_back("lora.base", "run");
         const RunConfig config = config_of(overrides);
         const auto rounded = [&config, format = format](ParallelModel& model) {
@@ -80,7 +70,7 @@ TEST_F(FrozenWeights, AStepIsThatOnTheNumbersThatTheCodesStandFor) {
                               config.train.seed, shard.name);
             at::Tensor(weight).copy_(decode(encode(first, format), dtype));
           }
-          fill(model);
+          fill_adapters(model);
         };
         expect_same_bits(actual, run(config, 1, rounded));
       }
@@ -89,7 +79,7 @@ TEST_F(FrozenWeights, AStepIsThatOnTheNumbersThatTheCodesStandFor) {
 }
 
 TEST_F(FrozenWeights, EveryAxisIsTheOneRank) {
-  prepare = fill;
+  prepare = fill_adapters;
   for (const AxisChoice& choice : axis_choices()) {
     for (const auto& [format, kind] : {std::pair("nf4", "llama"),
                                        {"nf4", "gpt2"},
@@ -122,7 +112,7 @@ TEST_F(FrozenWeights, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
     base.emplace_back("train.precision", "fp32");
     base.emplace_back("parallel.data", "2");
     base.emplace_back("parallel.gradient_order", "microbatch-first");
-    const StepOutcome expected = run(config_of(base), 2, fill);
+    const StepOutcome expected = run(config_of(base), 2, fill_adapters);
     for (const std::string schedule : {"1f1b", "zero-bubble"}) {
       for (const int zero : {0, 1, 2, 3}) {
         auto layout = base;
@@ -131,7 +121,7 @@ TEST_F(FrozenWeights, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
         layout.emplace_back("parallel.zero", std::to_string(zero));
         if (zero == 3) layout.emplace_back("offload.parameters", "disk");
         SCOPED_TRACE(describe(layout));
-        expect_same_bits(run(config_of(layout), 4, fill), expected);
+        expect_same_bits(run(config_of(layout), 4, fill_adapters), expected);
       }
     }
   }

@@ -24,6 +24,8 @@
 #include "tests/parity/step_batches.h"
 #include "trireme/base/error.h"
 #include "trireme/model/experts/router.h"
+#include "trireme/model/family/adapter_config.h"
+#include "trireme/model/family/init.h"
 #include "trireme/train/config/shares.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/offload/activation_store.h"
@@ -161,6 +163,16 @@ inline void expect_same_bits(const StepOutcome& actual, const StepOutcome& expec
   for (const auto& [name, gradient] : expected.gradients) {
     harness::assert_same_bits(actual.gradients.at(name), gradient, name);
   }
+}
+
+// B of a new adapter is zero, and A then has no gradient; its magnitudes are the rows' lengths.
+inline void fill_adapters(ParallelModel& model) {
+  for (const parallel::Shard& shard : model.shards()) {
+    if (!model::is_of_adapter(shard.name) || shard.name.ends_with(model::kAdapterA)) continue;
+    model::initialise(shard.weights, shard.layout.whole_box(shard.rank), shard.layout.whole_shape(),
+                      {.std = 0.1}, 7, shard.name);
+  }
+  model.end_step();  // ZeRO's ranks learn each other's
 }
 
 class LayoutsTest : public ::testing::Test {

@@ -13,7 +13,6 @@
 #include "tests/parity/axis_choices.h"
 #include "tests/parity/layout_step.h"
 #include "tests/parity/random_layout.h"
-#include "trireme/model/family/init.h"
 
 namespace trireme::train {
 namespace {
@@ -170,16 +169,6 @@ TEST_F(LayoutsTest, EveryAxisWithWindowsScaledPositionsAndSinksIsTheOneRank) {
       check(overrides, choice.ranks);
     }
   }
-}
-
-// B of a new adapter is zero, and A then has no gradient; its magnitudes are the rows' lengths.
-void fill_adapters(ParallelModel& model) {
-  for (const parallel::Shard& shard : model.shards()) {
-    if (!model::is_of_adapter(shard.name) || shard.name.ends_with(model::kAdapterA)) continue;
-    model::initialise(shard.weights, shard.layout.whole_box(shard.rank), shard.layout.whole_shape(),
-                      {.std = 0.1}, 7, shard.name);
-  }
-  model.end_step();  // ZeRO's ranks learn each other's
 }
 
 std::vector<Override> with_adapters(std::vector<Override> overrides) {

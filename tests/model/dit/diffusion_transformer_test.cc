@@ -14,6 +14,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "tests/model/dit/small_dit.h"
+#include "tests/model/image_layouts.h"
 #include "trireme/base/error.h"
 #include "trireme/model/dit/dit_plan.h"
 #include "trireme/parallel/data/ddp.h"
@@ -72,31 +73,6 @@ Outcome run(DiffusionTransformer& model, int64_t num_images) {
   return {noise.detach(), loss.detach(), gradients_of(model)};
 }
 
-struct Layout {
-  int tensor = 1;
-  int context = 1;
-  bool sequence = false;
-  parallel::ContextForm form = parallel::ContextForm::kRing;
-  bool recompute = false;
-
-  std::string text() const {
-    return concat("tensor ", tensor, ", context ", context, ", sequence ", sequence, ", form ",
-                  static_cast<int>(form), ", recompute ", recompute);
-  }
-};
-
-void run_layout(const Layout& layout, const std::function<void(const ModelAxes&)>& function) {
-  harness::run_ranks(layout.tensor * layout.context, [&](comm::Communicator& world) {
-    at::set_num_threads(1);
-    const int rank = world.rank();
-    const auto tensor = world.split(rank / layout.tensor, rank, "tensor");
-    const auto context = world.split(rank % layout.tensor, rank, "context");
-    function({.tensor = {.group = tensor.get(), .sequence = layout.sequence},
-              .context = layout.context > 1 ? context.get() : nullptr,
-              .context_form = layout.form});
-  });
-}
-
 Outcome of_one_rank(const DitConfig& config) {
   const auto model = make_diffusion_transformer(config, 3, at::kDouble);
   move_from_start(model->module());
@@ -109,7 +85,7 @@ double bound_of(const std::string& name, const at::Tensor& oracle) {
 }
 
 // Loss and every gradient of a layout are those of one rank.
-void expect_one_ranks_result(const DitConfig& config, const Layout& layout,
+void expect_one_ranks_result(const DitConfig& config, const ImageLayout& layout,
                              const Outcome& expected) {
   SCOPED_TRACE(layout.text());
   const ModelPlan plan = make_dit_plan(config, layout.tensor);
@@ -141,14 +117,14 @@ TEST(DiffusionTransformer, EveryAxisComputesWhatOneRankDoes) {
   using parallel::ContextForm;
   const DitConfig config = small_dit();
   const Outcome expected = of_one_rank(config);
-  for (const Layout& layout :
-       {Layout{.recompute = true}, Layout{.tensor = 2}, Layout{.tensor = 3, .recompute = true},
-        Layout{.tensor = 2, .sequence = true},
-        Layout{.tensor = 4, .sequence = true, .recompute = true}, Layout{.context = 2},
-        Layout{.context = 3, .recompute = true},
-        Layout{.context = 4, .form = ContextForm::kAllToAll},
-        Layout{.tensor = 2, .context = 2, .sequence = true},
-        Layout{.tensor = 3, .context = 2, .recompute = true}}) {
+  for (const ImageLayout& layout :
+       {ImageLayout{.recompute = true}, ImageLayout{.tensor = 2},
+        ImageLayout{.tensor = 3, .recompute = true}, ImageLayout{.tensor = 2, .sequence = true},
+        ImageLayout{.tensor = 4, .sequence = true, .recompute = true}, ImageLayout{.context = 2},
+        ImageLayout{.context = 3, .recompute = true},
+        ImageLayout{.context = 4, .form = ContextForm::kAllToAll},
+        ImageLayout{.tensor = 2, .context = 2, .sequence = true},
+        ImageLayout{.tensor = 3, .context = 2, .recompute = true}}) {
     expect_one_ranks_result(config, layout, expected);
   }
   EXPECT_GT(expected.gradients.at("emb.class_embedder.embedding_table.weight")[5]
@@ -160,9 +136,9 @@ TEST(DiffusionTransformer, EveryAxisComputesWhatOneRankDoes) {
 
 TEST(DiffusionTransformer, RanksWithoutImagesRunForwardAndBackward) {
   const DitConfig config = small_dit();
-  for (const Layout& layout :
-       {Layout{}, Layout{.recompute = true}, Layout{.tensor = 3, .sequence = true},
-        Layout{.tensor = 2, .context = 2, .sequence = true}}) {
+  for (const ImageLayout& layout :
+       {ImageLayout{}, ImageLayout{.recompute = true}, ImageLayout{.tensor = 3, .sequence = true},
+        ImageLayout{.tensor = 2, .context = 2, .sequence = true}}) {
     SCOPED_TRACE(layout.text());
     run_layout(layout, [&](const ModelAxes& axes) {
       const auto model = make_diffusion_transformer(config, 3, at::kFloat, axes);

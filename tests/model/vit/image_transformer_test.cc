@@ -13,6 +13,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
+#include "tests/model/image_layouts.h"
 #include "tests/model/vit/small_vit.h"
 #include "trireme/base/error.h"
 #include "trireme/model/vit/vit_plan.h"
@@ -55,32 +56,6 @@ Result run(ImageTransformer& model, int64_t num_images,
   return {logits.detach(), loss.detach(), gradients_of(model)};
 }
 
-struct Layout {
-  int tensor = 1;
-  int context = 1;
-  bool sequence = false;
-  parallel::ContextForm form = parallel::ContextForm::kRing;
-  bool recompute = false;
-
-  std::string text() const {
-    return concat("tensor ", tensor, ", context ", context, ", sequence ", sequence, ", form ",
-                  static_cast<int>(form), ", recompute ", recompute);
-  }
-};
-
-// Runs `function` on each rank of the layout, with its axes.
-void run_layout(const Layout& layout, const std::function<void(const ModelAxes&)>& function) {
-  harness::run_ranks(layout.tensor * layout.context, [&](comm::Communicator& world) {
-    at::set_num_threads(1);
-    const int rank = world.rank();
-    const auto tensor = world.split(rank / layout.tensor, rank, "tensor");
-    const auto context = world.split(rank % layout.tensor, rank, "context");
-    function({.tensor = {.group = tensor.get(), .sequence = layout.sequence},
-              .context = layout.context > 1 ? context.get() : nullptr,
-              .context_form = layout.form});
-  });
-}
-
 at::Tensor part_of(const at::Tensor& whole, const mesh::Box& box) {
   at::Tensor part = whole;
   for (size_t d = 0; d < box.size.size(); ++d)
@@ -94,7 +69,8 @@ double bound_of(const std::string& name, const at::Tensor& oracle) {
 }
 
 // Logits, loss and every gradient of a layout are those of one rank.
-void expect_one_ranks_result(const VitConfig& config, const Layout& layout, const Result& expected,
+void expect_one_ranks_result(const VitConfig& config, const ImageLayout& layout,
+                             const Result& expected,
                              const std::optional<TrainingPlace>& training = {}) {
   SCOPED_TRACE(layout.text());
   const ModelPlan plan = make_vit_plan(config, layout.tensor);
@@ -169,19 +145,21 @@ TEST(ImageTransformer, EveryLayoutDropsTheSameElements) {
   const TrainingPlace place{.step = 4, .first_sample = 5};
   const Result expected = of_one_rank(config, place);
   EXPECT_FALSE(expected.logits.allclose(of_one_rank(config).logits));
-  for (const Layout& layout :
-       {Layout{.tensor = 2}, Layout{.tensor = 3, .sequence = true}, Layout{.context = 3},
-        Layout{.tensor = 2, .context = 2, .sequence = true, .recompute = true}}) {
+  for (const ImageLayout& layout :
+       {ImageLayout{.tensor = 2}, ImageLayout{.tensor = 3, .sequence = true},
+        ImageLayout{.context = 3},
+        ImageLayout{.tensor = 2, .context = 2, .sequence = true, .recompute = true}}) {
     expect_one_ranks_result(config, layout, expected, place);
   }
 }
 
 TEST(ImageTransformer, RanksWithoutImagesRunForwardAndBackward) {
   const VitConfig config = small_vit();
-  for (const Layout& layout :
-       {Layout{}, Layout{.recompute = true}, Layout{.tensor = 2}, Layout{.context = 3},
-        Layout{.tensor = 3, .sequence = true}, Layout{.tensor = 2, .context = 2, .sequence = true},
-        Layout{.context = 2, .form = parallel::ContextForm::kAllToAll}}) {
+  for (const ImageLayout& layout :
+       {ImageLayout{}, ImageLayout{.recompute = true}, ImageLayout{.tensor = 2},
+        ImageLayout{.context = 3}, ImageLayout{.tensor = 3, .sequence = true},
+        ImageLayout{.tensor = 2, .context = 2, .sequence = true},
+        ImageLayout{.context = 2, .form = parallel::ContextForm::kAllToAll}}) {
     SCOPED_TRACE(layout.text());
     run_layout(layout, [&](const ModelAxes& axes) {
       const auto model = make_image_transformer(config, 3, at::kFloat, axes);
