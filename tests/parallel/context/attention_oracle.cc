@@ -67,7 +67,8 @@ AttentionData make_data(const AttentionCase& c, at::ScalarType dtype) {
   const auto normal = [&](int64_t width) {
     return at::randn({c.B, c.T, width}, generator, at::kDouble).to(dtype);
   };
-  AttentionData data{normal(c.N * c.H), normal(c.K * c.H), normal(c.K * c.H), normal(c.N * c.H)};
+  AttentionData data{
+      normal(c.N * c.H), normal(c.K * c.H), normal(c.K * c.H), normal(c.N * c.H), {}};
   data.reach = {.causal = c.causal, .window = c.window, .scores = c.scores};
   if (c.has_documents) data.reach.documents_BT = random_documents(c, random);
   if (c.has_sinks) {

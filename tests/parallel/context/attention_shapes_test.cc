@@ -13,7 +13,7 @@ TEST(AttentionShapes, WhatDoesNotFitIsRefused) {
   const at::Tensor x = at::zeros({1, 4, 24});
   const auto check = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          int64_t heads, int64_t kv_heads, const SequenceSplit& s) {
-    check_attention_shapes(q, k, v, heads, kv_heads, s, 0, 2);
+    check_attention_shapes(q, k, v, heads, kv_heads, s, s, 0, 2);
   };
   EXPECT_NO_THROW(check(x, x, x, 4, 4, split));
   EXPECT_NO_THROW(check(x, x.narrow(2, 0, 12), x.narrow(2, 0, 12), 4, 2, split));
@@ -27,6 +27,10 @@ TEST(AttentionShapes, WhatDoesNotFitIsRefused) {
   EXPECT_THROW(check(x, x.to(at::kDouble), x, 4, 4, split), ConfigError);
   EXPECT_THROW(check(x, x, x, 4, 4, SequenceSplit(12, 2)), ConfigError);  // another t
   EXPECT_THROW(check(x, x, x, 4, 4, SequenceSplit(12, 3)), ConfigError);  // another group
+  // Keys of other sequences.
+  const at::Tensor keys = at::zeros({1, 3, 24});
+  EXPECT_NO_THROW(check_attention_shapes(x, keys, keys, 4, 4, split, SequenceSplit(6, 2), 0, 2));
+  EXPECT_THROW(check_attention_shapes(x, keys, keys, 4, 4, split, split, 0, 2), ConfigError);
 }
 
 TEST(AttentionShapes, HeadsAreViewsOfDenseRows) {

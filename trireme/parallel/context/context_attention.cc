@@ -181,7 +181,8 @@ at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
                                 const LocalAttention& attention) {
-  check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
+  check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, split, group.rank(),
+                         group.size());
   check_all_to_all(heads, group.size());
   const auto route = c10::make_intrusive<Route>(heads, kv_heads, split, group);
   const variable_list whole = ToHeadsFunction::apply(
@@ -204,9 +205,9 @@ at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG
                                 const SequenceSplit& split, comm::Communicator& group,
                                 const AttentionReach& reach) {
   AttentionReach own = reach;
-  if (reach.sinks_N.defined()) {
-    const mesh::Range queries = mesh::split_range(heads, group.size(), group.rank());
-    own.sinks_N = reach.sinks_N.narrow(0, queries.offset, queries.size);
+  const mesh::Range queries = mesh::split_range(heads, group.size(), group.rank());
+  for (at::Tensor* const of_heads : {&own.sinks_N, &own.distance_bias_NR}) {
+    if (of_heads->defined()) *of_heads = of_heads->narrow(0, queries.offset, queries.size);
   }
   const LocalAttention attention = [&](const at::Tensor& q, const at::Tensor& k,
                                        const at::Tensor& v, int64_t n,
@@ -221,7 +222,8 @@ void check_context(ContextForm form, int64_t heads, int num_ranks) {
 at::Tensor context_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                              const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                              const ContextParallel& context, const AttentionReach& reach) {
-  if (context.form == ContextForm::kAllToAll) {
+  // Across sequences the keys are few, and go round the ring in either form.
+  if (context.form == ContextForm::kAllToAll && !reach.keys) {
     return all_to_all_attention(q_BtD, k_BtG, v_BtG, heads, kv_heads, context.split, context.group,
                                 reach);
   }

@@ -11,12 +11,11 @@
 namespace trireme::parallel {
 
 void check_attention_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            int64_t heads, int64_t kv_heads, const SequenceSplit& split, int rank,
-                            int num_ranks) {
-  TRIREME_CHECK(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
-                    q.size(1) == k.size(1),
+                            int64_t heads, int64_t kv_heads, const SequenceSplit& split,
+                            const SequenceSplit& keys, int rank, int num_ranks) {
+  TRIREME_CHECK(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(0) == k.size(0),
                 "attention of q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
-                "; expected [B, t, N * H] and twice [B, t, K * H]");
+                "; expected [B, t, N * H] and twice [B, s, K * H]");
   TRIREME_CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(),
                 "attention of ", q.scalar_type(), " queries, ", k.scalar_type(), " keys and ",
                 v.scalar_type(), " values; expected one dtype");
@@ -26,7 +25,10 @@ void check_attention_shapes(const at::Tensor& q, const at::Tensor& k, const at::
                 heads, " heads are ", q.size(2), " wide, keys of ", kv_heads, " heads ", k.size(2),
                 "; expected N * H and K * H");
   TRIREME_CHECK_OP(split.num_ranks(), ==, num_ranks, "ranks of the split and of the group");
+  TRIREME_CHECK_OP(keys.num_ranks(), ==, num_ranks, "ranks of the keys' split and of the group");
   TRIREME_CHECK_OP(q.size(1), ==, split.num_tokens(rank), "tokens of rank ", rank,
+                   " and what the split gives it");
+  TRIREME_CHECK_OP(k.size(1), ==, keys.num_tokens(rank), "keys of rank ", rank,
                    " and what the split gives it");
 }
 
@@ -56,10 +58,11 @@ at::Tensor view_groups(const at::Tensor& x, int64_t kv_heads) {
 
 // Windows' edges are few, so libtorch's operators serve for them.
 bool has_kernel(const at::Tensor& q, const BlockReach& reach, const ScoreForm& scores) {
-  return !reach.edge && scores.softcap == 0 && (has_bf16_attention(q) || has_flash_kernel(q));
+  return !reach.edge && scores.softcap == 0 && !scores.bias_Nts.defined() &&
+         (has_bf16_attention(q) || has_flash_kernel(q));
 }
 
-// Scaled, capped and masked: [B, K, N/K, t, s]. slope: set to the cap's derivative if there is one.
+// Scaled, capped, biased and masked: [B, K, N/K, t, s]. slope: set to the cap's derivative if there is one.
 at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const BlockReach& reach,
                      const ScoreForm& form, at::Tensor* slope = nullptr) {
   const double scale = form.scale_of(q.size(-1));
@@ -68,6 +71,9 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const BlockReach&
     scores.div_(form.softcap).tanh_();
     if (slope != nullptr) *slope = scores.square().neg_().add_(1);
     scores.mul_(form.softcap);
+  }
+  if (form.bias_Nts.defined()) {
+    scores.add_(form.bias_Nts.unflatten(0, {scores.size(1), scores.size(2)}));
   }
   if (reach.is_whole()) return scores;
   const at::Tensor all = at::ones({q.size(-2), k.size(-2)}, q.options().dtype(at::kBool));
@@ -124,7 +130,7 @@ AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at:
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole.out_BNtH, whole.lse_BNt, /*dropout_p=*/0.0,
       reach.is_causal, /*attn_mask=*/{}, scale);
-  return {q, k, v};
+  return {q, k, v, {}};
 }
 
 PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
@@ -162,10 +168,12 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
   const at::Tensor p = scores_of(q, k, reach, scores, &slope).sub_(lse.unsqueeze(-1)).exp_();
   const at::Tensor rows = (grad_out * out).sum(-1, /*keepdim=*/true);
   at::Tensor grad_s = at::matmul(grad_out, v.transpose(-1, -2)).sub_(rows).mul_(p);
+  at::Tensor grad_bias;
+  if (scores.bias_Nts.defined()) grad_bias = grad_s.flatten(1, 2).sum(0);
   if (slope.defined()) grad_s.mul_(slope);
   grad_s.mul_(scores.scale_of(q.size(-1)));
   return {at::matmul(grad_s, k).flatten(1, 2), at::matmul(grad_s.transpose(-1, -2), q).sum(2),
-          at::matmul(p.transpose(-1, -2), grad_out).sum(2)};
+          at::matmul(p.transpose(-1, -2), grad_out).sum(2), grad_bias};
 }
 
 template <typename Clear>

@@ -14,11 +14,13 @@ namespace trireme::parallel {
 
 // Checks the shapes of attention's operands and separates their heads.
 
-// Throws: ConfigError unless q is [B, t, N * H], k and v are [B, t, K * H] of the same dtype, N is
-//         a multiple of K, and `split` is over `num_ranks` and gives `rank` t tokens
-void check_attention_shapes(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
-                            const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
-                            const SequenceSplit& split, int rank, int num_ranks);
+// keys: of the keys' sequences, which may be the queries' own
+// Throws: ConfigError unless q is [B, t, N * H], k and v are [B, s, K * H] of the same dtype, N is
+//         a multiple of K, and the splits are over `num_ranks` and give `rank` t and s tokens
+void check_attention_shapes(const at::Tensor& q_BtD, const at::Tensor& k_BsG,
+                            const at::Tensor& v_BsG, int64_t heads, int64_t kv_heads,
+                            const SequenceSplit& split, const SequenceSplit& keys, int rank,
+                            int num_ranks);
 
 // Shapes: [B, t, N * H] -> [B, t, N, H], a view if the last dimension is dense
 at::Tensor view_heads(const at::Tensor& x_BtD, int64_t heads);
@@ -47,11 +49,12 @@ struct AttentionGradients {
   at::Tensor q_BNtH;
   at::Tensor k_BKsH;
   at::Tensor v_BKsH;
+  at::Tensor bias_Nts{};  // of ScoreForm::bias_Nts, summed over sequences; undefined without one
 };
 
 // Query head n reads kv head n / (N/K). No dimension may be 0. Uses bf16_attention() where it can
 // compute it, libtorch's flash kernel on CPUs otherwise, and composed_attention() elsewhere, at the
-// edges of windows, and for soft caps, which no kernel has.
+// edges of windows, and for soft caps and biases, which no kernel has.
 // Shapes: q [B, N, t, H], k and v [B, K, s, H]; causal: t = s -> [B, N, t, H] in q's dtype and [B,
 //         N, t] in accumulation_dtype()
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,

@@ -1,3 +1,4 @@
+// Length: the ring, and the attention whose keys go round it, forward and backward.
 #include "trireme/parallel/context/ring_attention.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/context/attention_blocks.h"
 #include "trireme/parallel/context/bf16_attention.h"
+#include "trireme/parallel/context/distance_bias.h"
 #include "trireme/parallel/context/local_attention.h"
 
 namespace trireme::parallel {
@@ -134,32 +136,57 @@ std::vector<AttentionBlock> with_few_queries(const std::vector<AttentionBlock>& 
   return result;
 }
 
+// One block of all scores, if there are any.
+std::vector<AttentionBlock> all_of(int64_t batch, int64_t queries, int64_t keys) {
+  if (batch == 0 || queries == 0 || keys == 0) return {};
+  return {{{0, batch}, {0, queries}, {0, keys}}};
+}
+
 // Shared by forward and backward.
 struct Call : torch::CustomClassHolder {
-  Call(int64_t heads, int64_t kv_heads, const SequenceSplit& split, AttentionMask mask,
-       const ScoreForm& scores, comm::Communicator* group, RingOptions options)
+  Call(int64_t heads, int64_t kv_heads, const SequenceSplit& split, const SequenceSplit& keys,
+       const AttentionReach& reach, AttentionMask mask, comm::Communicator* group,
+       RingOptions options)
       : heads(heads),
         kv_heads(kv_heads),
         split(split),
+        keys(keys),
+        is_across(reach.keys.has_value()),
         mask(std::move(mask)),
-        scores(scores),
+        scores(reach.scores),
+        has_bias(reach.distance_bias_NR.defined()),
         group(group),
         options(options) {}
 
-  // The blocks that this rank computes with the keys of step `step`.
-  std::vector<AttentionBlock> blocks(int step) const {
-    const int rank = group == nullptr ? 0 : group->rank();
+  int rank() const { return group == nullptr ? 0 : group->rank(); }
+  // The rank whose keys are here in step `step`.
+  int key_rank(int step) const {
     const int p = split.num_ranks();
-    std::vector<AttentionBlock> blocks = mask.blocks(rank, (rank - step + p) % p);
-    // Capped scores of a block exist at once.
-    return scores.softcap > 0 ? with_few_queries(blocks) : blocks;
+    return (rank() - step + p) % p;
+  }
+
+  // The blocks that this rank computes with the keys of step `step`.
+  std::vector<AttentionBlock> blocks(int step, int64_t batch) const {
+    if (is_across) return all_of(batch, split.num_tokens(rank()), keys.num_tokens(key_rank(step)));
+    std::vector<AttentionBlock> blocks = mask.blocks(rank(), key_rank(step));
+    // Scores that no kernel computes exist at once for a block.
+    return scores.softcap > 0 || has_bias ? with_few_queries(blocks) : blocks;
+  }
+  // The distances of a block of step `step`, in a bias [N, num_distances].
+  BlockBias bias_of(int step, const AttentionBlock& block, int64_t num_distances) const {
+    const int64_t query = split.ranges(rank())[0].offset + block.queries.offset;
+    const int64_t key = keys.ranges(key_rank(step))[0].offset + block.keys.offset;
+    return {block.queries.size, block.keys.size, key - query, num_distances};
   }
 
   int64_t heads;
   int64_t kv_heads;
   SequenceSplit split;
+  SequenceSplit keys;
+  bool is_across;  // queries and keys are of different sequences
   AttentionMask mask;
   ScoreForm scores;
+  bool has_bias;
   comm::Communicator* group;
   RingOptions options;
 };
@@ -169,7 +196,7 @@ struct Call : torch::CustomClassHolder {
 class PairRing {
  public:
   PairRing(const Call& call, const at::Tensor& k_BtG, at::ScalarType dtype, int lead, int tag)
-      : split_(call.split),
+      : split_(call.keys),
         shape_{2, k_BtG.size(0), 0, call.kv_heads, k_BtG.size(2) / call.kv_heads},
         lead_(lead),
         ring_(call.group, sizes(), k_BtG.options().dtype(dtype), tag, call.options) {}
@@ -240,23 +267,27 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                             const at::Tensor& v_BtG, const std::optional<at::Tensor>& sinks_N,
+                            const std::optional<at::Tensor>& bias_NR,
                             const c10::intrusive_ptr<Call>& call) {
     const at::Tensor q = split_heads(q_BtD, call->heads);
+    const at::Tensor bias = wide_bias(bias_NR.value_or(at::Tensor()), q);
     OnlineSoftmax softmax(q);
     // The order of the pieces differs from rank to rank, but for one rank it is always the same.
     for_each_piece(*call, k_BtG, v_BtG, [&](int step, const Pair& keys) {
-      for (const AttentionBlock& block : call->blocks(step)) {
+      for (const AttentionBlock& block : call->blocks(step, q.size(0))) {
+        ScoreForm scores = call->scores;
+        if (bias.defined()) scores.bias_Nts = call->bias_of(step, block, bias.size(1)).of(bias);
         softmax.add(block, attention(block_of(q, block.sequences, block.queries),
                                      block_of(keys.k_BKsH, block.sequences, block.keys),
                                      block_of(keys.v_BKsH, block.sequences, block.keys),
-                                     block.reach, call->scores));
+                                     block.reach, scores));
       }
     });
     if (sinks_N) softmax.add_sinks(*sinks_N);
     const at::Tensor out_BtD = join_heads(softmax.out_BNtH(), q_BtD.scalar_type());
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
-    ctx->save_for_backward(
-        {q_BtD, k_BtG, v_BtG, out_BtD, softmax.lse_BNt(), sinks_N.value_or(at::Tensor())});
+    ctx->save_for_backward({q_BtD, k_BtG, v_BtG, out_BtD, softmax.lse_BNt(),
+                            sinks_N.value_or(at::Tensor()), bias_NR.value_or(at::Tensor())});
     return out_BtD;
   }
 
@@ -267,6 +298,8 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     const at::Tensor q = split_heads(saved[0], call->heads);
     const at::Tensor grad_out = split_heads(grads[0], call->heads);
     const PartialAttention whole{split_heads(saved[3], call->heads), saved[4]};
+    const at::Tensor bias = wide_bias(saved[6], q);
+    const at::Tensor grad_bias = bias.defined() ? at::zeros_like(bias) : bias;
     BlockSum grad_q(q);
 
     // Gradients start one rank later than keys, at the first rank that does not own them. The last
@@ -279,14 +312,19 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
       const Pair first = step == 1 ? ring.room() : Pair{};
       BlockSum grad_k(keys.k_BKsH, first.k_BKsH);
       BlockSum grad_v(keys.v_BKsH, first.v_BKsH);
-      for (const AttentionBlock& block : call->blocks(step)) {
+      for (const AttentionBlock& block : call->blocks(step, q.size(0))) {
         const auto& [sequences, queries, keys_of, reach] = block;
+        ScoreForm scores = call->scores;
+        std::optional<BlockBias> of_block;
+        if (bias.defined()) of_block = call->bias_of(step, block, bias.size(1));
+        if (of_block) scores.bias_Nts = of_block->of(bias);
         const AttentionGradients part = attention_backward(
             block_of(grad_out, sequences, queries), block_of(q, sequences, queries),
             block_of(keys.k_BKsH, sequences, keys_of), block_of(keys.v_BKsH, sequences, keys_of),
             {block_of(whole.out_BNtH, sequences, queries),
              block_of(whole.lse_BNt, sequences, queries)},
-            reach, call->scores);
+            reach, scores);
+        if (of_block) of_block->add(grad_bias, part.bias_Nts);
         grad_q.add(sequences, queries, part.q_BNtH);
         grad_k.add(sequences, keys_of, part.k_BKsH);
         grad_v.add(sequences, keys_of, part.v_BKsH);
@@ -316,12 +354,20 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
       ring.end();
     }
     const at::ScalarType dtype = q.scalar_type();
-    return {join_heads(grad_q.sum_BNtH(dtype), dtype), join_heads(home.k_BKsH, dtype),
-            join_heads(home.v_BKsH, dtype), gradient_of_sinks(saved[5], grad_out, whole),
+    return {join_heads(grad_q.sum_BNtH(dtype), dtype),
+            join_heads(home.k_BKsH, dtype),
+            join_heads(home.v_BKsH, dtype),
+            gradient_of_sinks(saved[5], grad_out, whole),
+            bias.defined() ? grad_bias.to(saved[6].scalar_type()) : bias,
             at::Tensor()};
   }
 
  private:
+  // In the dtype of the scores.
+  static at::Tensor wide_bias(const at::Tensor& bias_NR, const at::Tensor& q) {
+    return bias_NR.defined() ? bias_NR.to(accumulation_dtype(q.scalar_type())) : bias_NR;
+  }
+
   // A sink has no value, so its score's gradient is p * (0 - sum(do * out)).
   static at::Tensor gradient_of_sinks(const at::Tensor& sinks_N, const at::Tensor& grad_out_BNtH,
                                       const PartialAttention& whole) {
@@ -334,15 +380,16 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
 };
 
 c10::intrusive_ptr<Call> make_call(const at::Tensor& q_BtD, int64_t heads, int64_t kv_heads,
-                                   const SequenceSplit& split, comm::Communicator* group,
-                                   const AttentionReach& reach, const RingOptions& options) {
+                                   const SequenceSplit& split, const SequenceSplit& keys,
+                                   comm::Communicator* group, const AttentionReach& reach,
+                                   const RingOptions& options) {
   // Our own kernel leaves out what is masked.
   const bool skips = reach.scores.softcap == 0 && has_bf16_attention(split_heads(q_BtD, heads));
   const int64_t causal_tokens =
       skips ? std::max<int64_t>(1, q_BtD.size(1)) : AttentionMask::kCausalTokens;
-  return c10::make_intrusive<Call>(heads, kv_heads, split,
-                                   AttentionMask(split, q_BtD.size(0), reach, causal_tokens),
-                                   reach.scores, group, options);
+  return c10::make_intrusive<Call>(heads, kv_heads, split, keys, reach,
+                                   AttentionMask(split, q_BtD.size(0), reach, causal_tokens), group,
+                                   options);
 }
 
 std::optional<at::Tensor> sinks_of(const AttentionReach& reach, int64_t heads) {
@@ -352,24 +399,47 @@ std::optional<at::Tensor> sinks_of(const AttentionReach& reach, int64_t heads) {
   return reach.sinks_N;
 }
 
+std::optional<at::Tensor> bias_of(const AttentionReach& reach, int64_t heads,
+                                  const SequenceSplit& split) {
+  TRIREME_ASSERT(
+      !reach.keys || (!reach.causal && reach.window == 0 && !reach.documents_BT.defined() &&
+                      !reach.distance_bias_NR.defined()),
+      "attention across sequences, with what only tokens of one have");
+  const at::Tensor& bias = reach.distance_bias_NR;
+  if (!bias.defined()) return std::nullopt;
+  TRIREME_ASSERT(bias.dim() == 2 && bias.size(0) == heads && bias.size(1) % 2 == 1 &&
+                     bias.size(1) / 2 + 1 >= split.length(),
+                 "a bias ", bias.sizes(), " of ", heads, " heads and ", split.length(), " tokens");
+  for (int rank = 0; rank < split.num_ranks(); ++rank) {
+    TRIREME_ASSERT(split.ranges(rank).size() <= 1, "a bias by distance of tokens out of order");
+  }
+  return bias;
+}
+
 }  // namespace
 
 at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
                           int64_t heads, int64_t kv_heads, const SequenceSplit& split,
                           comm::Communicator& group, const AttentionReach& reach,
                           RingOptions options) {
-  check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
-  return RingFunction::apply(q_BtD, k_BtG, v_BtG, sinks_of(reach, heads),
-                             make_call(q_BtD, heads, kv_heads, split, &group, reach, options));
+  const SequenceSplit& keys = reach.keys ? *reach.keys : split;
+  check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, keys, group.rank(),
+                         group.size());
+  return RingFunction::apply(
+      q_BtD, k_BtG, v_BtG, sinks_of(reach, heads), bias_of(reach, heads, split),
+      make_call(q_BtD, heads, kv_heads, split, keys, &group, reach, options));
 }
 
 at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                            const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads,
                            const AttentionReach& reach) {
   const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
-  check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
+  const SequenceSplit keys =
+      reach.keys ? SequenceSplit(k_BTG.size(1), 1, SequenceOrder::kContiguous) : split;
+  check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, keys, 0, 1);
   return RingFunction::apply(q_BTD, k_BTG, v_BTG, sinks_of(reach, heads),
-                             make_call(q_BTD, heads, kv_heads, split, nullptr, reach, {}));
+                             bias_of(reach, heads, split),
+                             make_call(q_BTD, heads, kv_heads, split, keys, nullptr, reach, {}));
 }
 
 }  // namespace trireme::parallel

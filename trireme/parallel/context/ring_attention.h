@@ -107,7 +107,8 @@ class RingPass {
 //             * (T - tokens of the next rank); backward as much, and n * (T - t) for gradients
 //             (bf16 and fp16: 2 n, sent as fp32). Even split: (p-1)/p * T of each. Within a host
 //             the next rank reads these bytes in place, without a copy.
-// Memory:     with a soft cap, the scores of 256 queries with all their keys in fp32 at least
+// Memory:     with a soft cap or a bias, the scores of 256 queries with all their keys in fp32 at
+//             least
 // Collective: every rank of `group`, in forward and in backward: each rank's loss must depend on
 //             its output, even if that is empty
 // Throws:     ConfigError when shapes, heads, split and group do not fit together
@@ -117,7 +118,8 @@ at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, cons
                           RingOptions options = {});
 
 // The same on whole sequences, without any communication.
-// Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H] -> [B, T, N * H]
+// Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H], or [B, S, K * H] if reach.keys is set
+//         -> [B, T, N * H]
 at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                            const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads,
                            const AttentionReach& reach = {});

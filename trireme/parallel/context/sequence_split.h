@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -27,25 +28,12 @@ inline constexpr Choice<ContextForm> kContextForms[] = {{"ring", ContextForm::kR
 struct ScoreForm {
   double scale = 0;    // its factor; 0: 1 / sqrt(H)
   double softcap = 0;  // c: a scaled score s becomes c tanh(s / c); 0: it stays
+  // [N, t, s]: added to the scores of these queries and keys, after that. Undefined: nothing.
+  at::Tensor bias_Nts{};
 
   double scale_of(int64_t head_width) const {
     return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_width));
   }
-};
-
-// The tokens of its sequence that a token attends to, and how.
-struct AttentionReach {
-  bool causal = true;  // itself and earlier tokens; false: later tokens too
-  // Restricts these to tokens with the same number. [B, T] int64, for the whole sequences, the same
-  // on every rank. Undefined: the sequence is one document.
-  at::Tensor documents_BT{};
-  // Restricts these to the last so many, itself included; 0: all. Only causal.
-  int64_t window = 0;
-  ScoreForm scores{};
-  // [N]: for each query head a learned logit, an attention sink, that its softmax's divisor has
-  // beside those of the keys. Its gradient is that of this rank's queries. Undefined: none.
-  // Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink for all keys)
-  at::Tensor sinks_N{};
 };
 
 // Decides which tokens of a sequence each rank of the context axis holds. Pure arithmetic; never
@@ -89,6 +77,31 @@ class SequenceSplit {
  private:
   int64_t length_;
   std::vector<std::vector<mesh::Range>> ranges_;  // by rank
+};
+
+// The tokens of its sequence that a token attends to, and how.
+struct AttentionReach {
+  bool causal = true;  // itself and earlier tokens; false: later tokens too
+  // Restricts these to tokens with the same number. [B, T] int64, for the whole sequences, the same
+  // on every rank. Undefined: the sequence is one document.
+  at::Tensor documents_BT{};
+  // Restricts these to the last so many, itself included; 0: all. Only causal.
+  int64_t window = 0;
+  ScoreForm scores{};
+  // [N]: for each query head a learned logit, an attention sink, that its softmax's divisor has
+  // beside those of the keys. Its gradient is that of this rank's queries. Undefined: none.
+  // Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink for all keys)
+  at::Tensor sinks_N{};
+  // [N, 2 M - 1]: what is added to each query head's scores, after scale and cap, by the distance
+  // from query to key: element M - 1 + d to the score of the key d tokens behind the query. M is at
+  // least the length of the sequences, of which each rank holds one range. Its gradient is that of
+  // this rank's queries. Undefined: nothing.
+  // Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1
+  at::Tensor distance_bias_NR{};
+  // The split of the sequences that have the keys, if these are not the queries' own: attention
+  // across, from a decoder to its encoder. Every query reads all keys of its sequence: not causal,
+  // without documents, window or distances.
+  std::optional<SequenceSplit> keys{};
 };
 
 }  // namespace trireme::parallel
