@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tests/dataset/data.h"
-#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/token_files.h"
 #include "trireme/dataset/token_source.h"
 

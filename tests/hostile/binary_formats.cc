@@ -14,7 +14,7 @@
 #include "trireme/comm/recorder/ring_layout.h"
 #include "trireme/dataset/image/image_records.h"
 #include "trireme/dataset/indexed_file.h"
-#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/token_files.h"
 #include "trireme/dataset/token_source.h"
 

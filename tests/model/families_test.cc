@@ -101,9 +101,13 @@ TEST(Families, TwoStagesComputeTheBitsOfTheWholeModel) {
     const auto last = make_model(config, 1, at::kFloat, {}, {.first_layer = 1, .embeds = false});
     const at::Tensor tokens = some_tokens();
     const Loss expected = whole->loss(tokens, tokens);
-    const PartOutput passed = first->forward_part({.tokens_BT = tokens});
+    const at::Tensor read = at::constant_pad_nd(tokens.slice(1, 0, -1), {1, 0});
+    const PartOutput passed = first->forward_part({.tokens_BT = tokens, .decoder_tokens_BU = read});
     EXPECT_EQ(passed.head_weight.defined(), config.has_tied_head());
-    const PartOutput out = last->forward_part({.tokens_BT = tokens, .hidden = passed.hidden});
+    const PartOutput out = last->forward_part({.tokens_BT = tokens,
+                                               .hidden = passed.hidden,
+                                               .decoder_tokens_BU = read,
+                                               .carried = passed.carried});
     const Loss loss = last->head_loss(out.hidden, tokens, passed.head_weight);
     harness::assert_same_bits(loss.sum.detach(), expected.sum.detach(), "loss");
   }

@@ -18,7 +18,9 @@ inline ModelConfig small_config(const std::string& family, double dropout) {
           .sequence_length = 8,
           .vocab_size = 11,
           .dropout = dropout,
-          .sparse = {.experts = experts}};
+          .sparse = {.experts = experts},
+          .seq2seq = family == "t5" ? EncoderDecoderConfig{.decoder_layers = 2, .target_length = 8}
+                                    : EncoderDecoderConfig{}};
 }
 
 }  // namespace trireme::model

@@ -91,7 +91,17 @@ const std::vector<FamilyKeys>& families() {
        {{"model.family", "bert"},
         {"model.kv_heads", "6"},
         {"model.token_types", "2"},
-        {"data.masked_share", "0.15"}}}};
+        {"data.masked_share", "0.15"}}},
+      {"t5",
+       {{"model.family", "t5"},
+        {"model.kv_heads", "6"},
+        {"model.tied_embedding", "true"},
+        {"model.relative_buckets", "8"},
+        {"model.relative_distance", "12"},
+        {"model.target_length", "11"},
+        {"data.masked_share", "0.4"},
+        {"data.span_length", "1"},
+        {"data.sentinel_token", "36"}}}};
   return all;
 }
 

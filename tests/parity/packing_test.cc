@@ -13,7 +13,7 @@
 #include "tests/parity/axis_choices.h"
 #include "tests/parity/layout_step.h"
 #include "trireme/dataset/batch_loader.h"
-#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/token_files.h"
 
 namespace trireme::train {

@@ -26,6 +26,21 @@ inline dataset::Batch pairs_of(dataset::Batch sequences) {
   return sequences;
 }
 
+// What a decoder reads and writes instead: the targets' first tokens, or as many as it takes.
+inline void add_decoder_tokens(dataset::Batch& batch, const model::ModelConfig& model) {
+  const at::Tensor written_BT = batch["targets"];
+  const int64_t U = model.seq2seq.target_length, T = written_BT.size(1), V = model.vocab_size;
+  const at::Tensor place_U = at::arange(U, at::kLong);
+  const at::Tensor targets_BU =
+      (written_BT.index_select(1, place_U.remainder(T)) + place_U.div(T, "floor")).remainder(V);
+  const at::Tensor sample_B1 =
+      at::arange(batch.first_sample, batch.first_sample + written_BT.size(0), at::kLong)
+          .unsqueeze(1);
+  batch.tensors[1].second =
+      targets_BU.masked_fill((sample_B1 + place_U).remainder(7).eq(3), model::kIgnoredTarget);
+  batch.tensors.emplace_back("decoder_tokens", targets_BU.mul(5).add(1).remainder(V));
+}
+
 // A sample's numbers depend on its own index alone, so that layouts may group samples differently.
 inline dataset::Batch sequences_of(const RunConfig& config, int64_t first, int64_t size) {
   const int64_t T = model_of(config).sequence_length, V = model_of(config).vocab_size;
@@ -45,6 +60,7 @@ inline dataset::Batch sequences_of(const RunConfig& config, int64_t first, int64
                        .first_sample = first,
                        .step_size = config.train.global_batch};
   if (data_of(config).separate_documents) batch.tensors.emplace_back("documents", documents_BT);
+  if (model_of(config).has_decoder()) add_decoder_tokens(batch, model_of(config));
   return batch;
 }
 

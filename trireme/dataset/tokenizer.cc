@@ -59,6 +59,11 @@ std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes)
 
 }  // namespace
 
+std::optional<int32_t> Tokenizer::mask_token() const {
+  const std::optional<int32_t> found = added_token("[MASK]");
+  return found ? found : added_token("<mask>");
+}
+
 std::unique_ptr<Tokenizer> make_bytes_tokenizer() { return std::make_unique<BytesTokenizer>(); }
 
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serialized,
@@ -164,32 +169,27 @@ namespace {
 
 constexpr const char* kSource = "tokenizer.json";
 
-std::optional<int32_t> find_mask_token(const TokenizerFile& file) {
-  for (const std::string_view name : {"[MASK]", "<mask>"}) {
-    const auto found = std::ranges::find(file.added, name, &AddedToken::content);
-    if (found != file.added.end()) return found->id;
-  }
-  return std::nullopt;
-}
-
 class JsonTokenizer : public Tokenizer {
  public:
   JsonTokenizer(std::string text, TokenizerFile file, int32_t end_of_document)
       : text_(std::move(text)),
-        mask_token_(find_mask_token(file)),
+        added_(file.added),
         bpe_(std::move(file), end_of_document, kSource) {}
 
   TokenizerKind kind() const override { return TokenizerKind::kJson; }
   int64_t vocab_size() const override { return bpe_.vocab_size(); }
   int32_t end_of_document() const override { return bpe_.end_of_document(); }
-  std::optional<int32_t> mask_token() const override { return mask_token_; }
+  std::optional<int32_t> added_token(std::string_view content) const override {
+    const auto found = std::ranges::find(added_, content, &AddedToken::content);
+    return found == added_.end() ? std::nullopt : std::optional(static_cast<int32_t>(found->id));
+  }
   std::string serialize() const override { return text_; }
   std::vector<int32_t> encode(std::string_view text) const override { return bpe_.encode(text); }
   std::string decode(std::span<const int32_t> tokens) const override { return bpe_.decode(tokens); }
 
  private:
   std::string text_;
-  std::optional<int32_t> mask_token_;
+  std::vector<AddedToken> added_;
   ByteLevelBpe bpe_;
 };
 

@@ -35,9 +35,13 @@ class Tokenizer {
   // a kJson tokenizer's token of another purpose, such as the end of a turn: that one is found in
   // text, and decodes to its content, as in any other place.
   virtual int32_t end_of_document() const = 0;
-  // The token that hides others in masked language modelling: a kJson tokenizer's added token
-  // [MASK] or <mask>. Empty: it has none.
-  virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
+  // A kJson tokenizer's added token with this content. Empty: it has none.
+  virtual std::optional<int32_t> added_token(std::string_view /*content*/) const {
+    return std::nullopt;
+  }
+  // The token that hides others in masked language modelling: the added token [MASK] or <mask>.
+  // Empty: it has none.
+  std::optional<int32_t> mask_token() const;
 
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Throws: ConfigError for a token outside the vocabulary

@@ -10,13 +10,14 @@
 #include "trireme/model/gemma/gemma.h"
 #include "trireme/model/gpt2/gpt2.h"
 #include "trireme/model/llama/llama.h"
+#include "trireme/model/t5/t5.h"
 
 namespace trireme::model {
 namespace {
 
 constexpr Choice<const Family& (*)()> kFamilies[] = {
     {"llama", llama_family}, {"mixtral", mixtral_family}, {"gpt2", gpt2_family},
-    {"gemma", gemma_family}, {"bert", bert_family},
+    {"gemma", gemma_family}, {"bert", bert_family},       {"t5", t5_family},
 };
 
 }  // namespace

@@ -18,13 +18,12 @@
 namespace trireme::model {
 namespace {
 
-void check_tokens(const at::Tensor& tokens_BT, const ModelConfig& config) {
-  TRIREME_CHECK(tokens_BT.dim() == 2 && tokens_BT.scalar_type() == at::kLong, "tokens of shape ",
-                tokens_BT.sizes(), " and type ", tokens_BT.scalar_type(),
+void check_tokens(const at::Tensor& tokens_BT, std::string_view key, int64_t most) {
+  TRIREME_CHECK(tokens_BT.defined() && tokens_BT.dim() == 2 && tokens_BT.scalar_type() == at::kLong,
+                "tokens of shape ", tokens_BT.sizes(), " and type ", tokens_BT.scalar_type(),
                 "; expected [B, T] of int64");
-  TRIREME_CHECK(tokens_BT.size(1) <= config.sequence_length, "sequences of ", tokens_BT.size(1),
-                " tokens; expected at most model.sequence_length = ", config.sequence_length,
-                ": shorten them or raise it");
+  TRIREME_CHECK(tokens_BT.size(1) <= most, "sequences of ", tokens_BT.size(1),
+                " tokens; expected at most ", key, " = ", most, ": shorten them or raise it");
 }
 
 // With causality the first tokens have the least work, and a rank has some of either end.
@@ -61,19 +60,24 @@ class NetworkModel : public LanguageModel {
   }
 
   PartOutput forward_part(const PartInput& in) override {
-    const auto& [tokens_BT, hidden, documents_BT, training] = in;
-    check_tokens(tokens_BT, config_);
-    TokenBatch batch = batches_.make(tokens_BT.size(0), tokens_BT.size(1),
-                                     {.causal = config_.is_causal(), .documents_BT = documents_BT},
-                                     tokens_BT.device(), training);
-    network_->complete(batch);
-    const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
-    PartOutput out{network_->forward(input, batch)};
+    const at::Tensor& tokens_BT = in.tokens_BT;
+    check_tokens(tokens_BT, "model.sequence_length", config_.sequence_length);
+    NetworkInput run{
+        .batch = batches_.make(tokens_BT.size(0), tokens_BT.size(1),
+                               {.causal = config_.is_causal(), .documents_BT = in.documents_BT},
+                               tokens_BT.device(), in.training),
+        .carried = in.carried};
+    network_->complete(run.batch);
+    run.x = part_.embeds ? local(tokens_BT, run.batch.context.get()) : in.hidden;
+    if (config_.has_decoder()) add_decoder(in, run);
+    NetworkOutput ran = network_->run(run);
+    PartOutput out{.hidden = std::move(ran.x), .carried = std::move(ran.carried)};
     if (part_.embeds && !part_.has_head && config_.has_tied_head()) {
       // Inside the unit, where the weight is gathered. A copy, because it must outlive the unit.
       out.head_weight = network_->run_unit(
-          network_->head_unit().value(), out.hidden,
+          network_->head_unit().value(), out.hidden.defined() ? out.hidden : run.x,
           [this](const at::Tensor& /*hidden*/) { return network_->head_VD().clone(); });
+      out.carried.emplace_back(kHeadWeight, out.head_weight);
     }
     return out;
   }
@@ -132,22 +136,31 @@ class NetworkModel : public LanguageModel {
     return local(targets_BT, context.get()).ne(kIgnoredTarget).sum().item<int64_t>();
   }
 
-  at::Tensor logits(const at::Tensor& tokens_BT) override {
+  at::Tensor logits(const at::Tensor& tokens_BT, const at::Tensor& decoder_tokens_BU) override {
     TRIREME_ASSERT(
         axes_.tensor.size() == 1 && axes_.context == nullptr && part_.embeds && part_.has_head,
         "logits of a part of the model");
-    return network_->run_unit(network_->head_unit().value(),
-                              forward_part({.tokens_BT = tokens_BT}).hidden,
-                              [this](const at::Tensor& x_BTD) {
-                                const at::Tensor logits_BTV =
-                                    at::linear(x_BTD, network_->head_VD(), network_->head_bias_V());
-                                const double cap = config_.logits_softcap;
-                                return cap > 0 ? cap * at::tanh(logits_BTV / cap) : logits_BTV;
-                              });
+    return network_->run_unit(
+        network_->head_unit().value(),
+        forward_part({.tokens_BT = tokens_BT, .decoder_tokens_BU = decoder_tokens_BU}).hidden,
+        [this](const at::Tensor& x_BTD) {
+          const at::Tensor logits_BTV =
+              at::linear(x_BTD, network_->head_VD(), network_->head_bias_V());
+          const double cap = config_.logits_softcap;
+          return cap > 0 ? cap * at::tanh(logits_BTV / cap) : logits_BTV;
+        });
   }
 
  private:
   using Context = std::shared_ptr<const parallel::ContextParallel>;
+
+  void add_decoder(const PartInput& in, NetworkInput& run) const {
+    const at::Tensor& tokens_BU = in.decoder_tokens_BU;
+    check_tokens(tokens_BU, "model.target_length", config_.seq2seq.target_length);
+    run.decoder = batches_.make(tokens_BU.size(0), tokens_BU.size(1), {.causal = true},
+                                tokens_BU.device(), in.training);
+    run.decoder_tokens = local(tokens_BU, run.decoder.context.get());
+  }
 
   // Gives the linear layers that the plan names their adapters, and freezes what is not trained.
   void add_adapters(const ModelPlan& plan) {
@@ -218,13 +231,28 @@ class NetworkModel : public LanguageModel {
 
 }  // namespace
 
+Loss LanguageModel::loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
+                         const std::optional<TrainingPlace>& training) {
+  at::Tensor decoder_tokens;
+  if (config().has_decoder()) {
+    decoder_tokens = at::zeros_like(targets_BT);
+    const at::Tensor read = targets_BT.slice(1, 0, -1);
+    decoder_tokens.slice(1, 1).copy_(read.masked_fill(read.eq(kIgnoredTarget), 0));
+  }
+  return head_loss(
+      forward_part(
+          {.tokens_BT = tokens_BT, .training = training, .decoder_tokens_BU = decoder_tokens})
+          .hidden,
+      targets_BT);
+}
+
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed,
                                           at::ScalarType dtype, const ModelAxes& axes,
                                           ModelPart part) {
   validate(config);
   TRIREME_CHECK(config.vocab_size > 0, "model.vocab_size = ", config.vocab_size,
                 "; expected at least 1: set it, or take it from the data before building");
-  if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
+  if (part.num_layers < 0) part.num_layers = config.num_blocks() - part.first_layer;
   const ModelPlan plan = make_plan(config, sizes_of(axes));
   const WithoutMemory guard(part.without_memory);
   auto model = std::make_unique<NetworkModel>(config, plan, seed, dtype, axes, part);

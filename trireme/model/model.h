@@ -37,12 +37,18 @@ struct PartInput {
   at::Tensor documents_BT{};
   // Empty in evaluation and generation, which drop nothing.
   std::optional<TrainingPlace> training{};
+  // [B, U] int64: the tokens that a decoder reads. Only with one.
+  at::Tensor decoder_tokens_BU{};
+  NamedTensors carried{};  // from earlier parts, see CarriedTensor
 };
 
 // The output of a part of a model.
 struct PartOutput {
-  at::Tensor hidden;         // [B, T, D], or its rows as the tensor axis holds them
+  // [B, T, D], or its rows as the tensor axis holds them. Undefined if the next part does not
+  // continue this one's, see Family::continues_at().
+  at::Tensor hidden;
   at::Tensor head_weight{};  // [v, D], defined when the head is tied and in another part
+  NamedTensors carried{};    // for later parts, whether they read them or not
 };
 
 // Works with a model's last layer, whose weights are whole while it runs.
@@ -73,7 +79,8 @@ class LanguageModel {
 
   // Runs the part's layers.
   // Collective: every rank of the tensor and context axes, with the same input except hidden
-  // Throws:     ConfigError when tokens_BT is not [B, T] int64 or T exceeds sequence_length
+  // Throws:     ConfigError when tokens_BT is not [B, T] int64 or T exceeds sequence_length, and so
+  //             for the decoder's tokens
   virtual PartOutput forward_part(const PartInput& in) = 0;
   // The sum of cross-entropies of this rank's tokens, and their number, from the last part's hidden
   // states. head_weight: the weight of a tied head whose embedding is in another part. loss: what
@@ -93,17 +100,18 @@ class LanguageModel {
   // The number of targets that this rank's loss counts.
   virtual int64_t num_targets(const at::Tensor& targets_BT) const = 0;
 
-  // The loss of a whole model.
-  // Shapes: tokens_BT, targets_BT [B, T] int64 -> scalar sum of cross-entropies, and their number
+  // The loss of a whole model. A decoder reads token 0, and then the targets but the last, with 0
+  // for those that are ignored.
+  // Shapes: tokens_BT, targets_BT [B, T] int64, or with a decoder targets [B, U] -> scalar sum of
+  //         cross-entropies, and their number
   Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
-            const std::optional<TrainingPlace>& training = {}) {
-    return head_loss(forward_part({.tokens_BT = tokens_BT, .training = training}).hidden,
-                     targets_BT);
-  }
+            const std::optional<TrainingPlace>& training = {});
   // The logits of a whole model on one rank.
-  // Shapes: tokens_BT [B, T] int64 -> logits_BTV [B, T, V]
+  // Shapes: tokens_BT [B, T], and decoder_tokens_BU [B, U] of a decoder, int64 -> logits_BTV [B, T,
+  //         V], or [B, U, V]
   // Throws: InternalError when this is a part of a model or shares it with other ranks
-  virtual at::Tensor logits(const at::Tensor& tokens_BT) = 0;
+  virtual at::Tensor logits(const at::Tensor& tokens_BT,
+                            const at::Tensor& decoder_tokens_BU = {}) = 0;
 };
 
 // Builds this rank's part of a model of the family that `config` names, in `dtype`. The

@@ -51,6 +51,10 @@ void find_data_sizes(train::RunConfig& config) {
                 "\"; the cost model of steps knows language models only (`trireme plan` also "
                 "places the tables of recommendation models): set it to ",
                 tasks::kLanguage.name);
+  const model::ModelConfig& model = tasks::language_of(config).model;
+  TRIREME_CHECK(!model.has_decoder(), "model.family is \"", model.family,
+                "\", whose encoder and decoder the cost model of steps does not know; plan another "
+                "family, or measure with `trireme train --train.steps`");
   const bool needs_vocabulary = tasks::language_of(config).model.vocab_size == 0;
   if (!needs_vocabulary && config.train.epochs == 0) return;
   try {

@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
-#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/samples/packed_source.h"
 
 namespace trireme::dataset {
 namespace {

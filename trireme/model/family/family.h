@@ -46,6 +46,13 @@ class Family {
   // False: a token also reads those behind it.
   virtual bool is_causal() const { return true; }
 
+  // True when the model has a decoder besides its encoder, whose blocks follow the encoder's.
+  virtual bool has_decoder() const { return false; }
+  // False when block `layer` does not read what the block before it computes.
+  virtual bool continues_at(const ModelConfig& /*config*/, int64_t /*layer*/) const { return true; }
+  // The tensors besides the hidden state that parts pass on. Default: the weight of a tied head.
+  virtual std::vector<CarriedTensor> carried(const ModelConfig& config) const;
+
   // Every parameter of the whole model, in the order in which the network registers them. All
   // dense blocks are alike, and so are all sparse ones.
   // Throws: ConfigError when the model cannot be split over this many ranks
@@ -59,6 +66,10 @@ class Family {
   virtual std::shared_ptr<Network> make_network(const ModelConfig& config, const ModelAxes& axes,
                                                 const ModelPart& part,
                                                 at::ScalarType dtype) const = 0;
+
+  // Floating-point operations of forward and backward of a sequence: by default as
+  // flops_per_token() counts those of each token.
+  virtual double flops_per_sequence(const ModelConfig& config) const;
 
   // Number of weights in one dense or sparse block that multiply each token.
   virtual double matmul_parameters(const ModelConfig& config, bool sparse) const = 0;
@@ -89,6 +100,9 @@ class Family {
     return {};
   }
 };
+
+// The name of the carried weight of a tied head.
+inline constexpr std::string_view kHeadWeight = "head";
 
 // The family that `config` names.
 // Throws: ConfigError when no family has that name

@@ -91,6 +91,9 @@ struct HuggingFaceKind {
   // The object of rotary positions that the class assumes in a file without one, as JSON. Null:
   // none.
   const char* missing_rope = nullptr;
+  // Whether the logits of a tied head are scaled, so that tie_word_embeddings says more than which
+  // weights there are.
+  bool scales_tied_head = false;
 };
 
 struct HuggingFaceTensor {

@@ -21,6 +21,8 @@ auto& section_of(Config& config) {
     return config.rope;
   } else if constexpr (std::is_same_v<Section, ExpertConfig>) {
     return config.sparse;
+  } else if constexpr (std::is_same_v<Section, EncoderDecoderConfig>) {
+    return config.seq2seq;
   } else {
     static_assert(std::is_same_v<Section, ModelConfig>);
     return config;

@@ -96,20 +96,19 @@ void check_attention(const ModelConfig& config) {
                 "; expected an even width (rotary positions turn pairs): change it");
 }
 
-void check_plain_attention(const ModelConfig& config) {
+void check_plain_blocks(const ModelConfig& config) {
   TRIREME_CHECK(config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
                 "; expected model.heads = ", config.heads, " (", config.family,
                 " has no grouped queries): set them equal, or choose a family that has them");
   const AttentionConfig& attention = config.attention;
   TRIREME_CHECK(!attention.qk_norm && !attention.is_latent() && !attention.attention_bias &&
-                    !attention.attention_output_bias && attention.head_width == 0 &&
-                    attention.window == 0 && attention.window_layers == "w",
+                    !attention.attention_output_bias && attention.window == 0 &&
+                    attention.window_layers == "w",
                 "model.qk_norm is ", attention.qk_norm, ", model.kv_lora_rank ",
                 attention.kv_lora_rank, ", model.attention_bias ", attention.attention_bias,
                 ", model.attention_output_bias ", attention.attention_output_bias,
-                ", model.head_width ", attention.head_width, ", model.window ", attention.window,
-                "; expected false, 0, false, false, 0 and 0 (", config.family,
-                " has plain attention, with biases): set them so, or model.family to \"llama\"");
+                ", model.window ", attention.window, "; expected false, 0, false, false and 0 (",
+                config.family, " has plain attention): set them so, or model.family to \"llama\"");
   TRIREME_CHECK(attention.has_plain_scores() && config.logits_softcap == 0,
                 "model.query_scalar is ", attention.query_scalar, ", model.attention_softcap ",
                 attention.attention_softcap, ", model.attention_sinks ", attention.attention_sinks,
@@ -129,7 +128,22 @@ void check_plain_attention(const ModelConfig& config) {
   check_experts(config);
 }
 
+void check_plain_attention(const ModelConfig& config) {
+  check_plain_blocks(config);
+  TRIREME_CHECK(config.attention.head_width == 0, "model.head_width is ",
+                config.attention.head_width, "; expected 0 (", config.family,
+                " has plain attention, with heads of width / heads): set it so, or model.family to "
+                "\"llama\"");
+}
+
 bool ModelConfig::is_causal() const { return family_of(*this).is_causal(); }
+
+bool ModelConfig::has_decoder() const { return family_of(*this).has_decoder(); }
+
+int64_t ModelConfig::decoder_layers() const {
+  if (!has_decoder()) return 0;
+  return seq2seq.decoder_layers > 0 ? seq2seq.decoder_layers : layers;
+}
 
 bool ModelConfig::has_tied_head() const { return family_of(*this).has_tied_head(*this); }
 
@@ -152,6 +166,12 @@ void validate(const ModelConfig& config) {
     check_divides("heads", config.heads, "width", config.width);
   }
   check_divides("kv_heads", config.kv_heads, "heads", config.heads);
+  visit_keys<EncoderDecoderConfig>([&](const auto& key) {
+    TRIREME_CHECK(
+        family.has_decoder() || config.seq2seq.*key.member == EncoderDecoderConfig{}.*key.member,
+        "model.", key.name, " is set and model.family \"", config.family,
+        "\", which has no encoder and decoder; leave it out, or set model.family to \"t5\"");
+  });
   family.check(config);
 }
 
@@ -175,6 +195,19 @@ int64_t num_trained_parameters(const ModelConfig& config) {
   if (!config.lora.is_on()) return num_parameters(config);
   const AdapterSizes sizes = adapter_sizes(config);
   return sizes.adapters + sizes.others;
+}
+
+double flops_per_sequence(const ModelConfig& config) {
+  return family_of(config).flops_per_sequence(config);
+}
+
+double Family::flops_per_sequence(const ModelConfig& config) const {
+  return static_cast<double>(config.sequence_length) * flops_per_token(config);
+}
+
+std::vector<CarriedTensor> Family::carried(const ModelConfig& config) const {
+  if (!has_tied_head(config)) return {};
+  return {{std::string(kHeadWeight), 0, {config.num_blocks() - 1}}};
 }
 
 double flops_per_token(const ModelConfig& config) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/bounds.h"
+#include "trireme/base/choice.h"
 #include "trireme/base/key.h"
 #include "trireme/model/family/adapter_config.h"
 #include "trireme/model/family/expert_config.h"
@@ -84,6 +85,34 @@ void check_attention(const ModelConfig& config);
 // positions are learned. Their blocks are dense.
 // Throws: ConfigError with the keys, the values found and the values expected
 void check_plain_attention(const ModelConfig& config);
+// The same without the rule that heads are width / heads wide.
+void check_plain_blocks(const ModelConfig& config);
+
+// Models with an encoder and a decoder.
+enum class FeedForwardForm { kRelu, kGatedGelu };
+inline constexpr Choice<FeedForwardForm> kFeedForwardForms[] = {
+    {"relu", FeedForwardForm::kRelu}, {"gated-gelu", FeedForwardForm::kGatedGelu}};
+
+struct EncoderDecoderConfig {
+  TRIREME_KEYS_BEGIN(EncoderDecoderConfig)
+  TRIREME_KEY(int64_t, decoder_layers, 0, kMustStay,
+              "t5: transformer blocks of the decoder, beside model.layers of the encoder; 0 = as "
+              "many as the encoder has",
+              Range{0, kMaxLayers})
+  TRIREME_KEY(int64_t, target_length, 0, kMustStay,
+              "t5: tokens of a target sequence; 0 = as many as span corruption of sequence_length "
+              "tokens gives",
+              Range{0, kMaxSequence})
+  TRIREME_KEY(int64_t, relative_buckets, 32, kMustStay,
+              "t5: number of learned position biases of each head, each for a range of distances "
+              "between two tokens",
+              Range{4, kMaxWidth})
+  TRIREME_KEY(int64_t, relative_distance, 128, kMustStay,
+              "t5: distance from which on all tokens share a position bias", Range{2, kMaxSequence})
+  TRIREME_KEY(FeedForwardForm, feed_forward, FeedForwardForm::kRelu, kMustStay,
+              "t5: form of the feed-forward, relu or gated-gelu as in T5 1.1", kFeedForwardForms)
+  TRIREME_KEYS_END()
+};
 
 // The allowed values of model.family.
 std::vector<std::string> family_names();
@@ -113,8 +142,9 @@ struct ModelConfig {
   TRIREME_KEY(double, rope_base, 10000.0, kMustStay,
               "base of the rotary position embedding (RoPE theta), for families that use it",
               Range{.minimum = 1, .maximum = 1e12, .above_minimum = true})
-  TRIREME_KEY(bool, tied_embedding, false, kMustStay,
-              "share one weight between embedding and output head; llama and gemma families only")
+  TRIREME_KEY(
+      bool, tied_embedding, false, kMustStay,
+      "share one weight between embedding and output head; llama, gemma and t5 families only")
   TRIREME_KEY(bool, separate_head, false, kMustStay,
               "give the output head its own weight instead of the embedding's; gpt2 only")
   TRIREME_KEY(int64_t, token_types, 2, kMustStay,
@@ -131,6 +161,7 @@ struct ModelConfig {
   AttentionConfig attention{};
   RopeConfig rope{};
   ExpertConfig sparse{};
+  EncoderDecoderConfig seq2seq{};
   AdapterConfig lora{};  // section [lora]
 
   int64_t head_width() const {  // H
@@ -157,6 +188,11 @@ struct ModelConfig {
     base.lora = {};
     return base;
   }
+  // True when `layers` are those of an encoder, and a decoder follows.
+  // Throws: ConfigError on an unknown family
+  bool has_decoder() const;
+  int64_t decoder_layers() const;  // of the decoder; 0: there is none
+  int64_t num_blocks() const { return layers + decoder_layers(); }
   // True when the head shares the embedding's weight.
   // Throws: ConfigError on an unknown family
   bool has_tied_head() const;
@@ -180,5 +216,7 @@ int64_t num_trained_parameters(const ModelConfig& config);
 // token meets, plus attention. Of a weight that is not trained backward computes no gradient: 4.
 // Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted in full)
 double flops_per_token(const ModelConfig& config);
+// The same of a sequence, whose tokens may meet different layers.
+double flops_per_sequence(const ModelConfig& config);
 
 }  // namespace trireme::model

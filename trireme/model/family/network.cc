@@ -7,13 +7,24 @@ namespace trireme::model {
 // Neither the backward of a look-up nor the fused head's reads the weights.
 void Network::add_embedding(std::string unit, std::vector<at::Tensor> parameters,
                             bool weights_in_backward) {
-  units_.push_back({std::move(unit), std::move(parameters), weights_in_backward});
+  add_unit(std::move(unit), std::move(parameters), weights_in_backward);
 }
 
 void Network::add_block(std::string unit, std::shared_ptr<Block> block) {
-  if (blocks_.empty()) first_block_unit_ = units_.size();
-  units_.push_back({std::move(unit), block->parameters()});
-  blocks_.push_back(std::move(block));
+  const size_t number = add_unit(std::move(unit), block->parameters(), true);
+  blocks_.push_back({std::move(block), number});
+}
+
+size_t Network::add_unit(std::string unit, std::vector<at::Tensor> parameters,
+                         bool weights_in_backward) {
+  units_.push_back({std::move(unit), std::move(parameters), weights_in_backward});
+  return units_.size() - 1;
+}
+
+at::Tensor Network::run_block(size_t index, const at::Tensor& x, const TokenBatch& batch) {
+  const auto& [block, unit] = blocks_[index];
+  return run_unit(unit, x,
+                  [&, &run = *block](const at::Tensor& in) { return run.forward(in, batch); });
 }
 
 void Network::add_embedding_norm(std::string unit, std::vector<at::Tensor> parameters) {
@@ -47,14 +58,12 @@ void Network::add_head_bias(std::string unit, const at::Tensor& bias_V) {
 }
 
 void Network::collect_parameters() {
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    units_[first_block_unit_ + i].parameters = blocks_[i]->parameters();
-  }
+  for (const auto& [block, unit] : blocks_) units_[unit].parameters = block->parameters();
 }
 
 void Network::set_recompute(const RecomputePlan& plan) {
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i]->set_recompute(plan, static_cast<int64_t>(i));
+    blocks_[i].block->set_recompute(plan, static_cast<int64_t>(i));
   }
 }
 
@@ -67,8 +76,9 @@ at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {
   if (has_embedding_norm_) {
     x = run_unit(unit++, x, [&](const at::Tensor& in) { return embedding_norm(in, batch); });
   }
-  for (const auto& block : blocks_) {
-    x = run_unit(unit++, x, [&](const at::Tensor& in) { return block->forward(in, batch); });
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    x = run_block(i, x, batch);
+    ++unit;
   }
   if (!part_.has_head) return x;
   return run_unit(unit, x, [&](const at::Tensor& in) { return last_norm(in, batch); });

@@ -2,6 +2,7 @@
 // pipeline stage has. Runs them in order, each as one unit. Knows no layer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +31,21 @@ class Block : public torch::nn::Module {
   virtual void set_recompute(const RecomputePlan& plan, int64_t index) = 0;
 };
 
+// What a part of a model runs on.
+struct NetworkInput {
+  // The model's input, such as tokens_BT, if the part embeds; otherwise hidden states.
+  at::Tensor x{};
+  TokenBatch batch{};
+  // This rank's tokens of the decoder, [B, u] int64, and their batch; only with a decoder.
+  at::Tensor decoder_tokens{};
+  TokenBatch decoder{};
+  NamedTensors carried{};  // from earlier parts, see CarriedTensor
+};
+struct NetworkOutput {
+  at::Tensor x{};
+  NamedTensors carried{};  // for later parts
+};
+
 class Network : public torch::nn::Module {
  public:
   // Adds to the batch what the layers need to know about its positions.
@@ -38,6 +54,8 @@ class Network : public torch::nn::Module {
   // Shapes: the model's input if the part embeds, such as tokens_BT [B, T] int64, otherwise x
   //         [B, T, D] or its rows as the tensor axis holds them -> x [B, T, D] or its rows
   at::Tensor forward(const at::Tensor& input, const TokenBatch& batch);
+  // The same for a part that may have to do with a decoder, or with tensors of other parts.
+  virtual NetworkOutput run(const NetworkInput& in) { return {forward(in.x, in.batch)}; }
   // The weight that turns hidden states into logits: the head's own, or the embedding's when tied.
   // Undefined if the part has neither.
   const at::Tensor& head_VD() const { return head_VD_; }  // [v, D]
@@ -87,21 +105,35 @@ class Network : public torch::nn::Module {
   template <typename BlockType>
   void add_blocks(torch::nn::Module& parent, const std::string& name, const ModelConfig& config,
                   const ModelAxes& axes, at::ScalarType dtype) {
+    add_blocks_of<BlockType>(parent, name, {0, part_.end()}, config, axes, dtype);
+  }
+  // The same for those of the model's blocks that are in `all`, whose names count from its first.
+  template <typename BlockType>
+  void add_blocks_of(torch::nn::Module& parent, const std::string& name, const mesh::Range& all,
+                     const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype) {
     const auto folder = parent.register_module(name, std::make_shared<torch::nn::Module>());
-    for (int64_t i = 0; i < part_.num_layers; ++i) {
-      const int64_t layer = part_.first_layer + i;
-      add_block(concat(name, ".", i),
-                folder->register_module(std::to_string(layer),
+    const int64_t end = std::min(part_.end(), all.offset + all.size);
+    for (int64_t layer = std::max(part_.first_layer, all.offset); layer < end; ++layer) {
+      add_block(concat(name, ".", layer - part_.first_layer),
+                folder->register_module(std::to_string(layer - all.offset),
                                         std::make_shared<BlockType>(config, axes, dtype, layer)));
     }
   }
+  // Adds a unit of other parameters, which the network runs itself, and returns its number.
+  size_t add_unit(std::string unit, std::vector<at::Tensor> parameters, bool weights_in_backward);
+  const ModelPart& part() const { return part_; }
+  // Runs the part's block `index` as its unit.
+  at::Tensor run_block(size_t index, const at::Tensor& x, const TokenBatch& batch);
 
  private:
+  struct BlockUnit {
+    std::shared_ptr<Block> block;
+    size_t unit;
+  };
   void add_block(std::string unit, std::shared_ptr<Block> block);
 
   ModelPart part_;
-  std::vector<std::shared_ptr<Block>> blocks_;
-  size_t first_block_unit_ = 0;
+  std::vector<BlockUnit> blocks_;
   std::vector<parallel::Unit> units_;
   bool has_embedding_norm_ = false;
   std::optional<size_t> head_unit_;

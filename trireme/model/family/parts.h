@@ -2,13 +2,17 @@
 // placement of a parameter. Independent of the model's family.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include "trireme/base/machine/weight_codes.h"
@@ -71,6 +75,36 @@ struct ModelPart {
   bool has_head = true;     // has what comes after: norm and head
   // Parameters are built on this device without memory, for whoever shards them: WithoutMemory.
   std::optional<at::Device> without_memory{};
+
+  int64_t end() const { return first_layer + num_layers; }
+  bool has(int64_t block) const { return block >= first_layer && block < end(); }
+};
+
+// Tensors by name.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+// The tensor of that name; undefined when there is none.
+inline at::Tensor find_tensor(const NamedTensors& tensors, std::string_view name) {
+  const auto found = std::ranges::find(tensors, name, [](const auto& one) { return one.first; });
+  return found == tensors.end() ? at::Tensor() : found->second;
+}
+
+// A tensor besides the hidden state that one part of a model makes and later parts read.
+struct CarriedTensor {
+  std::string name;
+  int64_t source = 0;            // the part with this block makes it
+  std::vector<int64_t> readers;  // parts with any of these blocks read it; ascending
+  // true: each part passes it to the next one, up to the last reader, so that gradients are summed
+  // from the last block to the first whatever the parts are. false: it goes straight to readers.
+  bool is_relayed = false;
+
+  bool is_received_by(const ModelPart& part) const {
+    if (source >= part.first_layer) return false;
+    if (is_relayed) return readers.back() >= part.first_layer;
+    return std::ranges::any_of(readers, [&](int64_t block) { return part.has(block); });
+  }
+  bool is_sent_by(const ModelPart& part) const {
+    return (is_relayed || part.has(source)) && source < part.end() && readers.back() >= part.end();
+  }
 };
 
 struct ParameterPlan {

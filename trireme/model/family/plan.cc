@@ -10,6 +10,24 @@
 #include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::model {
+
+std::vector<at::Tensor> TokenBatch::tracked() const {
+  std::vector<at::Tensor> tensors;
+  for (const at::Tensor& tensor : {memory, distance_bias_NR}) {
+    if (tensor.defined()) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+TokenBatch TokenBatch::with_tracked(std::span<const at::Tensor> tensors) const {
+  TokenBatch batch = *this;
+  size_t next = 0;
+  for (at::Tensor* const tensor : {&batch.memory, &batch.distance_bias_NR}) {
+    if (tensor->defined()) *tensor = tensors[next++];
+  }
+  return batch;
+}
+
 namespace {
 
 std::vector<int64_t> times(std::span<const int64_t> cuts, int64_t factor) {

@@ -70,6 +70,17 @@ struct TokenBatch {
   // The source of routers' jitter, for all B * T tokens. Null: none.
   std::shared_ptr<const RandomDraw> jitter{};
 
+  // Of a decoder: the output of its encoder, [B, S, D] or its rows, how many of those tokens this
+  // rank has of each sequence, and their split. Undefined and null: there is none.
+  at::Tensor memory{};
+  int64_t memory_T = 0;
+  std::shared_ptr<const parallel::SequenceSplit> memory_split{};
+  at::Tensor distance_bias_NR{};  // see AttentionReach
+
+  // The tensors of this batch that have gradients: what is recomputed takes them as inputs.
+  std::vector<at::Tensor> tracked() const;
+  // The same batch with others in their place.
+  TokenBatch with_tracked(std::span<const at::Tensor> tensors) const;
   std::vector<int64_t> lead() const { return {B, T}; }
   parallel::AttentionReach reach() const { return {causal, documents_BT}; }
 };

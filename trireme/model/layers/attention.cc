@@ -37,7 +37,8 @@ at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, cons
                           int64_t heads, int64_t kv_heads, const parallel::AttentionReach& reach) {
   // The kernels of the CPU read kv heads where they lie, and know where a document begins.
   const bool hides_nothing = reach.window == 0 || reach.window >= q_BTD.size(1);
-  const bool is_plain = hides_nothing && reach.scores.softcap == 0 && !reach.sinks_N.defined();
+  const bool is_plain = hides_nothing && reach.scores.softcap == 0 && !reach.sinks_N.defined() &&
+                        !reach.distance_bias_NR.defined();
   if (reach.documents_BT.defined() || q_BTD.is_cpu() || !is_plain)
     return parallel::whole_attention(q_BTD, k_BTG, v_BTG, heads, kv_heads, reach);
   const int64_t copies = heads / kv_heads;
@@ -55,7 +56,9 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
     : axis_(axes.tensor),
       head_width_(config.head_width()),
       reach_{.window = options.window, .scores = score_form(config.attention)},
-      rotary_(options.rotary) {
+      rotary_(options.rotary),
+      across_(options.across) {
+  if (options.score_scale > 0) reach_.scores.scale = options.score_scale;
   const TensorCuts cuts(config, axis_.size());
   const mesh::Range own = cuts.heads_of(axis_.rank());
   const mesh::Range kv = cuts.kv_heads_of(axis_.rank(), config);
@@ -117,11 +120,35 @@ at::Tensor Attention::kv_of_each_head(const at::Tensor& x_BTG) const {
   return x_BTG.unflatten(2, {kv_heads_, head_width_}).index_select(2, index).flatten(2);
 }
 
+std::vector<at::Tensor> Attention::project(const at::Tensor& x, const TokenBatch& batch) const {
+  const parallel::LinearWeight q = q_proj->weights(batch), k = kv_weights(*k_proj, batch),
+                               v = kv_weights(*v_proj, batch);
+  if (!across_) return parallel::column_linear(x, {q, k, v}, batch.lead(), axis_);
+  std::vector<at::Tensor> qkv = parallel::column_linear(x, {q}, batch.lead(), axis_);
+  for (const at::Tensor& kv :
+       parallel::column_linear(batch.memory, {k, v}, {batch.B, batch.memory_T}, axis_)) {
+    qkv.push_back(kv);
+  }
+  return qkv;
+}
+
+parallel::AttentionReach Attention::reach_of(const TokenBatch& batch) const {
+  parallel::AttentionReach reach = batch.reach();
+  reach.window = reach_.window;
+  reach.scores = reach_.scores;
+  reach.sinks_N = sinks_N;
+  if (across_) {
+    reach.causal = false;
+    reach.keys = *batch.memory_split;
+  } else {
+    reach.distance_bias_NR = batch.distance_bias_NR;
+  }
+  return reach;
+}
+
 at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
                               const TokenBatch& batch) {
-  const std::vector<at::Tensor> qkv = parallel::column_linear(
-      x, {q_proj->weights(batch), kv_weights(*k_proj, batch), kv_weights(*v_proj, batch)},
-      batch.lead(), axis_);
+  const std::vector<at::Tensor> qkv = project(x, batch);
   at::Tensor q_BTD = q_norm ? q_norm->forward(qkv[0]) : qkv[0];
   at::Tensor k_BTG = k_norm ? k_norm->forward(qkv[1]) : qkv[1];
   const bool is_local = reach_.window > 0 && batch.local_cos_TH.defined();
@@ -132,17 +159,17 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
     k_BTG = apply_rotary(k_BTG, cos_TH, sin_TH, head_width_);
   }
   const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
-  parallel::AttentionReach reach = batch.reach();
-  reach.window = reach_.window;
-  reach.scores = reach_.scores;
-  reach.sinks_N = sinks_N;
+  const parallel::AttentionReach reach = reach_of(batch);
   const auto core = [heads = heads_, kv_heads, context = batch.context,
                      reach](const std::vector<at::Tensor>& in) {
-    if (!context) return attention_core(in[0], in[1], in[2], heads, kv_heads, reach);
-    return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context, reach);
+    parallel::AttentionReach own = reach;
+    if (in.size() > 3) own.distance_bias_NR = in[3];
+    if (!context) return attention_core(in[0], in[1], in[2], heads, kv_heads, own);
+    return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context, own);
   };
-  const at::Tensor out_BTD =
-      recompute_if(recompute_core, core, {q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])});
+  std::vector<at::Tensor> inputs{q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])};
+  if (reach.distance_bias_NR.defined()) inputs.push_back(reach.distance_bias_NR);
+  const at::Tensor out_BTD = recompute_if(recompute_core, core, inputs);
   return dropout.close_branch(out_BTD, o_proj->weights(batch), residual, axis_, batch);
 }
 

@@ -1,4 +1,5 @@
-// Self-attention with grouped queries, causal or not, and its core, which has no weights.
+// Attention with grouped queries, causal or not, of a sequence to itself or to that of an encoder,
+// and its core, which has no weights.
 // Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped queries: Ainslie et al. 2023,
 // arXiv:2305.13245, section 2.2
 #pragma once
@@ -17,7 +18,8 @@ namespace trireme::model {
 
 // softmax(q k^T / sqrt(H)) v for each head, over the tokens that `reach` allows, with the scores of
 // reach.scores. Query head n reads kv head n / (N/K).
-// Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H] -> [B, T, N * H]
+// Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H], or [B, S, K * H] if reach.keys is set
+//         -> [B, T, N * H]
 at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
                           int64_t heads, int64_t kv_heads,
                           const parallel::AttentionReach& reach = {});
@@ -32,6 +34,8 @@ struct AttentionOptions {
   const char* output = "o_proj";
   int64_t window = 0;      // reads the last so many tokens only; 0: all
   double norm_offset = 0;  // what is added to the weights of q_norm and k_norm
+  double score_scale = 0;  // factor of the scores; 0: by model.query_scalar
+  bool across = false;     // keys and values are of TokenBatch::memory, and every query reads them
 };
 
 // Each rank of the tensor axis holds some of the heads.
@@ -51,6 +55,9 @@ class Attention : public AttentionBranch {
   at::Tensor sinks_N;                  // [n]; undefined without model.attention_sinks
 
  private:
+  // Queries, keys and values of this rank's heads.
+  std::vector<at::Tensor> project(const at::Tensor& x, const TokenBatch& batch) const;
+  parallel::AttentionReach reach_of(const TokenBatch& batch) const;
   parallel::LinearWeight kv_weights(const Linear& projection, const TokenBatch& batch) const;
   at::Tensor kv_of_each_head(const at::Tensor& x_BTG) const;
 
@@ -60,6 +67,7 @@ class Attention : public AttentionBranch {
   int64_t heads_;                   // n
   int64_t kv_heads_;                // those this rank computes
   bool rotary_;
+  bool across_;
   bool shares_kv_heads_;  // kv projections are whole on every rank
   int64_t first_kv_row_ = 0;
   std::vector<int64_t> kv_head_of_;  // if shared: each query head's, among those computed

@@ -1,5 +1,6 @@
 #include "trireme/model/layers/batch_maker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,7 +11,7 @@ namespace trireme::model {
 
 BatchMaker::BatchMaker(const ModelConfig& config, const ModelAxes& axes,
                        parallel::SequenceOrder order, uint64_t seed)
-    : sequence_length_(config.sequence_length),
+    : sequence_length_(std::max(config.sequence_length, config.seq2seq.target_length)),
       drops_(config.dropout > 0 || (config.lora.is_on() && config.lora.dropout > 0)),
       jitter_(config.sparse.experts > 0 ? config.sparse.router_jitter : 0),
       axes_(axes),

@@ -214,11 +214,11 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
 }
 
 FeedForward::FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype,
-                         Gate gate)
+                         Gate gate, const GateNames& names)
     : axis_(axes.tensor), gate_(gate) {
-  gate_proj = register_module("gate_proj", std::make_shared<Linear>(width, rows, false, dtype));
-  up_proj = register_module("up_proj", std::make_shared<Linear>(width, rows, false, dtype));
-  down_proj = register_module("down_proj", std::make_shared<Linear>(rows, width, false, dtype));
+  gate_proj = register_module(names.gate, std::make_shared<Linear>(width, rows, false, dtype));
+  up_proj = register_module(names.up, std::make_shared<Linear>(width, rows, false, dtype));
+  down_proj = register_module(names.down, std::make_shared<Linear>(rows, width, false, dtype));
 }
 
 at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
@@ -232,19 +232,19 @@ at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
 
 GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,
                                  at::ScalarType dtype, const GeluOptions& options)
-    : axis_(axes.tensor), approximation_(options.approximation) {
+    : axis_(axes.tensor), approximation_(options.approximation), relu_(options.relu) {
   const int64_t D = config.width;
   const int64_t f = TensorCuts(config, axis_.size()).ffn_of(axis_.rank()).size;
-  up_proj = register_at(*this, options.up, std::make_shared<Linear>(D, f, true, dtype));
-  down_proj = register_at(*this, options.down, std::make_shared<Linear>(f, D, true, dtype));
+  up_proj = register_at(*this, options.up, std::make_shared<Linear>(D, f, options.bias, dtype));
+  down_proj = register_at(*this, options.down, std::make_shared<Linear>(f, D, options.bias, dtype));
 }
 
 at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                     const TokenBatch& batch) {
   const std::vector<at::Tensor> hidden =
       parallel::column_linear(x, {up_proj->weights(batch)}, batch.lead(), axis_);
-  return dropout.close_branch(at::gelu(hidden[0], approximation_), down_proj->weights(batch),
-                              residual, axis_, batch);
+  const at::Tensor active = relu_ ? at::relu(hidden[0]) : at::gelu(hidden[0], approximation_);
+  return dropout.close_branch(active, down_proj->weights(batch), residual, axis_, batch);
 }
 
 }  // namespace trireme::model

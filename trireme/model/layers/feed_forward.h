@@ -35,13 +35,20 @@ enum class Gate {
   kGeluTanh,  // GELU with the approximation by tanh: GeGLU
 };
 
+// Names of the projections.
+struct GateNames {
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+
 // Each rank of the tensor axis holds some rows of F.
 // Source: Shazeer 2020, arXiv:2002.05202, section 2
 class FeedForward : public torch::nn::Module {
  public:
   // width: D; rows: of F that this rank holds.
   FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype,
-              Gate gate = Gate::kSilu);
+              Gate gate = Gate::kSilu, const GateNames& names = {});
   // Adds down(function(gate(x)) * up(x)), after dropout, to the residual stream.
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them; residual undefined:
   //         none -> the same
@@ -66,6 +73,8 @@ struct GeluOptions {
   // Names of the projections. A name with dots names modules within modules.
   const char* up = "c_fc";
   const char* down = "c_proj";
+  bool bias = true;
+  bool relu = false;  // max(0, x) in place of GELU
 };
 
 // Adds down(gelu(up(x))), after dropout, to the residual stream. Each rank of the tensor axis holds
@@ -88,6 +97,7 @@ class GeluFeedForward : public torch::nn::Module {
  private:
   parallel::TensorAxis axis_;
   std::string approximation_;
+  bool relu_;
 };
 
 }  // namespace trireme::model

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/family/network.h"
 #include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/linear.h"
 #include "trireme/model/layers/recompute.h"
 
 namespace trireme::model {
@@ -58,19 +61,21 @@ class TransformerBlock : public Block {
     return run_branch(plan_.feed_forward, mlp, normed, residual, batch);
   }
 
+  // name: with dots it names modules within modules. place: of its dropout.
   template <typename AttentionType>
-  std::shared_ptr<AttentionType> register_attention(std::string name,
-                                                    std::shared_ptr<AttentionType> attention) {
-    attention->dropout = Dropout(dropout_, concat("blocks.", layer_, ".attention"));
-    attention_ = attention;
-    return register_module(std::move(name), std::move(attention));
+  std::shared_ptr<AttentionType> register_attention(std::string_view name,
+                                                    std::shared_ptr<AttentionType> attention,
+                                                    std::string_view place = "attention") {
+    attention->dropout = Dropout(dropout_, concat("blocks.", layer_, ".", place));
+    attentions_.push_back(attention);
+    return register_at(*this, name, std::move(attention));
   }
   // An empty name registers the feed-forward's modules in the block itself.
   template <typename FeedForward>
-  std::shared_ptr<FeedForward> register_feed_forward(std::string name,
+  std::shared_ptr<FeedForward> register_feed_forward(std::string_view name,
                                                      std::shared_ptr<FeedForward> mlp) {
     mlp->set_dropout(dropout_, concat("blocks.", layer_, ".feed_forward"));
-    if (!name.empty()) return register_module(std::move(name), std::move(mlp));
+    if (!name.empty()) return register_at(*this, name, std::move(mlp));
     for (const auto& part : mlp->named_children()) register_module(part.key(), part.value());
     return mlp;
   }
@@ -81,10 +86,13 @@ class TransformerBlock : public Block {
                                const at::Tensor& residual, const TokenBatch& batch) {
     std::vector<at::Tensor> inputs{normed};
     if (residual.defined()) inputs.push_back(residual);
+    const size_t own = inputs.size();
+    for (const at::Tensor& tensor : batch.tracked()) inputs.push_back(tensor);
     return recompute_if(
         again,
-        [&branch, batch](const std::vector<at::Tensor>& in) {
-          return branch.forward(in[0], in.size() > 1 ? in[1] : at::Tensor(), batch);
+        [&branch, batch, own](const std::vector<at::Tensor>& in) {
+          return branch.forward(in[0], own > 1 ? in[1] : at::Tensor(),
+                                batch.with_tracked(std::span(in).subspan(own)));
         },
         inputs);
   }
@@ -92,7 +100,7 @@ class TransformerBlock : public Block {
   double dropout_;
   int64_t layer_;
   RecomputePlan plan_;
-  std::shared_ptr<AttentionBranch> attention_;
+  std::vector<std::shared_ptr<AttentionBranch>> attentions_;
 };
 
 }  // namespace trireme::model

@@ -9,8 +9,8 @@ at::Tensor BlockBias::of(const at::Tensor& bias_NR) const {
   return bias_NR.narrow(1, first_, num_distances()).unfold(1, s_, 1).flip(1);
 }
 
-// With the last query first, scores of one distance lie on a diagonal. Rows that are padded and then
-// read as rows one element shorter are each shifted by one place, which makes columns of diagonals.
+// With the last query first, scores of one distance lie on a diagonal. Rows that are padded and
+// then read as rows one element shorter are each shifted by one place: diagonals become columns.
 void BlockBias::add(const at::Tensor& sum_NR, const at::Tensor& grad_Nts) const {
   const at::Tensor shifted_Ntr = at::constant_pad_nd(grad_Nts.flip(1), {0, t_})
                                      .flatten(1)

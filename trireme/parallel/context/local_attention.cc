@@ -62,7 +62,8 @@ bool has_kernel(const at::Tensor& q, const BlockReach& reach, const ScoreForm& s
          (has_bf16_attention(q) || has_flash_kernel(q));
 }
 
-// Scaled, capped, biased and masked: [B, K, N/K, t, s]. slope: set to the cap's derivative if there is one.
+// Scaled, capped, biased and masked: [B, K, N/K, t, s]. slope: set to the cap's derivative if there
+// is one.
 at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const BlockReach& reach,
                      const ScoreForm& form, at::Tensor* slope = nullptr) {
   const double scale = form.scale_of(q.size(-1));

@@ -109,8 +109,9 @@ std::vector<AdapterTensor> adapter_tensors(const PeftForm& form, const model::Ad
   return tensors;
 }
 
-ordered_json adapter_config(const model::AdapterConfig& lora, const PeftForm& form,
+ordered_json adapter_config(const model::ModelConfig& model, const PeftForm& form,
                             const std::string& base_model) {
+  const model::AdapterConfig& lora = model.lora;
   ordered_json ranks = ordered_json::object(), alphas = ordered_json::object(), saved;
   for (const PeftMatrix& matrix : form.matrices) {
     if (matrix.parts.size() == 1) continue;
@@ -122,7 +123,7 @@ ordered_json adapter_config(const model::AdapterConfig& lora, const PeftForm& fo
     if (saved.empty() || saved.back() != module) saved.push_back(std::move(module));
   }
   return {{"peft_type", "LORA"},
-          {"task_type", "CAUSAL_LM"},
+          {"task_type", model.has_decoder() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM"},
           {"base_model_name_or_path",
            base_model.empty() ? ordered_json(nullptr) : ordered_json(base_model)},
           {"r", lora.rank},
@@ -168,7 +169,7 @@ AdapterExport write_adapters(const std::filesystem::path& folder, const model::M
   }
   writer.finish(/*fsync=*/true);
   write_file_atomically(folder / kPeftConfig,
-                        adapter_config(config.lora, form, base_model).dump(2) + "\n");
+                        adapter_config(config, form, base_model).dump(2) + "\n");
   return report;
 }
 

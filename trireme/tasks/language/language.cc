@@ -14,8 +14,8 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/words.h"
-#include "trireme/dataset/packed_source.h"
 #include "trireme/dataset/prepare.h"
+#include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/token_files.h"
 #include "trireme/dataset/token_stream.h"
 #include "trireme/model/experts/router.h"
@@ -66,13 +66,14 @@ class LanguageTaskModel : public train::TaskModel {
                                                     : concat(", ", sparse.experts, " experts, ",
                                                              sparse.experts_per_token, " a token");
     return {
-        .name = concat(model.family, ", ", model.layers, " layers, width ", model.width, experts,
-                       ", vocabulary ", model.vocab_size),
+        .name = concat(model.family, ", ", layers_name(model), " layers, width ", model.width,
+                       experts, ", vocabulary ", model.vocab_size),
         .axes = {"tensor", "context", "expert", "pipeline"},
         .num_parameters = model::num_parameters(model),
         .flops_per_sample =
-            static_cast<double>(config_.sequences_per_sample() * model.sequence_length) *
-            (model::flops_per_token(model) + teacher_flops_per_token(config_)),
+            static_cast<double>(config_.sequences_per_sample()) *
+            (model::flops_per_sequence(model) +
+             static_cast<double>(model.sequence_length) * teacher_flops_per_token(config_)),
         .num_counts = model::num_sparse_blocks(model) * model::num_routing_counts(sparse.experts),
         .memory_keys = {
             .states = {train::with_value("model.layers", model.layers),
@@ -108,6 +109,7 @@ class LanguageTaskModel : public train::TaskModel {
     if (lora.is_on()) model::make_plan(model);  // its patterns must match
     check_padding();
     check_masking();
+    check_spans(config_);
     check_objective(config_, config);
   }
   void check_layout(const train::RunConfig& config) const override {
@@ -152,31 +154,23 @@ class LanguageTaskModel : public train::TaskModel {
     return tasks::layer_costs(config, config_);
   }
   std::optional<plan::Workload> workload(const train::RunConfig& config) const override {
+    // The cost model has blocks of one kind.
+    if (config_.model.has_decoder()) return std::nullopt;
     return workload_of(config, config_);
   }
 
-  // Tokens go to every stage, for their number, positions and documents. A tied head's weight comes
-  // from the embedding's stage, and its gradient goes back there.
   std::vector<train::StageEdges> edges(int num_stages) const override {
-    const int last = num_stages - 1;
-    const bool sends_head = config_.model.has_tied_head() && last > 0;
+    std::vector<model::ModelPart> parts;
+    for (int stage = 0; stage < num_stages; ++stage) {
+      const mesh::Range blocks = mesh::split_range(config_.model.num_blocks(), num_stages, stage);
+      parts.push_back({.first_layer = blocks.offset, .num_layers = blocks.size});
+    }
+    return edges_of(parts);
+  }
+  std::vector<train::StageEdges> edges_of(std::span<const model::ModelPart> stages) const override {
     std::vector<train::StageEdges> result;
-    for (int stage = 0; stage <= last; ++stage) {
-      train::StageEdges edges{.inputs = {"tokens"}};
-      if (config_.data.separate_documents) edges.inputs.push_back("documents");
-      if (stage > 0) edges.inputs.push_back(train::hidden_edge(stage));
-      if (stage == last && !config_.is_teacher) edges.inputs.push_back("targets");
-      if (stage == last && config_.objective.is_distill()) edges.inputs.push_back("teacher");
-      if (stage == last && config_.objective.is_dpo()) edges.inputs.push_back("reference");
-      if (stage == last && sends_head) edges.inputs.push_back("head");
-      const char* const result_of_last = config_.is_teacher ? "teacher" : "loss";
-      edges.outputs.push_back(stage == last ? result_of_last : train::hidden_edge(stage + 1));
-      if (stage == 0 && sends_head) edges.outputs.push_back("head");
-      if (stage == last && config_.objective.is_dpo()) {
-        edges.outputs.insert(edges.outputs.end(), {"metrics", "scores"});
-      }
-      if (stage == last && config_.objective.is_distill()) edges.outputs.push_back("metrics");
-      result.push_back(std::move(edges));
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      result.push_back(edges_of_stage(static_cast<int>(stage), stages));
     }
     return result;
   }
@@ -186,6 +180,40 @@ class LanguageTaskModel : public train::TaskModel {
   }
 
  private:
+  static std::string layers_name(const model::ModelConfig& model) {
+    const std::string own = std::to_string(model.layers);
+    return model.has_decoder() ? concat(own, " + ", model.decoder_layers()) : own;
+  }
+
+  // Tokens go to every stage, for their number, positions and documents. A tied head's weight comes
+  // from the embedding's stage, and its gradient goes back there.
+  train::StageEdges edges_of_stage(int stage, std::span<const model::ModelPart> stages) const {
+    const bool is_last = stage + 1 == std::ssize(stages);
+    const model::ModelPart& part = stages[static_cast<size_t>(stage)];
+    const model::Family& family = model::family_of(config_.model);
+    train::StageEdges edges{.inputs = {"tokens"}};
+    if (family.has_decoder()) edges.inputs.push_back("decoder_tokens");
+    if (config_.data.separate_documents) edges.inputs.push_back("documents");
+    if (stage > 0 && family.continues_at(config_.model, part.first_layer))
+      edges.inputs.push_back(train::hidden_edge(stage));
+    if (is_last && !config_.is_teacher) edges.inputs.push_back("targets");
+    if (is_last && config_.objective.is_distill()) edges.inputs.push_back("teacher");
+    if (is_last && config_.objective.is_dpo()) edges.inputs.push_back("reference");
+    if (is_last) {
+      edges.outputs.push_back(config_.is_teacher ? "teacher" : "loss");
+    } else if (family.continues_at(config_.model, part.end())) {
+      edges.outputs.push_back(train::hidden_edge(stage + 1));
+    }
+    for (const model::CarriedTensor& tensor : family.carried(config_.model)) {
+      if (tensor.is_received_by(part)) edges.inputs.push_back(carried_edge(tensor, stage));
+      if (tensor.is_sent_by(part)) edges.outputs.push_back(carried_edge(tensor, stage + 1));
+    }
+    if (is_last && config_.objective.is_dpo())
+      edges.outputs.insert(edges.outputs.end(), {"metrics", "scores"});
+    if (is_last && config_.objective.is_distill()) edges.outputs.push_back("metrics");
+    return edges;
+  }
+
   // A router sees padding as tokens, and these would count in what all tokens share.
   void check_padding() const {
     const model::ExpertConfig& sparse = config_.model.sparse;
@@ -211,7 +239,7 @@ class LanguageTaskModel : public train::TaskModel {
     TRIREME_CHECK(data.masked_share == 0 || !config_.model.is_causal(), "data.masked_share is ",
                   data.masked_share, " and model.family \"", family,
                   "\", whose tokens read only those before them; set data.masked_share to 0, or "
-                  "model.family to \"bert\"");
+                  "model.family to \"bert\" or \"t5\"");
     TRIREME_CHECK(data.masked_share > 0 || data.mask_token < 0, "data.mask_token is ",
                   data.mask_token,
                   " and data.masked_share 0, so that no token is hidden; leave it out");
@@ -240,6 +268,7 @@ class LanguageTask : public train::Task {
     keys.add("model", config_.model.attention);
     keys.add("model", config_.model.rope);
     keys.add("model", config_.model.sparse);
+    keys.add("model", config_.model.seq2seq);
     keys.add("lora", config_.model.lora);
     keys.add("data", config_.data);
     keys.add("objective", config_.objective);
@@ -249,7 +278,7 @@ class LanguageTask : public train::Task {
     static constexpr train::CallbackKind kCallbacks[] = {{ExpertReport::kName, make_expert_report}};
     const int64_t T = config_.model.sequence_length;
     const bool is_dpo = config_.objective.is_dpo();
-    const int64_t tokens = config_.sequences_per_sample() * T;
+    const int64_t tokens = config_.sequences_per_sample() * config_.tokens_per_sequence();
     // int64 tokens and targets, and the document of each token.
     const double bytes_per_token = config_.data.separate_documents ? 24 : 16;
     const std::string packed = training_ ? training_->description() : "";
@@ -335,7 +364,11 @@ class LanguageTask : public train::Task {
   void open(bool evaluates) override {
     check_token_path(config_.data.path);
     tokenizer_ = dataset::load_tokenizer(config_.data.path);
-    if (config_.data.masked_share > 0) take_mask_token();
+    if (config_.model.has_decoder()) {
+      settle_spans(config_, *tokenizer_);
+    } else if (config_.data.masked_share > 0) {
+      take_mask_token();
+    }
     take_vocabulary();
     if (config_.objective.is_distill()) config_.teacher = open_teacher(config_, *tokenizer_);
     training_ = open_tokens(config_.data.path, config_);
@@ -381,8 +414,12 @@ class LanguageTask : public train::Task {
   void take_vocabulary() {
     int64_t& vocab_size = config_.model.vocab_size;
     const int64_t needed = tokenizer_->vocab_size();
-    // The mask token may be behind the tokenizer's.
-    if (vocab_size == 0) vocab_size = std::max(needed, config_.data.mask_token + 1);
+    // The mask token and sentinels may be behind the tokenizer's.
+    if (vocab_size == 0) {
+      const TokenDataConfig& data = config_.data;
+      vocab_size = std::max({needed, data.mask_token + 1, data.sentinel_token + 1,
+                             data.end_token + 1, data.start_token + 1});
+    }
     TRIREME_CHECK(vocab_size >= needed, "model.vocab_size is ", vocab_size, "; the tokenizer of ",
                   config_.data.path, " has ", needed, " tokens: set it to 0 or to at least that");
   }

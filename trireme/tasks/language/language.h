@@ -11,7 +11,7 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/key.h"
-#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/family/model_config.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
@@ -36,12 +36,27 @@ struct TokenDataConfig {
               dataset::kPackings)
   TRIREME_KEY(double, masked_share, 0.0, kMustStay,
               "masked language modelling: share of the tokens that are hidden and predicted from "
-              "all others, such as 0.15, as bert needs it; 0 = predict the next token",
+              "all others, such as 0.15, as bert and t5 need it; 0 = predict the next token",
               Range{0, 1})
   TRIREME_KEY(int64_t, mask_token, -1, kMustStay,
               "masked language modelling: token that takes the place of hidden ones; -1 = the "
               "tokenizer's [MASK] or <mask>",
               Range{-1, kMaxVocabulary - 1})
+  TRIREME_KEY(double, span_length, 3.0, kMustStay,
+              "span corruption (t5): mean number of tokens in a hidden span",
+              Range{1, kMaxSequence})
+  TRIREME_KEY(
+      int64_t, sentinel_token, -1, kMustStay,
+      "span corruption (t5): token that stands for the first hidden span; those of the next "
+      "ones count down from it; -1 = the tokenizer's <extra_id_0>",
+      Range{-1, kMaxVocabulary - 1})
+  TRIREME_KEY(int64_t, end_token, -1, kMustStay,
+              "span corruption (t5): token that ends inputs and targets; -1 = the tokenizer's end "
+              "of a document",
+              Range{-1, kMaxVocabulary - 1})
+  TRIREME_KEY(int64_t, start_token, 0, kMustStay,
+              "span corruption (t5): token that the decoder reads first",
+              Range{0, kMaxVocabulary - 1})
   TRIREME_KEYS_END()
 };
 
@@ -58,6 +73,10 @@ struct LanguageConfig {
 
   // Takes the model of another program, and the objective that it was trained with.
   void take_model(const model::ModelConfig& other);
+  // Tokens that the model reads of a sequence: those of a decoder too.
+  int64_t tokens_per_sequence() const {
+    return model.sequence_length + model.seq2seq.target_length;
+  }
   // Sequences of the model that a sample has.
   int64_t sequences_per_sample() const { return objective.is_dpo() ? 2 : 1; }
 };

@@ -11,6 +11,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/preference_loss.h"
@@ -26,6 +27,8 @@ class LanguageStage : public train::StageModel {
         config_(config),
         seed_(request.config.train.seed),
         part_(request.part),
+        stage_(request.stage),
+        carried_(model::family_of(config.model).carried(config.model)),
         hidden_(train::hidden_edge(request.stage)),
         context_(request.axes.context),
         waiting_(request.axes.ring.waiting) {}
@@ -44,7 +47,9 @@ class LanguageStage : public train::StageModel {
     const model::PartOutput out = model_->forward_part({.tokens_BT = sequences(in["tokens"]),
                                                         .hidden = in[hidden_],
                                                         .documents_BT = sequences(in["documents"]),
-                                                        .training = place(in.training)});
+                                                        .training = place(in.training),
+                                                        .decoder_tokens_BU = in["decoder_tokens"],
+                                                        .carried = carried(in)});
     if (part_.has_head && config_.objective.is_dpo()) return compare(out.hidden, in);
     if (part_.has_head && config_.objective.is_distill()) return imitate(out.hidden, in);
     if (part_.has_head && config_.is_teacher) {
@@ -52,8 +57,12 @@ class LanguageStage : public train::StageModel {
       return {out.hidden};
     }
     if (part_.has_head) return {model_->head_loss(out.hidden, in["targets"], in["head"]).sum};
-    std::vector<at::Tensor> outputs = {out.hidden};
-    if (out.head_weight.defined()) outputs.push_back(out.head_weight);
+    std::vector<at::Tensor> outputs;
+    if (out.hidden.defined()) outputs.push_back(out.hidden);
+    for (const model::CarriedTensor& tensor : carried_) {
+      if (!tensor.is_sent_by(part_)) continue;
+      outputs.push_back(model::find_tensor(out.carried, tensor.name));
+    }
     return outputs;
   }
 
@@ -71,6 +80,15 @@ class LanguageStage : public train::StageModel {
   }
 
  private:
+  // The tensors of earlier parts.
+  model::NamedTensors carried(const train::StageInput& in) const {
+    model::NamedTensors tensors;
+    for (const model::CarriedTensor& tensor : carried_) {
+      if (tensor.is_received_by(part_))
+        tensors.emplace_back(tensor.name, in[carried_edge(tensor, stage_)]);
+    }
+    return tensors;
+  }
   // The sequences of all samples: [P, 2, T] -> [2P, T] for pairs.
   at::Tensor sequences(const at::Tensor& tokens) const {
     return config_.objective.is_dpo() && tokens.defined() ? tokens.flatten(0, 1) : tokens;
@@ -141,6 +159,8 @@ class LanguageStage : public train::StageModel {
   const LanguageConfig& config_;
   uint64_t seed_;
   model::ModelPart part_;
+  int stage_;
+  std::vector<model::CarriedTensor> carried_;
   std::string hidden_;
   comm::Communicator* context_;
   std::shared_ptr<std::chrono::nanoseconds> waiting_;
@@ -149,6 +169,10 @@ class LanguageStage : public train::StageModel {
 };
 
 }  // namespace
+
+std::string carried_edge(const model::CarriedTensor& tensor, int stage) {
+  return tensor.is_relayed ? concat(tensor.name, " ", stage) : tensor.name;
+}
 
 std::vector<train::Metric> distillation_metrics() {
   return {{.name = "cross_entropy"}, {.name = "divergence"}};

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/conversation/pair_source.h"
-#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/samples/packed_source.h"
+#include "trireme/dataset/samples/span_source.h"
 #include "trireme/dataset/token_source.h"
 #include "trireme/model/model.h"
 
@@ -40,13 +42,99 @@ void check_token_path(const std::string& given) {
                            "; make it with `trireme data prepare --output ", given, "`"));
 }
 
+namespace {
+
+std::string extra_id(int64_t number) { return concat("<extra_id_", number, ">"); }
+
+dataset::SpanLengths lengths_of(const LanguageConfig& config) {
+  return dataset::span_lengths(config.model.sequence_length, config.data.masked_share,
+                               config.data.span_length);
+}
+
+void check_token(const char* key, int64_t token, int64_t vocab_size) {
+  TRIREME_CHECK(vocab_size == 0 || token < vocab_size, key, " is ", token, " and model.vocab_size ",
+                vocab_size,
+                "; expected a token of the vocabulary: lower it, or raise model.vocab_size");
+}
+
+dataset::SpanOptions span_options(const LanguageConfig& config) {
+  return {.lengths = lengths_of(config),
+          .sentinel = config.data.sentinel_token,
+          .end = config.data.end_token,
+          .start = config.data.start_token};
+}
+
+}  // namespace
+
+void check_spans(const LanguageConfig& config) {
+  const TokenDataConfig& data = config.data;
+  const std::string& family = config.model.family;
+  if (!config.model.has_decoder()) {
+    TRIREME_CHECK(data.sentinel_token < 0 && data.end_token < 0 && data.start_token == 0 &&
+                      data.span_length == TokenDataConfig{}.span_length,
+                  "data.sentinel_token is ", data.sentinel_token, ", data.end_token ",
+                  data.end_token, ", data.start_token ", data.start_token, " and data.span_length ",
+                  data.span_length, ", and model.family \"", family,
+                  "\", which has no decoder that writes hidden spans; leave them out, or set "
+                  "model.family to \"t5\"");
+    return;
+  }
+  TRIREME_CHECK(data.packing == dataset::Packing::kStream && !data.separate_documents,
+                "data.packing is \"", name_of(dataset::kPackings, data.packing),
+                "\" and data.separate_documents ", data.separate_documents ? "true" : "false",
+                ", and model.family \"", family,
+                "\", which hides spans of a stream of tokens; expected \"stream\" and false");
+  TRIREME_CHECK(data.mask_token < 0, "data.mask_token is ", data.mask_token, " and model.family \"",
+                family, "\", whose hidden spans have sentinels; set data.sentinel_token instead");
+  const dataset::SpanLengths lengths = lengths_of(config);
+  const int64_t length = config.model.seq2seq.target_length;
+  TRIREME_CHECK(length == 0 || length == lengths.targets, "model.target_length is ", length,
+                ", and targets of span corruption have ", lengths.targets,
+                " tokens with model.sequence_length ", config.model.sequence_length,
+                ", data.masked_share ", data.masked_share, " and data.span_length ",
+                data.span_length, "; set it to 0 or to that");
+}
+
+void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
+  TokenDataConfig& data = config.data;
+  const dataset::SpanLengths lengths = lengths_of(config);
+  config.model.seq2seq.target_length = lengths.targets;
+  if (data.end_token < 0) data.end_token = tokenizer.end_of_document();
+  if (data.sentinel_token < 0) {
+    const std::optional<int32_t> first = tokenizer.added_token(extra_id(0));
+    TRIREME_CHECK(first, "data.sentinel_token is -1, and the tokenizer of ", data.path, " has no ",
+                  extra_id(0), "; set it to the last of ", lengths.spans,
+                  " tokens that no text has, such as ", tokenizer.vocab_size() + lengths.spans - 1,
+                  ", where they are behind the tokenizer's");
+    data.sentinel_token = *first;
+    const std::optional<int32_t> last = tokenizer.added_token(extra_id(lengths.spans - 1));
+    TRIREME_CHECK(last && *last == *first - lengths.spans + 1, "model.sequence_length is ",
+                  config.model.sequence_length, ", whose text has ", lengths.spans,
+                  " hidden spans, and the tokenizer of ", data.path, " has no ",
+                  extra_id(lengths.spans - 1), " so many tokens before ", extra_id(0),
+                  "; shorten the sequences, raise data.span_length, or set data.sentinel_token");
+  }
+  TRIREME_CHECK(data.sentinel_token + 1 >= lengths.spans, "data.sentinel_token is ",
+                data.sentinel_token, ", from which ", lengths.spans,
+                " sentinels count down; expected at least ", lengths.spans - 1);
+  const int64_t vocab_size = config.model.vocab_size;
+  check_token("data.sentinel_token", data.sentinel_token, vocab_size);
+  check_token("data.end_token", data.end_token, vocab_size);
+  check_token("data.start_token", data.start_token, vocab_size);
+}
+
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
                                                          const LanguageConfig& config) {
-  const dataset::TokenOptions options{.sequence_length = config.model.sequence_length,
-                                      .vocab_size = config.model.vocab_size,
-                                      .documents = config.data.separate_documents,
-                                      .ahead = config.data.masked_share > 0 ? 0 : 1};
+  dataset::TokenOptions options{.sequence_length = config.model.sequence_length,
+                                .vocab_size = config.model.vocab_size,
+                                .documents = config.data.separate_documents,
+                                .ahead = config.data.masked_share > 0 ? 0 : 1};
+  const bool has_spans = config.model.has_decoder();
+  if (has_spans) options.sequence_length = span_options(config).lengths.text;
   dataset::TokenStream stream(prefix, options.vocab_size);
+  TRIREME_CHECK(!has_spans || stream.mask() == nullptr, dataset::idx_path(prefix).string(),
+                " has a loss mask, and model.family \"", config.model.family,
+                "\" hides spans of all tokens; prepare the data as text");
   const bool is_dpo = config.objective.is_dpo();
   TRIREME_CHECK(stream.has_pairs() == is_dpo, dataset::idx_path(prefix).string(), " has ",
                 is_dpo ? "no pairs" : "pairs", " of answers, and objective.name is \"",
@@ -60,6 +148,8 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
   } else {
     samples = std::make_shared<const dataset::TokenSource>(std::move(stream), options);
   }
+  if (has_spans)
+    return std::make_shared<const dataset::SpanSamples>(std::move(samples), span_options(config));
   if (config.data.masked_share == 0) return samples;
   return std::make_shared<const dataset::MaskedSamples>(
       std::move(samples), dataset::MaskOptions{.share = config.data.masked_share,

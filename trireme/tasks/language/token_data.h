@@ -1,10 +1,11 @@
-// Opens the token files that a config of the task names.
+// Opens the token files that a config of the task names, and makes samples of them.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "trireme/dataset/token_stream.h"
+#include "trireme/dataset/tokenizer.h"
 #include "trireme/tasks/language/language.h"
 
 namespace trireme::tasks {
@@ -18,5 +19,14 @@ void check_token_path(const std::string& given);
 // Throws: ConfigError, as the source does
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
                                                          const LanguageConfig& config);
+
+// Checks the keys of span corruption against the model's and the task's others, without data.
+// Throws: ConfigError
+void check_spans(const LanguageConfig& config);
+
+// Sets the tokens that the config leaves to the tokenizer, and the length of targets. The model's
+// vocabulary comes later.
+// Throws: ConfigError when the tokenizer has no such tokens, or too few sentinels
+void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer);
 
 }  // namespace trireme::tasks

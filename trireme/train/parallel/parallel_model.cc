@@ -223,7 +223,7 @@ ParallelModel::Stage* ParallelModel::find_stage(int number) {
 
 std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
   std::vector<parallel::PipelineStage> result;
-  const std::vector<StageEdges> edges = config_.task->model().edges(layout_.num_stages());
+  const std::vector<StageEdges> edges = config_.task->model().edges_of(layout_.parts());
   for (int number = 0; number < layout_.num_stages(); ++number) {
     const StageEdges& own = edges[static_cast<size_t>(number)];
     parallel::PipelineStage stage;
@@ -259,7 +259,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
     }
   }
   parallel::PipelineOptions options{
-      .fed = inputs_of_batch(config_.task->model().edges(layout_.num_stages())),
+      .fed = inputs_of_batch(config_.task->model().edges_of(layout_.parts())),
       .loss = config_.is_frozen ? "" : "loss",
       .deferred = &deferred_,
       .device = config_.device};

@@ -204,6 +204,12 @@ model::ModelPart PipelineLayout::part(int stage) const {
           .has_head = stage + 1 == num_stages()};
 }
 
+std::vector<model::ModelPart> PipelineLayout::parts() const {
+  std::vector<model::ModelPart> parts;
+  for (int stage = 0; stage < num_stages(); ++stage) parts.push_back(part(stage));
+  return parts;
+}
+
 parallel::Schedule PipelineLayout::schedule(int64_t num_microbatches) const {
   return parallel::make_schedule(name, {.num_ranks = num_ranks,
                                         .num_microbatches = static_cast<int>(num_microbatches),

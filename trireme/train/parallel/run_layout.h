@@ -58,6 +58,7 @@ struct PipelineLayout {
 
   int num_stages() const { return static_cast<int>(rank_of_stage.size()); }
   model::ModelPart part(int stage) const;
+  std::vector<model::ModelPart> parts() const;  // of all stages
   parallel::Schedule schedule(int64_t num_microbatches) const;
 };
 

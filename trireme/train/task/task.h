@@ -235,6 +235,10 @@ class TaskModel {
   }
   // The edges of each stage.
   virtual std::vector<StageEdges> edges(int num_stages) const = 0;
+  // The edges of stages that have these parts of the model, if they depend on the parts.
+  virtual std::vector<StageEdges> edges_of(std::span<const model::ModelPart> stages) const {
+    return edges(static_cast<int>(stages.size()));
+  }
   // Builds a part of the model in config.dtype(), with initial values that do not depend on the
   // layout.
   // Collective: every rank of the axes

@@ -90,7 +90,7 @@ void settle_head(ForeignModel& foreign) {
   ModelConfig& config = foreign.model.config;
   if (foreign.model.kind == nullptr || !config.has_tied_head()) return;
   ModelConfig small = config;  // its size comes from a file
-  small.layers = 0;
+  small.layers = small.seq2seq.decoder_layers = 0;
   const model::ModelPlan plan = model::make_plan(small);
   const std::string& embedding = plan.parameters().front().name;
   const TensorSource& tensors = *foreign.tensors;
@@ -104,6 +104,11 @@ void settle_head(ForeignModel& foreign) {
     return;
   }
   if (are_equal(tensors, stored, form.head)) return;
+  TRIREME_CHECK(!foreign.model.kind->scales_tied_head, foreign.source, ": ", form.head, " is not ",
+                stored,
+                ", and \"tie_word_embeddings\" is true, which also scales the "
+                "logits; set it to false if the head is separate, or remove ",
+                form.head);
   const nlohmann::json is_tied = false;
   for (const model::HuggingFaceKey& key : foreign.model.kind->keys()) {
     if (key.name == "tie_word_embeddings")

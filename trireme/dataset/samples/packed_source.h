@@ -6,7 +6,7 @@
 #include <string>
 
 #include "trireme/base/choice.h"
-#include "trireme/dataset/best_fit.h"
+#include "trireme/dataset/samples/best_fit.h"
 #include "trireme/dataset/token_source.h"
 #include "trireme/dataset/token_stream.h"
 

@@ -1,4 +1,4 @@
-#include "trireme/dataset/packed_source.h"
+#include "trireme/dataset/samples/packed_source.h"
 
 #include <fstream>
 #include <map>

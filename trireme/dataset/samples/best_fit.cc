@@ -1,4 +1,4 @@
-#include "trireme/dataset/best_fit.h"
+#include "trireme/dataset/samples/best_fit.h"
 
 #include <algorithm>
 #include <limits>
