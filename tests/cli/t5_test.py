@@ -166,6 +166,29 @@ class Transformers(T5Test):
         self.assertGreater(abs(self.evaluate("wrong", "hf") - self.loss_of_transformers(self.load("hf out"))),
                            4 * TOLERANCE * expected)
 
+    def test_its_own_tokenizer_is_read_and_exported(self):
+        import sentencepiece
+        text = (self.folder / "text" / "0.txt").read_text()
+        (self.folder / "few.txt").write_text(text + "\u4e00\n")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(self.folder / "text" / "0.txt"), model_prefix=str(self.folder / "spiece"), vocab_size=220, pad_id=0,
+            eos_id=1, unk_id=2, bos_id=-1, model_type="unigram", hard_vocab_limit=False, minloglevel=4)
+        self.save(vocab_size=384)
+        (self.folder / "spiece.model").rename(self.folder / "hf" / "spiece.model")
+        theirs = transformers.T5Tokenizer.from_pretrained(self.folder / "hf")
+        sentinel = theirs.convert_tokens_to_ids("<extra_id_0>")
+        output = self.succeed("data", "prepare", "--input", "few.txt", "--tokenizer", "bpe", "--tokenizer-model",
+                              "hf/spiece.model", "--validation-fraction", 0, "--output", "data/few")
+        self.assertIn("1 of the tokens stand for text that the tokenizer's vocabulary lacks", output)
+        tokens = numpy.fromfile(self.folder / "data" / "few.bin", dtype=numpy.uint16).tolist()
+        self.assertEqual(tokens, theirs(text + "\u4e00\n").input_ids)  # both end in </s>
+        self.succeed("train", "--init", "hf", "--data.path=data/few", f"--data.sentinel_token={sentinel}",
+                     f"--model.sequence_length={LENGTH}", "--train.steps=1", "--output.folder=few")
+        self.assertIn("end_token = 1", (self.folder / "few" / "config.toml").read_text())
+        self.succeed("checkpoint", "export", "few", "--output", "few hf")
+        again = transformers.AutoTokenizer.from_pretrained(self.folder / "few hf")
+        self.assertEqual(again(text).input_ids, theirs(text).input_ids)
+
     def test_a_tied_head_is_what_the_config_says(self):
         self.save("gated", **GATED)
         path = self.folder / "gated" / "config.json"

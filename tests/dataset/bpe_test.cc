@@ -241,6 +241,42 @@ TEST(Bpe, AModelOfWordsReturnsWhatItDoesNotKnow) {
   EXPECT_EQ(tokenizer->encode(" one two").size(), 2u);
 }
 
+// T5's has no bytes, folds blanks, and changes characters.
+TEST(Bpe, AModelWithoutBytesIsUsedAsItWasTrained) {
+  std::string model;
+  harness::Draw draw(2);
+  std::vector<std::string> sentences;
+  for (int i = 0; i < 400; ++i) sentences.push_back(draw_text(draw, 60, i % 4 != 0));
+  SentenceList list(sentences);
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"model_type", "unigram"},
+                                                          {"vocab_size", "300"},
+                                                          {"hard_vocab_limit", "false"},
+                                                          {"pad_id", "0"},
+                                                          {"eos_id", "1"},
+                                                          {"unk_id", "2"},
+                                                          {"bos_id", "-1"},
+                                                          {"minloglevel", "4"}},
+                                                         &list, &model)
+                  .ok());
+  sentencepiece::SentencePieceProcessor reference;
+  ASSERT_TRUE(reference.LoadFromSerializedProto(model).ok());
+  const auto tokenizer = make_bpe_tokenizer(model);
+  EXPECT_EQ(tokenizer->end_of_document(), 1);
+  EXPECT_EQ(tokenizer->unknown_token(), 2);
+  EXPECT_EQ(tokenizer->serialize(), model);
+  for (const size_t num_bytes : {0, 1, 10, 1000, 300'000}) {
+    const std::string text = draw_text(draw, num_bytes, true);
+    std::vector<int> expected;
+    ASSERT_TRUE(reference.Encode(text, &expected).ok());
+    ASSERT_EQ(tokenizer->encode(text), expected) << text.substr(0, 200);
+    EXPECT_EQ(tokenizer->decode(expected), reference.DecodeIds(expected));
+  }
+  EXPECT_EQ(tokenizer->encode("\u0E01").back(), 2);
+  EXPECT_THROW(tokenizer->decode(std::vector<int32_t>{100'000}), ConfigError);
+  // One whose tokens all have text says so.
+  EXPECT_EQ(source_tokenizer().unknown_token(), std::nullopt);
+}
+
 TEST(Bpe, SaysHowAModelSpellsItsSpecialPieces) {
   const BpeSpecialPieces pieces = bpe_special_pieces(source_tokenizer().serialize());
   EXPECT_EQ(pieces.unknown, "<unk>");

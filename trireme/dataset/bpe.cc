@@ -272,6 +272,60 @@ class BpeTokenizer : public Tokenizer {
   Cut cut_ = Cut::kNowhere;
 };
 
+// A model without byte pieces as it was trained: with its own normalisation, and one token for all
+// characters that it lacks.
+class LossyTokenizer : public Tokenizer {
+ public:
+  explicit LossyTokenizer(std::string model) : model_(std::move(model)) {
+    silence();
+    TRIREME_CHECK(!model_.empty() && processor_.LoadFromSerializedProto(model_).ok(),
+                  "tokenizer model is damaged: ", model_.size(),
+                  " bytes that SentencePiece refuses");
+    TRIREME_CHECK(processor_.eos_id() >= 0,
+                  "tokenizer model has no end-of-document (eos) piece: train it with an eos_id");
+  }
+
+  TokenizerKind kind() const override { return TokenizerKind::kBpe; }
+  int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  int32_t end_of_document() const override { return processor_.eos_id(); }
+  std::optional<int32_t> unknown_token() const override { return processor_.unk_id(); }
+  std::string serialize() const override { return model_; }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int> tokens;
+    TRIREME_CHECK(processor_.Encode(text, &tokens).ok(), "SentencePiece does not encode a text of ",
+                  text.size(), " bytes");
+    return tokens;
+  }
+
+  std::string decode(std::span<const int32_t> tokens) const override {
+    for (const int32_t token : tokens) {
+      TRIREME_CHECK(token >= 0 && token < vocab_size(), "token ", token,
+                    " is outside the vocabulary of ", vocab_size(), " (tokenizer bpe)");
+    }
+    std::string text;
+    const std::vector<int> ids(tokens.begin(), tokens.end());
+    TRIREME_CHECK(processor_.Decode(ids, &text).ok(), "SentencePiece does not decode ",
+                  tokens.size(), " tokens");
+    return text;
+  }
+
+ private:
+  std::string model_;
+  SentencePieceProcessor processor_;
+};
+
+// Whether the model has no piece for any byte.
+bool lacks_bytes(const std::string& model) {
+  silence();
+  SentencePieceProcessor processor;
+  if (model.empty() || !processor.LoadFromSerializedProto(model).ok()) return false;
+  for (int id = 0; id < processor.GetPieceSize(); ++id) {
+    if (processor.IsByte(id)) return false;
+  }
+  return true;
+}
+
 // SentencePiece's messages name its own flags and source lines. Rewords the two that concern users:
 // "... 300 vs 351. ..." and "... a value <= 98117.".
 [[noreturn]] void throw_training_failure(const std::string& message, int64_t vocab_size) {
@@ -295,6 +349,7 @@ class BpeTokenizer : public Tokenizer {
 bool bpe_available() { return true; }
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string model) {
+  if (lacks_bytes(model)) return std::make_unique<LossyTokenizer>(std::move(model));
   return std::make_unique<BpeTokenizer>(std::move(model));
 }
 

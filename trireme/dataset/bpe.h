@@ -1,6 +1,7 @@
 // Exact byte-pair encoding with SentencePiece. By itself SentencePiece folds whitespace, repairs
 // invalid UTF-8 and takes U+2581 for a space. Here normalisation is off, all such text is encoded
-// by the 256 byte pieces, and every encoded piece of text is checked to decode to itself.
+// by the 256 byte pieces, and every encoded piece of text is checked to decode to itself. Only a
+// model without byte pieces, such as T5's, is used as it was trained, and may lose text.
 // In a build without SentencePiece, every function but bpe_available() throws ConfigError.
 #pragma once
 
@@ -25,9 +26,10 @@ std::string train_bpe(const std::function<std::string()>& next_text, int64_t voc
 
 // Takes models of every kind: BPE, unigram, words and characters. Text without what is said above
 // has the tokens that SentencePiece gives it as a whole, whatever its length. One call holds some
-// 100 bytes for each byte of it at most.
-// Throws: ConfigError when the model is damaged, or lacks the byte pieces or the end-of-document
-//         (eos) piece
+// 100 bytes for each byte of it at most. A model without any byte piece folds and changes text as
+// it was trained to, and has one token for all characters that it lacks.
+// Throws: ConfigError when the model is damaged, has some byte pieces and not all, or lacks the
+//         end-of-document (eos) piece
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string model);
 
 // The spelling of a model's special pieces, which other readers of the model ask for by name.

@@ -141,7 +141,10 @@ class Encoder {
     for (const Document& document : documents) {
       DocumentReader reader(document);
       for (std::string piece = reader.next(); !piece.empty(); piece = reader.next()) {
-        writer.append(tokenizer_.encode(piece));
+        const std::vector<int32_t> tokens = tokenizer_.encode(piece);
+        if (const auto unknown = tokenizer_.unknown_token())
+          unknown_tokens_ += std::ranges::count(tokens, *unknown);
+        writer.append(tokens);
         on_bytes_(static_cast<int64_t>(piece.size()));
       }
       const int32_t end = tokenizer_.end_of_document();
@@ -150,10 +153,13 @@ class Encoder {
     }
   }
 
+  int64_t unknown_tokens() const { return unknown_tokens_; }
+
  private:
   const Tokenizer& tokenizer_;
   bool append_;
   std::function<void(int64_t)> on_bytes_;
+  int64_t unknown_tokens_ = 0;
 };
 
 }  // namespace
@@ -209,6 +215,7 @@ PrepareReport prepare(const PrepareOptions& options,
   report.validation_documents = validation ? validation->tokens().num_documents() : 0;
   report.validation_tokens = validation ? validation->tokens().num_tokens() : 0;
   report.bytes = bytes;
+  report.unknown_tokens = encoder.unknown_tokens();
   const int64_t tokens = report.tokens + report.validation_tokens;
   report.bytes_per_token = static_cast<double>(bytes) / static_cast<double>(tokens);
   return report;

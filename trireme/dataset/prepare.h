@@ -41,6 +41,8 @@ struct PrepareReport {
   int64_t validation_tokens = 0;
   int64_t bytes = 0;  // of all text
   double bytes_per_token = 0.0;
+  // Of these tokens, those of text that the tokenizer's vocabulary lacks.
+  int64_t unknown_tokens = 0;
 };
 
 // Writes OUTPUT.bin/.idx, with a validation fraction also OUTPUT.validation.bin/.idx, and

@@ -35,6 +35,8 @@ class Tokenizer {
   // a kJson tokenizer's token of another purpose, such as the end of a turn: that one is found in
   // text, and decodes to its content, as in any other place.
   virtual int32_t end_of_document() const = 0;
+  // The token of all text that the vocabulary lacks. Empty: every text has tokens.
+  virtual std::optional<int32_t> unknown_token() const { return std::nullopt; }
   // A kJson tokenizer's added token with this content. Empty: it has none.
   virtual std::optional<int32_t> added_token(std::string_view /*content*/) const {
     return std::nullopt;

@@ -229,6 +229,7 @@ int run_prepare_tokens(const dataset::PrepareOptions& options, bool json) {
         {"validation_tokens", report.validation_tokens},
         {"validation_documents", report.validation_documents},
         {"bytes_read", report.bytes},
+        {"unknown_tokens", report.unknown_tokens},
         {"seconds", seconds}};
     std::printf("%s\n", json_text(object).c_str());
     return kDone;
@@ -245,6 +246,10 @@ int run_prepare_tokens(const dataset::PrepareOptions& options, bool json) {
       name_of(dataset::kTokenizerKinds, report.tokenizer).c_str(),
       static_cast<long long>(report.vocab_size), report.bytes_per_token,
       human_bytes(static_cast<double>(report.bytes)).c_str(), human_duration(seconds).c_str());
+  if (report.unknown_tokens > 0) {
+    std::printf("note    %s of the tokens stand for text that the tokenizer's vocabulary lacks\n",
+                human_count(static_cast<double>(report.unknown_tokens)).c_str());
+  }
   return kDone;
 }
 

@@ -168,7 +168,19 @@ void write_bpe_tokenizer(const fs::path& folder, const dataset::Tokenizer& token
                                                 {"clean_up_tokenization_spaces", false}});
 }
 
+// One that changes text is used as it was trained, which the class of T5 does.
+void write_lossy_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
+  const std::string text = tokenizer.serialize();
+  const dataset::BpeSpecialPieces pieces = dataset::bpe_special_pieces(text);
+  write_file_atomically(folder / "spiece.model", text);
+  write_json(folder / "tokenizer_config.json", {{"tokenizer_class", "T5Tokenizer"},
+                                                {"extra_ids", 0},
+                                                {"eos_token", pieces.end_of_document},
+                                                {"unk_token", pieces.unknown}});
+}
+
 void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
+  if (tokenizer.unknown_token()) return write_lossy_tokenizer(folder, tokenizer);
   switch (tokenizer.kind()) {
     case dataset::TokenizerKind::kBytes: return;  // transformers has no such one
     case dataset::TokenizerKind::kBpe: return write_bpe_tokenizer(folder, tokenizer);

@@ -20,7 +20,7 @@ constexpr const char* kPrefix = "hugging_face.";
 constexpr const char* kConfig = "config.json";
 constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kChatTemplate = "chat_template.jinja";
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "spiece.model"};
 constexpr const char* kOtherFiles[] = {kGeneration,
                                        kChatTemplate,
                                        "chat_template.json",
@@ -140,8 +140,9 @@ std::vector<std::string> ImportedFiles::write_to(const fs::path& folder) const {
 std::unique_ptr<dataset::Tokenizer> read_foreign_tokenizer(const fs::path& folder,
                                                            int64_t vocab_size,
                                                            std::string& problem) {
-  constexpr std::pair<const char*, std::string_view> kFiles[] = {{"tokenizer.model", "bpe"},
-                                                                 {"tokenizer.json", "json"}};
+  // A folder of T5's may have the last two, of which one is read.
+  constexpr std::pair<const char*, std::string_view> kFiles[] = {
+      {"tokenizer.model", "bpe"}, {"tokenizer.json", "json"}, {"spiece.model", "bpe"}};
   for (const auto& [name, kind_name] : kFiles) {
     const fs::path path = folder / name;
     const auto* const kind = find_choice(dataset::kTokenizerKinds, kind_name);
@@ -176,8 +177,10 @@ void require_tokenizer_of(const fs::path& folder, int64_t vocab_size,
   if (!theirs) return;
   const std::string difference = differing_token(*theirs, data);
   if (difference.empty()) return;
-  const std::string file =
-      theirs->kind() == dataset::TokenizerKind::kJson ? "tokenizer.json" : "tokenizer.model";
+  const bool is_json = theirs->kind() == dataset::TokenizerKind::kJson;
+  const char* const of_sentencepiece =
+      is_file(folder / "tokenizer.model") ? "tokenizer.model" : "spiece.model";
+  const std::string file = is_json ? "tokenizer.json" : of_sentencepiece;
   throw ConfigError(concat(
       "the data was made with another tokenizer than ", (folder / file).string(), ": ", difference,
       "; prepare the data again with that tokenizer, or, if the weights are to learn other "
