@@ -1,3 +1,4 @@
+// Length: two kinds of models, and training one.
 #include "trireme/dataset/bpe.h"
 
 #include <algorithm>
