@@ -37,6 +37,8 @@ FAMILIES["gemma3"] = ("Gemma3", {"head_dim": 12, "query_pre_attn_scalar": 20, "s
                                      "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}})
 FAMILIES["smollm3"] = ("SmolLM3", {"pad_token_id": None, "num_hidden_layers": 3, "no_rope_layers": [1, 0, 1],
                                    "tie_word_embeddings": False})
+FAMILIES["granite"] = ("Granite", {"embedding_multiplier": 3.5, "residual_multiplier": 0.22, "logits_scaling": 1.5,
+                                   "attention_multiplier": 0.2})
 # Gates and ups are well into the limit, and yarn's bounds are not whole.
 FAMILIES["gpt oss"] = ("GptOss", {"num_local_experts": 5, "num_experts_per_tok": 3, "head_dim": 12, "sliding_window": 5,
                                   "swiglu_limit": 0.3, "rope_parameters": {

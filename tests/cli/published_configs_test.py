@@ -88,6 +88,12 @@ PUBLISHED = {
                                                 "truncate": False},
         "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 8, "swiglu_limit": 7.0,
         "tie_word_embeddings": False},
+    "granite-3.1-2b-instruct": {
+        **COMMON, "architectures": ["GraniteForCausalLM"], "model_type": "granite", "attention_bias": False,
+        "attention_dropout": 0.1, "attention_multiplier": 0.125, "bos_token_id": 0, "embedding_multiplier": 12.0,
+        "eos_token_id": 0, "logits_scaling": 8.0, "max_position_embeddings": 131072, "mlp_bias": False, "pad_token_id": 0,
+        "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": None, "rope_theta": 5000000.0,
+        "tie_word_embeddings": True},
     "SmolLM3-3B": {
         **COMMON, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "attention_bias": False,
         "layer_types": ["full_attention"] * 4, "max_position_embeddings": 65536, "max_window_layers": 28, "mlp_bias": False,

@@ -149,6 +149,11 @@ inline Overrides draw_problem(Draw& draw) {
       set("model.logits_softcap", draw.one_of({"0", "0.3", "5"}));
       set("model.attention_sinks", draw.one_of({"false", "true"}));
     }
+    if (!is_gemma && draw.number(0, 3) == 0) {
+      set("model.embedding_scale", draw.one_of({"1", "3"}));
+      set("model.residual_scale", draw.one_of({"1", "0.22"}));
+      set("model.logits_divisor", draw.one_of({"1", "0.7"}));
+    }
     if (!is_gemma && draw.number(0, 2) == 0) draw_experts(draw, overrides);
   }
   set("model.dropout", draw.one_of({"0", "0.1"}));

@@ -30,6 +30,11 @@ TEST(LlamaForm, IsTheClassThatComputesTheSame) {
   const ExpertConfig sparse{.experts = 4};
   EXPECT_EQ(form_of({}).kind->architecture, "LlamaForCausalLM");
   EXPECT_EQ(form_of({.attention = {.qk_norm = true}}).kind->architecture, "Qwen3ForCausalLM");
+  for (const ModelConfig& config :
+       {ModelConfig{.embedding_scale = 2}, ModelConfig{.residual_scale = 2},
+        ModelConfig{.logits_divisor = 2}, ModelConfig{.attention = {.query_scalar = 2}}}) {
+    EXPECT_EQ(form_of(config).kind->architecture, "GraniteForCausalLM");
+  }
   EXPECT_EQ(form_of({.sparse = sparse}).kind->architecture, "MixtralForCausalLM");
   EXPECT_EQ(form_of({.attention = {.qk_norm = true}, .sparse = sparse}).kind->architecture,
             "Qwen3MoeForCausalLM");
@@ -67,6 +72,14 @@ TEST(LlamaForm, NamesTheKeyForWhichTransformersHasNoClass) {
                        .sparse = {.experts = 4, .router_score = RouterScore::kSigmoid}}),
               HasSubstr("model.router_score"));
   EXPECT_THAT(refusal({.attention = {.kv_lora_rank = 8}}), HasSubstr("model.experts"));
+  EXPECT_THAT(refusal({.residual_scale = 2, .sparse = {.experts = 4}}),
+              HasSubstr("model.residual_scale (2)"));
+  EXPECT_THAT(refusal({.attention = {.query_scalar = 2}, .sparse = {.experts = 4}}),
+              HasSubstr("model.query_scalar (2)"));
+  EXPECT_THAT(refusal({.residual_scale = 2, .attention = {.window = 2}}),
+              HasSubstr("model.window is 2"));
+  EXPECT_THAT(refusal({.residual_scale = 2, .attention = {.qk_norm = true}}),
+              HasSubstr("Granite has no model.qk_norm"));
 }
 
 TEST(LlamaForm, HasTheNamesOfTorchtitanForLlamaItself) {

@@ -62,6 +62,14 @@ ModelConfig deepseek() {
   return config;
 }
 
+ModelConfig granite() {
+  ModelConfig config = dense({.query_scalar = 50});
+  config.embedding_scale = 12.5;
+  config.residual_scale = 0.22;
+  config.logits_divisor = 6;
+  return config;
+}
+
 const ModelConfig kConfigs[] = {
     dense(),
     dense({.head_width = 10}),
@@ -76,7 +84,8 @@ const ModelConfig kConfigs[] = {
                                .expert_interval = 2,
                                .router_normalise = false,
                                .balance_loss = 0.2}),
-    deepseek()};
+    deepseek(),
+    granite()};
 
 std::string text_of(const ModelConfig& config) {
   return hugging_face_config(config, at::kFloat, std::nullopt);
@@ -110,7 +119,7 @@ TEST(LlamaKinds, AreReadAsTheModelThatWroteThem) {
     // What is written says every key, so equal texts are equal models.
     EXPECT_EQ(text_of(read.config), text);
   }
-  EXPECT_EQ(architectures.size(), 6u);
+  EXPECT_EQ(architectures.size(), 7u);
 }
 
 TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
@@ -136,6 +145,24 @@ TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
   EXPECT_THAT(refusal(kConfigs[5], "sliding_window", 0), HasSubstr("sliding_window is 0"));
   EXPECT_THAT(refusal(kConfigs[6], "mlp_only_layers", {2}), HasSubstr("expected [0]"));
   EXPECT_THAT(refusal(deepseek(), "scoring_func", "softmax"), HasSubstr("sigmoid"));
+}
+
+// 0.125 is 1 / sqrt(64), whatever the head width is, and 1 / sqrt(H) is our 0.
+TEST(LlamaKinds, GranitesFactorOfScoresIsAWholeNumber) {
+  const auto scalar = [](const json& factor) {
+    json object = json::parse(text_of(granite()));
+    object.erase("attention_multiplier");
+    if (!factor.is_null()) object["attention_multiplier"] = factor;
+    return parse_hugging_face_config(object.dump(), "config.json").config.attention.query_scalar;
+  };
+  EXPECT_EQ(scalar(0.125), 64);
+  EXPECT_EQ(scalar(0.0078125), 16384);
+  EXPECT_EQ(scalar(0.5), 0);
+  EXPECT_EQ(scalar(nullptr), 1);
+  EXPECT_THAT(refusal(granite(), "attention_multiplier", 0.3),
+              HasSubstr("square root of a whole number"));
+  EXPECT_THAT(refusal(granite(), "attention_multiplier", 0), HasSubstr("attention_multiplier"));
+  EXPECT_THAT(refusal(granite(), "residual_multiplier", -1), HasSubstr("residual_multiplier"));
 }
 
 HuggingFaceModel read_with(const ModelConfig& config, const json& keys) {

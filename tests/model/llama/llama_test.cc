@@ -3,9 +3,12 @@
 #include <set>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/harness/gradients.h"
+#include "tests/harness/messages.h"
+#include "tests/model/transformers_agreement.h"
 #include "trireme/base/error.h"
 #include "trireme/model/model.h"
 
@@ -21,6 +24,42 @@ const ModelConfig kConfig{.layers = 2,
                           .ffn_width = 24,
                           .sequence_length = 9,
                           .vocab_size = 29};
+
+// Nothing is a default.
+const ModelConfig kTinyGranite{.layers = 3,
+                               .width = 24,
+                               .heads = 6,
+                               .kv_heads = 2,
+                               .ffn_width = 40,
+                               .sequence_length = 13,
+                               .vocab_size = 29,
+                               .norm_epsilon = 1e-4,
+                               .rope_base = 500,
+                               .embedding_scale = 3.7,
+                               .residual_scale = 0.43,
+                               .logits_divisor = 1.3,
+                               .attention = {.head_width = 6, .query_scalar = 17}};
+
+// Granite 3.1 2B, each size a sixteenth.
+const ModelConfig kSmallGranite{.layers = 5,
+                                .width = 128,
+                                .heads = 32,
+                                .kv_heads = 8,
+                                .ffn_width = 512,
+                                .sequence_length = 64,
+                                .vocab_size = 1000,
+                                .norm_epsilon = 1e-5,
+                                .rope_base = 5e6,
+                                .tied_embedding = true,
+                                .embedding_scale = 12,
+                                .residual_scale = 0.22,
+                                .logits_divisor = 8,
+                                .attention = {.query_scalar = 256}};
+
+ModelConfig with_biases(ModelConfig config) {
+  config.attention.attention_bias = config.attention.attention_output_bias = true;
+  return config;
+}
 
 at::Tensor some_tokens(int64_t batch, int64_t length) {
   return at::arange(batch * length, at::kLong).mul(11).remainder(29).view({batch, length});
@@ -45,14 +84,35 @@ TEST(Llama, ParametersAreNamedAsHuggingFaceNamesThem) {
 }
 
 TEST(Llama, LossIsTheCrossEntropyOfItsLogits) {
-  const auto model = make_model(kConfig, 1, at::kDouble);
-  const at::Tensor tokens = some_tokens(3, 7);
-  const at::Tensor targets = tokens.roll(-1, 1);
-  const Loss loss = model->loss(tokens, targets);
-  EXPECT_EQ(loss.count, 21);
-  const at::Tensor expected = at::cross_entropy_loss(model->logits(tokens).flatten(0, 1),
-                                                     targets.flatten(), {}, at::Reduction::Sum);
-  harness::assert_close(loss.sum, expected, 1e-13, 0, "loss");
+  for (const ModelConfig& config : {kConfig, kTinyGranite}) {
+    const auto model = make_model(config, 1, at::kDouble);
+    const at::Tensor tokens = some_tokens(3, 7);
+    const at::Tensor targets = tokens.roll(-1, 1);
+    const Loss loss = model->loss(tokens, targets);
+    EXPECT_EQ(loss.count, 21);
+    const at::Tensor expected = at::cross_entropy_loss(model->logits(tokens).flatten(0, 1),
+                                                       targets.flatten(), {}, at::Reduction::Sum);
+    harness::assert_close(loss.sum, expected, 1e-13, 0, "loss");
+  }
+}
+
+TEST(Llama, GraniteAgreesWithTransformers) {
+  expect_agreement_with_transformers({{"tiny", kTinyGranite},
+                                      {"Granite 3.1 2B", kSmallGranite},
+                                      {"biases", with_biases(kTinyGranite)}});
+}
+
+TEST(Llama, OtherFamiliesRefuseItsFactors) {
+  for (const char* family : {"gemma", "gpt2", "bert", "t5"}) {
+    for (double ModelConfig::*key : {&ModelConfig::embedding_scale, &ModelConfig::residual_scale,
+                                     &ModelConfig::logits_divisor}) {
+      ModelConfig config{.family = family, .vocab_size = 29};
+      validate(config);
+      config.*key = 2;
+      EXPECT_THAT(harness::message_of<ConfigError>([&] { validate(config); }),
+                  testing::HasSubstr("has no such factors"));
+    }
+  }
 }
 
 TEST(Llama, AFutureTokenDoesNotChangeThePast) {

@@ -128,7 +128,11 @@ TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
                                        {"model.heads", "4"},
                                        {"model.qk_norm", "true"},
                                        {"model.attention_softcap", "2"}};
-  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms, wide, gemma}) {
+  const std::vector<Override> granite = {{"model.embedding_scale", "3"},
+                                         {"model.residual_scale", "0.22"},
+                                         {"model.logits_divisor", "0.7"},
+                                         {"model.query_scalar", "5"}};
+  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms, wide, gemma, granite}) {
     for (const std::string precision : {"fp32", "bf16"}) {
       for (const auto& [recompute, modules] :
            {std::pair<std::string, std::string>{"none", "attention_core"},

@@ -49,7 +49,8 @@ class ExpertFeedForward : public torch::nn::Module {
                     int64_t layer);
   // Adds to the residual stream, after dropout, the sum over a token's experts of weight *
   // expert(x) in the router's order, and the shared experts' result.
-  // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them; residual
+  //             undefined: none -> the same
   // Comm:       that of open_branch(), close_branch(), Router and RowExchange; in chunks
   //             RowExchange's forward once more in backward; with shared experts also that of a
   //             FeedForward; with replicas ExpertReplicas::copies_of() of each stack, and

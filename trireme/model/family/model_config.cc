@@ -96,6 +96,13 @@ void check_attention(const ModelConfig& config) {
                 "; expected an even width (rotary positions turn pairs): change it");
 }
 
+void check_unscaled(const ModelConfig& config) {
+  TRIREME_CHECK(config.is_unscaled(), "model.embedding_scale is ", config.embedding_scale,
+                ", model.residual_scale ", config.residual_scale, " and model.logits_divisor ",
+                config.logits_divisor, "; expected 1, 1 and 1 (", config.family,
+                " has no such factors): set them so, or model.family to \"llama\"");
+}
+
 void check_plain_blocks(const ModelConfig& config) {
   TRIREME_CHECK(config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
                 "; expected model.heads = ", config.heads, " (", config.family,
@@ -115,6 +122,7 @@ void check_plain_blocks(const ModelConfig& config) {
                 " and model.logits_softcap ", config.logits_softcap,
                 "; expected 0, 0, false and 0 (", config.family,
                 " has plain scores and logits): set them so, or model.family to \"llama\"");
+  check_unscaled(config);
   bool has_rope = false;
   visit_keys<RopeConfig>(
       [&](const auto& key) { has_rope |= config.rope.*key.member != RopeConfig{}.*key.member; });

@@ -18,6 +18,9 @@ namespace trireme::model {
 
 struct ModelConfig;
 
+// Of factors of activations.
+inline constexpr Range kScale{1e-6, 1e6};
+
 // The forms of attention beside the plain one.
 struct AttentionConfig {
   TRIREME_KEYS_BEGIN(AttentionConfig)
@@ -87,6 +90,9 @@ void check_attention(const ModelConfig& config);
 void check_plain_attention(const ModelConfig& config);
 // The same without the rule that heads are width / heads wide.
 void check_plain_blocks(const ModelConfig& config);
+// The check of families whose embedding, branches and logits have no factors of their own.
+// Throws: ConfigError with the keys, the values found and the values expected
+void check_unscaled(const ModelConfig& config);
 
 // Models with an encoder and a decoder.
 enum class FeedForwardForm { kRelu, kGatedGelu };
@@ -153,6 +159,18 @@ struct ModelConfig {
   TRIREME_KEY(double, logits_softcap, 0.0, kMustStay,
               "soft cap c of the logits, which become c tanh(logit / c), as in Gemma 2; 0 = none",
               Range{0, 1e6})
+  TRIREME_KEY(double, embedding_scale, 1.0, kMustStay,
+              "factor of what the embedding looks up, as by Granite's embedding_multiplier; llama "
+              "and mixtral families only",
+              kScale)
+  TRIREME_KEY(double, residual_scale, 1.0, kMustStay,
+              "factor of what each branch adds to the residual stream, as by Granite's "
+              "residual_multiplier; llama and mixtral families only",
+              kScale)
+  TRIREME_KEY(double, logits_divisor, 1.0, kMustStay,
+              "number by which the logits are divided, as by Granite's logits_scaling; llama and "
+              "mixtral families only",
+              kScale)
   TRIREME_KEY(double, dropout, 0.0, kMustStay,
               "dropout probability after the embedding, the attention and the feed-forward",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
@@ -164,6 +182,10 @@ struct ModelConfig {
   EncoderDecoderConfig seq2seq{};
   AdapterConfig lora{};  // section [lora]
 
+  // True when a factor of activations is none but 1.
+  bool is_unscaled() const {
+    return embedding_scale == 1 && residual_scale == 1 && logits_divisor == 1;
+  }
   int64_t head_width() const {  // H
     return attention.head_width > 0 ? attention.head_width : width / heads;
   }

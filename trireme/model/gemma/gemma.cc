@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ATen.h>
+
 namespace trireme::model {
 namespace {
 
@@ -13,6 +15,12 @@ constexpr double kNormOffset = 1;
 std::shared_ptr<RmsNorm> make_norm(const ModelConfig& config, const ModelAxes& axes,
                                    at::ScalarType dtype) {
   return std::make_shared<RmsNorm>(config, axes, dtype, kNormOffset);
+}
+
+// Rounded first, as Gemma was trained: 55.4256 is 55.5 in bf16.
+double embedding_scale(const ModelConfig& config, at::ScalarType dtype) {
+  return at::scalar_tensor(std::sqrt(static_cast<double>(config.width)), at::dtype(dtype))
+      .item<double>();
 }
 
 }  // namespace
@@ -52,9 +60,9 @@ at::Tensor GemmaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
 
 Gemma::Gemma(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
-    : RotaryDecoder(config, part, dtype,
-                    {.embedding_scale = std::sqrt(static_cast<double>(config.width)),
-                     .norm_offset = kNormOffset}) {
+    : RotaryDecoder(
+          config, part, dtype,
+          {.embedding_scale = embedding_scale(config, dtype), .norm_offset = kNormOffset}) {
   add_layers<GemmaBlock>(config, axes, part, dtype);
 }
 

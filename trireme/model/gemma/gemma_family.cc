@@ -13,6 +13,7 @@ class GemmaFamily : public Family {
   void check(const ModelConfig& config) const override {
     check_attention(config);
     check_experts(config);
+    check_unscaled(config);
     TRIREME_CHECK(config.sparse.experts == 0, "model.experts = ", config.sparse.experts,
                   "; expected 0 (gemma has no sparse blocks): set it to 0, or model.family to "
                   "\"mixtral\"");

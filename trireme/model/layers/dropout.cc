@@ -159,7 +159,7 @@ at::Tensor Dropout::forward(const at::Tensor& x, const TokenBatch& batch) const 
 
 at::Tensor Dropout::add(const at::Tensor& x, const at::Tensor& residual,
                         const TokenBatch& batch) const {
-  if (!drops(batch)) return residual + x;
+  if (!drops(batch)) return residual.defined() ? residual + x : x;
   return drop(x, residual, batch.dropout->rows_S, key(*batch.dropout), probability_);
 }
 

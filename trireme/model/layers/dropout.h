@@ -44,7 +44,7 @@ class Dropout {
   bool drops(const TokenBatch& batch) const;
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) const;
-  // residual + x, after dropout of x.
+  // residual + x, after dropout of x. residual undefined: x alone.
   // Shapes: x, residual as forward() has them -> the same
   at::Tensor add(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch) const;
   // Adds row_linear(x_f, layer), after dropout, to the residual stream.

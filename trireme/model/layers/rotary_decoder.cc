@@ -35,10 +35,14 @@ void RotaryDecoder::add_end(torch::nn::Module& model, const ModelConfig& config,
 
 at::Tensor RotaryDecoder::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
   at::Tensor x = embed_tokens_->forward(tokens_BT);
-  // The factor is rounded first, as Gemma was trained: 55.4256 is 55.5 in bf16.
-  if (options_.embedding_scale != 1)
-    x = x * at::scalar_tensor(options_.embedding_scale, x.options());
+  if (options_.embedding_scale != 1) x = x * options_.embedding_scale;
   return dropout_.forward(x, batch);
+}
+
+// The head's loss is fused with its product, which is linear: its input is divided instead.
+at::Tensor RotaryDecoder::last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) {
+  const at::Tensor y = norm_->forward(x);
+  return options_.logits_divisor == 1 ? y : y / options_.logits_divisor;
 }
 
 }  // namespace trireme::model

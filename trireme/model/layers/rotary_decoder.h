@@ -16,7 +16,8 @@
 namespace trireme::model {
 
 struct DecoderOptions {
-  double embedding_scale = 1;  // factor of what the embedding looks up, rounded to the dtype
+  double embedding_scale = 1;  // factor of what the embedding looks up
+  double logits_divisor = 1;   // the last norm's output is divided by it, and so are the logits
   double norm_offset = 0;      // see RmsNorm
 };
 
@@ -44,9 +45,7 @@ class RotaryDecoder : public Network {
   void add_end(torch::nn::Module& model, const ModelConfig& config, const ModelAxes& axes,
                at::ScalarType dtype);
   at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
-  at::Tensor last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) override {
-    return norm_->forward(x);
-  }
+  at::Tensor last_norm(const at::Tensor& x, const TokenBatch& batch) override;
 
   DecoderOptions options_;
   mutable RotaryAngles rotary_;                   // on the device of the last batch

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 
+#include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
@@ -173,7 +174,7 @@ class MixtralFamily : public LlamaFamily {
 
 LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                        int64_t layer)
-    : TransformerBlock(config, layer) {
+    : TransformerBlock(config, layer), residual_scale_(config.residual_scale) {
   input_layernorm_ =
       register_module("input_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
   self_attn_ = register_attention("self_attn", make_attention(config, axes, dtype, layer));
@@ -190,16 +191,26 @@ LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::Sca
 }
 
 at::Tensor LlamaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
+  const bool is_scaled = residual_scale_ != 1;
+  // What a branch has computed with `residual`: their sum, or the branch alone, which is scaled.
+  const auto sum = [&](const at::Tensor& branch, const at::Tensor& residual) {
+    return is_scaled ? at::add(residual, branch, residual_scale_) : branch;
+  };
   const auto [x0, normed0] = input_layernorm_->branch(x);
+  const at::Tensor onto0 = is_scaled ? at::Tensor() : x0;
   const auto [x1, normed1] =
-      post_attention_layernorm_->branch(attend(*self_attn_, normed0, x0, batch));
-  return experts_ ? feed_forward(*experts_, normed1, x1, batch)
-                  : feed_forward(*mlp_, normed1, x1, batch);
+      post_attention_layernorm_->branch(sum(attend(*self_attn_, normed0, onto0, batch), x0));
+  const at::Tensor onto1 = is_scaled ? at::Tensor() : x1;
+  return sum(experts_ ? feed_forward(*experts_, normed1, onto1, batch)
+                      : feed_forward(*mlp_, normed1, onto1, batch),
+             x1);
 }
 
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
-    : RotaryDecoder(config, part, dtype, {}) {
+    : RotaryDecoder(
+          config, part, dtype,
+          {.embedding_scale = config.embedding_scale, .logits_divisor = config.logits_divisor}) {
   add_layers<LlamaBlock>(config, axes, part, dtype);
 }
 

@@ -14,7 +14,8 @@
 
 namespace trireme::model {
 
-// x + attention(norm(x)), then the same with the feed-forward.
+// x + attention(norm(x)), then the same with the feed-forward. model.residual_scale is a factor of
+// what each adds.
 class LlamaBlock : public TransformerBlock {
  public:
   // layer: the block's number in the whole model.
@@ -28,6 +29,7 @@ class LlamaBlock : public TransformerBlock {
   std::shared_ptr<RmsNorm> post_attention_layernorm_;
   std::shared_ptr<FeedForward> mlp_;            // null: the block is sparse
   std::shared_ptr<ExpertFeedForward> experts_;  // null: it is dense
+  double residual_scale_;
 };
 
 class Llama : public RotaryDecoder {

@@ -11,12 +11,17 @@
 namespace trireme::model {
 namespace {
 
+bool has_factors(const ModelConfig& config) {
+  return !config.is_unscaled() || config.attention.query_scalar > 0;
+}
+
 // The class that computes the same, if its experts do.
 const HuggingFaceKind& kind_of(const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
   if (attention.is_latent()) return kDeepSeekKind;
   if (config.sparse.expert_bias || config.sparse.swiglu_limit > 0) return kGptOssKind;
   if (config.sparse.experts > 0) return attention.qk_norm ? kQwen3MoeKind : kMixtralKind;
+  if (has_factors(config)) return kGraniteKind;
   if (config.rope.rotary_share != 1) return kPhi3Kind;
   if (config.rope.rope_layers != "r") return kSmolLm3Kind;
   if (attention.attention_bias && !attention.attention_output_bias) return kQwen2Kind;
@@ -28,7 +33,8 @@ void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) 
   const AttentionConfig& attention = config.attention;
   const bool has_all = attention.attention_bias && attention.attention_output_bias;
   const bool has_none = !attention.attention_bias && !attention.attention_output_bias;
-  const bool may_have_all = &kind == &kLlamaKind || &kind == &kSmolLm3Kind || &kind == &kGptOssKind;
+  const bool may_have_all = &kind == &kLlamaKind || &kind == &kSmolLm3Kind ||
+                            &kind == &kGraniteKind || &kind == &kGptOssKind;
   TRIREME_CHECK(has_none || (has_all && may_have_all) || &kind == &kQwen2Kind,
                 "transformers has no class with these biases: its ", kind.name, " has ",
                 may_have_all ? "either none or those" : "none",
@@ -39,7 +45,8 @@ void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) 
   TRIREME_CHECK(has_none || !attention.qk_norm,
                 "transformers has no class with both model.attention_bias and model.qk_norm; the "
                 "checkpoint goes on here, and has no form there");
-  TRIREME_CHECK(!attention.qk_norm || (&kind != &kSmolLm3Kind && &kind != &kGptOssKind),
+  TRIREME_CHECK(!attention.qk_norm ||
+                    (&kind != &kSmolLm3Kind && &kind != &kGraniteKind && &kind != &kGptOssKind),
                 "transformers' ", kind.name,
                 " has no model.qk_norm; the checkpoint goes on here, and has no form there");
 }
@@ -57,6 +64,13 @@ void check_scores_of(const HuggingFaceKind& kind, const ModelConfig& config) {
                   "checkpoint goes on here, and has no form there");
     attention.attention_sinks = false;  // the others are as below
   }
+  const bool is_granite = &kind == &kGraniteKind;
+  TRIREME_CHECK(is_granite || config.is_unscaled(), "transformers' ", kind.name,
+                " has neither model.embedding_scale (", config.embedding_scale,
+                ") nor model.residual_scale (", config.residual_scale,
+                ") or model.logits_divisor (", config.logits_divisor,
+                "); the checkpoint goes on here, and has no form there");
+  if (is_granite) attention.query_scalar = 0;
   const bool has_others =
       !attention.has_plain_scores() || config.logits_softcap > 0 || config.rope.rope_local_base > 0;
   TRIREME_CHECK(!has_others, "transformers' ", kind.name, " has neither model.query_scalar (",
@@ -86,6 +100,9 @@ void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
 
 void check_window_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
+  TRIREME_CHECK(attention.window == 0 || &kind != &kGraniteKind, "transformers' ", kind.name,
+                " has no window, and model.window is ", attention.window,
+                "; the checkpoint goes on here, and has no form there");
   const bool has_kinds = &kind == &kQwen2Kind || &kind == &kQwen3Kind || &kind == &kSmolLm3Kind ||
                          &kind == &kGptOssKind;
   TRIREME_CHECK(attention.window == 0 || attention.window_layers == "w" || has_kinds,

@@ -17,6 +17,7 @@ extern const HuggingFaceKind kQwen2Kind;
 extern const HuggingFaceKind kQwen3Kind;
 extern const HuggingFaceKind kPhi3Kind;
 extern const HuggingFaceKind kSmolLm3Kind;
+extern const HuggingFaceKind kGraniteKind;
 extern const HuggingFaceKind kMixtralKind;
 extern const HuggingFaceKind kQwen3MoeKind;
 extern const HuggingFaceKind kDeepSeekKind;
@@ -27,9 +28,9 @@ std::span<const HuggingFaceKind* const> llama_kinds();
 std::span<const HuggingFaceKind* const> mixtral_kinds();
 
 // The class of transformers that computes the same: Llama, with a window Mistral, with
-// attention_bias Qwen2, with qk_norm Qwen3, with rotary_share Phi-3, with rope_layers SmolLM3; with
-// experts Mixtral, with qk_norm Qwen3-MoE, with latent attention DeepSeek-V3, with biases of
-// experts GPT-OSS.
+// attention_bias Qwen2, with qk_norm Qwen3, with rotary_share Phi-3, with rope_layers SmolLM3, with
+// query_scalar or a scale Granite; with experts Mixtral, with qk_norm Qwen3-MoE, with latent
+// attention DeepSeek-V3, with biases of experts GPT-OSS.
 // Throws: ConfigError when there is none, with the key in its way
 HuggingFaceForm llama_form(const ModelPlan& plan);
 

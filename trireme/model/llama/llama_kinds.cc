@@ -15,6 +15,7 @@
 #include "trireme/model/family/hugging_face_rope.h"
 #include "trireme/model/family/hugging_face_window.h"
 #include "trireme/model/llama/expert_keys.h"
+#include "trireme/model/llama/scale_keys.h"
 
 namespace trireme::model {
 
@@ -97,6 +98,12 @@ Keys full_attention_keys(int64_t missing_kv_heads = 0) {
 Keys llama_keys() {
   Keys keys = full_attention_keys();
   append(keys, {biases_key(/*missing=*/false), no_window_key()});
+  return keys;
+}
+
+Keys granite_keys() {
+  Keys keys = llama_keys();
+  append(keys, scale_keys());
   return keys;
 }
 
@@ -346,6 +353,11 @@ const HuggingFaceKind kSmolLm3Kind{.name = "SmolLM3",
                                    .keys = smollm3_keys,
                                    .begin = begin_llama,
                                    .finish = take_smollm3_layers};
+const HuggingFaceKind kGraniteKind{.name = "Granite",
+                                   .type = "granite",
+                                   .architecture = "GraniteForCausalLM",
+                                   .keys = granite_keys,
+                                   .begin = begin_llama};
 const HuggingFaceKind kGptOssKind{.name = "GPT-OSS",
                                   .type = "gpt_oss",
                                   .architecture = "GptOssForCausalLM",
@@ -372,9 +384,9 @@ const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
                                     .finish = check_deepseek_rope};
 
 std::span<const HuggingFaceKind* const> llama_kinds() {
-  static constexpr const HuggingFaceKind* kKinds[] = {&kLlamaKind,    &kMistralKind,  &kQwen2Kind,
-                                                      &kQwen3Kind,    &kPhi3Kind,     &kSmolLm3Kind,
-                                                      &kQwen3MoeKind, &kDeepSeekKind, &kGptOssKind};
+  static constexpr const HuggingFaceKind* kKinds[] = {
+      &kLlamaKind,   &kMistralKind, &kQwen2Kind,    &kQwen3Kind,    &kPhi3Kind,
+      &kSmolLm3Kind, &kGraniteKind, &kQwen3MoeKind, &kDeepSeekKind, &kGptOssKind};
   return kKinds;
 }
 

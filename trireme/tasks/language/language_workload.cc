@@ -168,6 +168,8 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
       config.leaves_memory(config.offload.activations) ? plan::kUnknownRate : 0;
   work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());
   work.kept_by_block.copies_keys = config.device.is_cuda();
+  // A scaled branch is added to the residual stream behind what is recomputed.
+  if (own.model.residual_scale != 1) work.kept_by_block.branch_inputs = 1;
   if (own.teacher) {
     plan::Workload teacher;
     teacher.set_model(own.teacher->model);
