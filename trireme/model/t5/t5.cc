@@ -109,14 +109,9 @@ at::Tensor T5Block::compute(const at::Tensor& x, const TokenBatch& batch) {
 
 namespace {
 
-constexpr const char* kEncoderBias = "encoder bias";
-constexpr const char* kDecoderBias = "decoder bias";
-constexpr const char* kMemory = "memory";
-constexpr const char* kEmbedding = "embedding";
-
 // What the decoder's first part needs of an embedding that another part has.
 std::string name_of_embedding(const ModelConfig& config) {
-  return config.tied_embedding ? std::string(kHeadWeight) : kEmbedding;
+  return std::string(config.tied_embedding ? kHeadWeight : kEmbedding);
 }
 
 int64_t whole_length(const TokenBatch& batch) {
@@ -186,7 +181,7 @@ at::Tensor T5::embed_targets(const NetworkInput& in) {
                   [&](const at::Tensor& tokens) { return drop(shared_->forward(tokens)); });
 }
 
-at::Tensor T5::bias_of(const Half& half, const char* name, const TokenBatch& batch,
+at::Tensor T5::bias_of(const Half& half, std::string_view name, const TokenBatch& batch,
                        const NetworkInput& in) {
   if (half.bias == nullptr) return find_tensor(in.carried, name);
   const at::Tensor& any = part().embeds ? in.x : in.decoder_tokens;
@@ -245,13 +240,14 @@ NetworkOutput T5::run(const NetworkInput& in) {
   }
   // A new node of the graph each, behind the blocks': the gradients of later parts come first in
   // its sum, as those of later blocks do.
-  const auto carry = [&](const char* name, const at::Tensor& tensor) {
+  const auto carry = [&](std::string_view name, const at::Tensor& tensor) {
     if (tensor.defined()) out.carried.emplace_back(name, tensor.view_as(tensor));
   };
   carry(kEncoderBias, encoder_bias);
   carry(kMemory, memory);
   carry(kDecoderBias, decoder_bias);
-  if (part().embeds && !config_.tied_embedding) {
+  const bool others_embed_targets = part().embeds && part().end() <= config_.layers;
+  if (others_embed_targets && !config_.tied_embedding) {
     out.carried.emplace_back(kEmbedding, run_unit(0, in.x, [this](const at::Tensor& /*tokens*/) {
                                return shared_->weight_VD.clone();
                              }));

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/network.h"
@@ -20,6 +21,13 @@
 #include "trireme/model/layers/transformer_block.h"
 
 namespace trireme::model {
+
+// The names of what its parts pass on besides the hidden state and the weight of a tied head: the
+// biases of either half, the encoder's output, and an embedding that is not the head.
+inline constexpr std::string_view kEncoderBias = "encoder bias";
+inline constexpr std::string_view kDecoderBias = "decoder bias";
+inline constexpr std::string_view kMemory = "memory";
+inline constexpr std::string_view kEmbedding = "embedding";
 
 // The bucket of each distance -(T - 1) .. T - 1 from a query to a key: half of the buckets are for
 // single distances, the others for ranges that grow up to `relative_distance`. In both directions,
@@ -95,7 +103,7 @@ class T5 : public Network {
   // The decoder's embedding, with the weight of another part if this one does not embed.
   at::Tensor embed_targets(const NetworkInput& in);
   // The half's biases: its own, or those of the part that has its first block.
-  at::Tensor bias_of(const Half& half, const char* name, const TokenBatch& batch,
+  at::Tensor bias_of(const Half& half, std::string_view name, const TokenBatch& batch,
                      const NetworkInput& in);
   at::Tensor run_blocks(const Half& half, at::Tensor x, const TokenBatch& batch);
 

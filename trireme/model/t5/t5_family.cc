@@ -165,13 +165,14 @@ class T5Family : public Family {
 
   std::vector<CarriedTensor> carried(const ModelConfig& config) const override {
     const int64_t L = config.layers, last = config.num_blocks() - 1;
-    std::vector<CarriedTensor> tensors = {{"encoder bias", 0, {L - 1}, /*is_relayed=*/true},
-                                          {"memory", L - 1, {last}, /*is_relayed=*/true},
-                                          {"decoder bias", L, {last}, /*is_relayed=*/true}};
+    std::vector<CarriedTensor> tensors = {
+        {std::string(kEncoderBias), 0, {L - 1}, /*is_relayed=*/true},
+        {std::string(kMemory), L - 1, {last}, /*is_relayed=*/true},
+        {std::string(kDecoderBias), L, {last}, /*is_relayed=*/true}};
     if (config.tied_embedding) {
       tensors.push_back({std::string(kHeadWeight), 0, {L, last}});
     } else {
-      tensors.push_back({"embedding", 0, {L}});
+      tensors.push_back({std::string(kEmbedding), 0, {L}});
     }
     return tensors;
   }
