@@ -316,15 +316,22 @@ class LossyTokenizer : public Tokenizer {
   SentencePieceProcessor processor_;
 };
 
-// Whether the model has no piece for any byte.
-bool lacks_bytes(const std::string& model) {
-  silence();
-  SentencePieceProcessor processor;
-  if (model.empty() || !processor.LoadFromSerializedProto(model).ok()) return false;
-  for (int id = 0; id < processor.GetPieceSize(); ++id) {
-    if (processor.IsByte(id)) return false;
+// Whether a serialized model has pieces, and none of them is for a byte: ModelProto.pieces.type.
+bool lacks_bytes(std::string_view model) {
+  constexpr uint32_t kPieces = 1, kType = 3;
+  constexpr int kByte = 6;
+  bool has_pieces = false;
+  try {
+    for (protozero::pbf_reader parts(model.data(), model.size()); parts.next(kPieces);) {
+      has_pieces = true;
+      for (protozero::pbf_reader piece = parts.get_message(); piece.next(kType);) {
+        if (piece.get_enum() == kByte) return false;
+      }
+    }
+  } catch (const protozero::exception&) {
+    return false;  // SentencePiece says what is wrong
   }
-  return true;
+  return has_pieces;
 }
 
 // SentencePiece's messages name its own flags and source lines. Rewords the two that concern users:
