@@ -37,4 +37,26 @@ inline const std::vector<AxisChoice>& axis_choices() {
   return choices;
 }
 
+// Pairs of axes, and the largest context axis.
+inline const std::vector<AxisChoice>& axis_pairs() {
+  static const std::vector<AxisChoice> pairs = {
+      {"tensor, context", {{"parallel.tensor", "2"}, {"parallel.context", "2"}}, 4},
+      {"tensor, pipeline", {{"parallel.tensor", "3"}, {"parallel.pipeline", "2"}}, 6},
+      {"context all-to-all, pipeline",
+       {{"parallel.context", "2"},
+        {"parallel.context_form", "all-to-all"},
+        {"parallel.pipeline", "2"}},
+       4},
+      {"zero3, sequence",
+       {{"parallel.data", "2"},
+        {"parallel.zero", "3"},
+        {"parallel.tensor", "2"},
+        {"parallel.sequence_parallel", "true"}},
+       4},
+      {"zero3, context", {{"parallel.context", "3"}, {"parallel.zero", "3"}}, 3},
+      {"context of four", {{"parallel.context", "4"}}, 4},
+  };
+  return pairs;
+}
+
 }  // namespace trireme::train

@@ -48,28 +48,11 @@ TEST_F(BertLayouts, EveryAxisWithAdaptersIsTheOneRank) {
 }
 
 TEST_F(BertLayouts, PairsOfAxesAreTheOneRank) {
-  for (const std::vector<Override>& pair :
-       {std::vector<Override>{{"parallel.tensor", "2"}, {"parallel.context", "2"}},
-        {{"parallel.tensor", "3"}, {"parallel.pipeline", "2"}},
-        {{"parallel.context", "2"},
-         {"parallel.context_form", "all-to-all"},
-         {"parallel.pipeline", "2"}},
-        {{"parallel.data", "2"},
-         {"parallel.zero", "3"},
-         {"parallel.tensor", "2"},
-         {"parallel.sequence_parallel", "true"}},
-        {{"parallel.context", "3"}, {"parallel.zero", "3"}},
-        {{"parallel.context", "4"}}}) {
-    int ranks = 1;
-    for (const auto& [key, value] : pair) {
-      const bool is_size = key == "parallel.tensor" || key == "parallel.context" ||
-                           key == "parallel.pipeline" || key == "parallel.data";
-      if (is_size) ranks *= std::stoi(value);
-    }
+  for (const AxisChoice& pair : axis_pairs()) {
     for (const char* documents : {"false", "true"}) {
-      auto overrides = bert_with(pair);
+      auto overrides = bert_with(pair.overrides);
       overrides.emplace_back("data.separate_documents", documents);
-      check(overrides, ranks);
+      check(overrides, pair.ranks);
     }
   }
 }

@@ -75,29 +75,13 @@ TEST_F(T5Layouts, EveryAxisWithAdaptersIsTheOneRank) {
 }
 
 TEST_F(T5Layouts, PairsOfAxesAreTheOneRank) {
-  for (const std::vector<Override>& pair :
-       {std::vector<Override>{{"parallel.tensor", "2"}, {"parallel.context", "2"}},
-        {{"parallel.tensor", "3"}, {"parallel.pipeline", "2"}},
-        {{"parallel.context", "2"},
-         {"parallel.context_form", "all-to-all"},
-         {"parallel.pipeline", "2"}},
-        {{"parallel.data", "2"},
-         {"parallel.zero", "3"},
-         {"parallel.tensor", "2"},
-         {"parallel.sequence_parallel", "true"}},
-        {{"parallel.context", "3"}, {"parallel.zero", "3"}},
-        {{"parallel.pipeline", "4"}},
-        {{"parallel.context", "4"}}}) {
-    int ranks = 1;
-    for (const auto& [key, value] : pair) {
-      const bool is_size = key == "parallel.tensor" || key == "parallel.context" ||
-                           key == "parallel.pipeline" || key == "parallel.data";
-      if (is_size) ranks *= std::stoi(value);
-    }
-    check(t5_with(pair), ranks);
-    auto separate = t5_with(pair);
+  std::vector<AxisChoice> pairs = axis_pairs();
+  pairs.push_back({"pipeline of four", {{"parallel.pipeline", "4"}}, 4});
+  for (const AxisChoice& pair : pairs) {
+    check(t5_with(pair.overrides), pair.ranks);
+    auto separate = t5_with(pair.overrides);
     separate.insert(separate.end(), kSeparateHead.begin(), kSeparateHead.end());
-    check(separate, ranks);
+    check(separate, pair.ranks);
   }
 }
 
