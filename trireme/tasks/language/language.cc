@@ -405,10 +405,7 @@ class LanguageTask : public train::Task {
                   config_.data.path,
                   " has no [MASK] or <mask>; set it to a token that no text has, such as ",
                   tokenizer_->vocab_size(), ", which is behind the tokenizer's");
-    const int64_t vocab_size = config_.model.vocab_size;
-    TRIREME_CHECK(vocab_size == 0 || mask_token < vocab_size, "data.mask_token is ", mask_token,
-                  " and model.vocab_size ", vocab_size,
-                  "; expected a token of the vocabulary: lower it, or raise model.vocab_size");
+    check_token("data.mask_token", mask_token, config_.model.vocab_size);
   }
 
   void take_vocabulary() {

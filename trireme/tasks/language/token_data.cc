@@ -51,12 +51,6 @@ dataset::SpanLengths lengths_of(const LanguageConfig& config) {
                                config.data.span_length);
 }
 
-void check_token(const char* key, int64_t token, int64_t vocab_size) {
-  TRIREME_CHECK(vocab_size == 0 || token < vocab_size, key, " is ", token, " and model.vocab_size ",
-                vocab_size,
-                "; expected a token of the vocabulary: lower it, or raise model.vocab_size");
-}
-
 dataset::SpanOptions span_options(const LanguageConfig& config) {
   return {.lengths = lengths_of(config),
           .sentinel = config.data.sentinel_token,
@@ -65,6 +59,12 @@ dataset::SpanOptions span_options(const LanguageConfig& config) {
 }
 
 }  // namespace
+
+void check_token(const char* key, int64_t token, int64_t vocab_size) {
+  TRIREME_CHECK(vocab_size == 0 || token < vocab_size, key, " is ", token, " and model.vocab_size ",
+                vocab_size,
+                "; expected a token of the vocabulary: lower it, or raise model.vocab_size");
+}
 
 void check_spans(const LanguageConfig& config) {
   const TokenDataConfig& data = config.data;

@@ -1,6 +1,7 @@
 // Opens the token files that a config of the task names, and makes samples of them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,10 @@ void check_token_path(const std::string& given);
 // Throws: ConfigError, as the source does
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
                                                          const LanguageConfig& config);
+
+// key: that has the token; vocab_size: 0, unknown yet, checks nothing
+// Throws: ConfigError when the vocabulary lacks it
+void check_token(const char* key, int64_t token, int64_t vocab_size);
 
 // Checks the keys of span corruption against the model's and the task's others, without data.
 // Throws: ConfigError
