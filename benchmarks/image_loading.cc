@@ -73,7 +73,7 @@ void measure_scaled(char** arguments) {
       const DecodedBox decoded = decode_image(file, "x", box, enough);
       results[scaled].resize(static_cast<size_t>(3 * size * size));
       resize({decoded.pixels.values.get(), decoded.pixels.size, 3}, decoded.region, {3, size, size},
-             /*flip=*/false, results[scaled].data());
+             {}, results[scaled].data());
       cpu[scaled] += cpu_seconds() - start;
     }
     for (size_t i = 0; i < results[0].size(); ++i) {

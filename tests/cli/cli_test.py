@@ -117,6 +117,47 @@ class TrainedRun(ProgramTest):
         self.assertEqual(text("--top-k", 1, "--seed", 9), likeliest)
         self.assertEqual(text("--top-p", 0.000001, "--seed", 9), likeliest)
 
+    def test_kept_keys_write_the_text_that_is_read_again_for_each_token(self):
+        for options in (["--temperature", 0], ["--seed", 5], ["--top-k", 4, "--repetition-penalty", 1.3]):
+            texts = {self.succeed("generate", "--checkpoint", "run", "--prompt", "def ", "--tokens", 100, *options, *again)
+                     for again in ([], ["--no-cache"])}
+            self.assertEqual(len(texts), 1, options)
+
+    def test_many_prompts_are_lines_of_json_in_their_order(self):
+        prompts = ["def ", "", "class é", "x"]
+        (self.folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts) + "\n")
+        common = ("generate", "--checkpoint", "run", "--tokens", 30, "--temperature", 0)
+        told = self.succeed(*common, "--prompts", "prompts.jsonl")
+        lines = [json.loads(line) for line in told.splitlines()]
+        self.assertEqual([line["prompt"] for line in lines], prompts)
+        for line in lines:
+            if line["end"] == "length":
+                self.assertEqual(line["tokens"], 30)
+        for batch in (1, 3):
+            self.assertEqual(self.succeed(*common, "--prompts", "prompts.jsonl", "--batch", batch), told)
+        alone = self.succeed(*common, "--prompt", "def ")
+        if alone.isascii():
+            self.assertEqual(alone, "def " + lines[0]["text"] + "\n")
+
+    def test_a_stop_string_ends_the_text_before_it(self):
+        common = ("generate", "--checkpoint", "run", "--prompt", "def ", "--tokens", 40, "--temperature", 0)
+        whole = self.succeed(*common)[len("def "):-1]
+        pieces = [whole[begin:begin + size] for size in (1, 2, 4) for begin in range(len(whole) - size + 1)]
+        stops = [piece for piece in pieces if piece.isascii() and piece.isprintable() and not piece.startswith("-")]
+        self.assertGreater(len(stops), 3)
+        for stop in (stops[0], stops[len(stops) // 2], stops[-1]):
+            said = self.succeed(*common, "--stop", "never in it", "--stop", stop)[len("def "):-1]
+            self.assertEqual(said, whole[:whole.index(stop)])
+
+    def test_wrong_prompts_are_refused_with_their_line(self):
+        for text, *parts in (("", "prompts.jsonl"), ("\n", "has no line"), ('{"prompt": "a"}\n{"text": "b"}\n', ":2", "prompt"),
+                             ('{"prompt": 7}\n', ":1", "prompt is 7"), ("{\n", ":1")):
+            (self.folder / "prompts.jsonl").write_text(text)
+            self.fail_with(2, parts, "generate", "--checkpoint", "run", "--prompts", "prompts.jsonl")
+        self.fail_with(2, ["none.jsonl"], "generate", "--checkpoint", "run", "--prompts", "none.jsonl")
+        self.fail_with(2, ["--stop is empty"], "generate", "--checkpoint", "run", "--stop", "")
+        self.fail_with(2, ["--prompt"], "generate", "--checkpoint", "run", "--prompts", "prompts.jsonl", "--prompt", "a")
+
     def test_the_runs_own_tokenizer_is_found_by_any_path(self):
         self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=1", "--output.folder=own",
                      environment={"TMPDIR": "/nowhere"})
@@ -128,7 +169,8 @@ class TrainedRun(ProgramTest):
         self.assertEqual(len(texts), 1)
 
     def test_generate_refuses_what_makes_no_sense(self):
-        for option, value in (("--tokens", -5), ("--temperature", -1), ("--top-k", -1), ("--top-p", 0)):
+        for option, value in (("--tokens", -5), ("--temperature", -1), ("--top-k", -1), ("--top-p", 0),
+                              ("--repetition-penalty", 0), ("--batch", 0)):
             self.fail_with(2, [str(value)], "generate", "--checkpoint", "run", option, value)
 
     def test_checkpoints_are_safetensors_that_python_reads(self):

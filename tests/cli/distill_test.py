@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy, kl_div
 
 from chat_data_test import CONVERSATIONS, ChatTest
@@ -96,6 +97,117 @@ class Distill(ChatTest):
                 for name, value in zip(("loss", "cross_entropy", "divergence"), expected, strict=True):
                     self.assertLess(abs(line[name] - value) / value, TOLERANCE, name)
 
+    def record(self, *options, top_k=8, output="teacher.outputs"):
+        """What the teacher says of the data of command(), in a file."""
+        command = [word for word in self.command("unused", 1) if "output" not in word]
+        return self.succeed("data", "outputs", *command[1:], "--output", output, "--top-k", top_k, *options)
+
+    def differences(self, run, expected, *names):
+        """The largest relative difference of these numbers between two runs."""
+        return max(abs(line[name] - other[name]) / abs(other[name]) for name in names
+                   for line, other in zip(self.metrics(run), self.metrics(expected), strict=True))
+
+    def test_outputs_of_all_tokens_are_the_teacher_in_place(self):
+        vocabulary = self.model.config.vocab_size
+        evaluates = "--train.evaluate_interval=5"
+        self.train("place", 10, evaluates)
+        report = json.loads(self.record("--json", top_k=vocabulary))
+        self.assertEqual((report["top_k"], report["vocab_size"]), (vocabulary, vocabulary))
+        output = self.train("all", 10, evaluates, "--objective.teacher=teacher.outputs")
+        self.assertIn("with outputs of llama, 3 layers", output)
+        # fp32 keeps log-probabilities of up to 20 to 1e-6 of a nat, and divergences are about one.
+        self.assertLess(self.differences("all", "place", "loss", "divergence"), TOLERANCE)
+        last, other = self.metrics("all")[-1], self.metrics("place")[-1]
+        self.assertAlmostEqual(last["validation_divergence"], other["validation_divergence"], delta=TOLERANCE)
+        # The weights in memory are those of a run that has never had a teacher.
+        self.train("plain", 1, "--objective.name=next_token", *(f"--objective.{key}={value}" for key, value in (
+            ("teacher", ""), ("temperature", 1), ("weight", 0.5))))
+        self.assertEqual(last["memory_weights_bytes"], self.metrics("plain")[-1]["memory_weights_bytes"])
+        self.assertGreaterEqual(other["memory_weights_bytes"] - last["memory_weights_bytes"],
+                                4 * sum(p.numel() for p in self.teacher.parameters()))
+        # transformers gives the tokens the same probabilities.
+        stored, tokens = load_file(self.folder / "teacher.outputs"), torch.tensor([self.stored("chat", "uint16")[0][:9]])
+        with torch.no_grad():
+            theirs = (self.teacher(tokens).logits[0] / TEMPERATURE).log_softmax(-1)
+        torch.testing.assert_close(stored["training.log_probabilities"][0, :9], theirs, rtol=0, atol=1e-5)
+
+    def test_few_outputs_have_one_curve_at_other_layouts(self):
+        self.record()
+        one = load_file(self.folder / "teacher.outputs")
+        self.assertEqual(one["training.tokens"].shape[2], 8)
+        # The teacher may be divided in other ways than the student. tests/parity has every axis.
+        self.record("--ranks", 2, "--parallel.pipeline=2", output="other.outputs")
+        self.assertEqual((self.folder / "other.outputs").read_bytes(), (self.folder / "teacher.outputs").read_bytes())
+        self.record("--ranks", 2, "--parallel.tensor=2", "--parallel.sequence_parallel=true", output="other.outputs")
+        for name, tensor in load_file(self.folder / "other.outputs").items():
+            if not name.endswith("checksums"):
+                torch.testing.assert_close(tensor, one[name], rtol=0, atol=1e-5, msg=name)
+        same = "--train.reproducible=true"
+        for name, options in (("one", [same]), ("zero3", [same, "--ranks", 2, "--parallel.zero=3"]),
+                              ("context", ["--ranks", 2, "--parallel.context=2"])):
+            self.train(name, 4, "--objective.teacher=teacher.outputs", *options)
+        self.assertEqual(self.curve("zero3"), self.curve("one"))
+        self.assertLess(self.differences("context", "one", "loss", "divergence"), TOLERANCE)
+
+    def test_a_killed_run_from_outputs_goes_on_with_the_same_bits(self):
+        self.record()
+        options = ["--ranks", 2, "--checkpoint.interval=3", "--objective.teacher=teacher.outputs"]
+        self.train("whole", 40, *options)
+        process = self.start(*self.command("run", 40, *options))
+        self.await_step(8, process)
+        process.kill()
+        process.communicate()
+        (self.folder / "teacher.outputs").rename(self.folder / "moved.outputs")
+        output = self.train("run", 40, *options[:-1], "--objective.teacher=moved.outputs")
+        self.assertIn("moved.outputs' (the same content)", output)
+        self.assertEqual(self.curve("run"), self.curve("whole"))
+        self.record(top_k=9, output="other.outputs")
+        for teacher in ("other.outputs", "teacher"):
+            self.fail_with(2, ["belongs to another run: objective.teacher 'moved.outputs' (", f"-> '{teacher}'"],
+                           *self.command("run", 50, f"--objective.teacher={teacher}"))
+
+    def test_outputs_that_cannot_be_used_are_one_line(self):
+        self.record()
+        path = self.folder / "teacher.outputs"
+        good = path.read_bytes()
+        command = self.command("bad", 2, "--objective.teacher=teacher.outputs")
+        self.succeed("data", "prepare", "--format", "chat", "--input", "chat.jsonl", "--tokenizer-model", "hf",
+                     "--validation-fraction", 0.5, "--output", "data/other")
+        (self.folder / "empty.toml").write_text("")
+        vocabulary = self.model.config.vocab_size
+        has = "objective.teacher teacher.outputs has outputs "
+        for option, *expected in [
+                ("--data.path=data/other", has + "of other data than data.path: index, loss_mask, tokens", "`trireme data outputs`"),
+                ("--model.sequence_length=48", has + "of sequences of 32 tokens, and model.sequence_length is 48"),
+                ("--objective.temperature=3", has + "at the temperature 2, and objective.temperature is 3"),
+                (f"--model.vocab_size={vocabulary + 8}", f"{has}over a vocabulary of {vocabulary} tokens"),
+                ("--data.packing=whole", has + 'with data.packing "stream"')]:
+            with self.subTest(option=option):
+                # Other sizes than those of --init are of a model that begins anew.
+                words = ["empty.toml" if word == "hf" else word for word in command if word != "--init"]
+                self.fail_with(2, expected, *words, f"--model.vocab_size={vocabulary}", option)
+        path.write_bytes(good[:-5])
+        self.fail_with(4, ["objective.teacher: teacher.outputs"], *command)
+        damaged = bytearray(good)
+        for at in range(len(good) - 4, len(good) // 2, -400):
+            damaged[at] ^= 1
+        path.write_bytes(damaged)
+        self.fail_with(2, ["teacher.outputs, training sample ", "has another checksum, so the file is damaged"], *command)
+        shutil.copy(self.folder / "teacher/model.safetensors", path)
+        self.fail_with(4, ['teacher.outputs: no outputs of a teacher: metadata "format" is "pt"'], *command)
+        path.write_bytes(good)
+        for code, option, *expected in [
+                (2, "--top-k=100000", f"--top-k is 100000 and the vocabulary has {vocabulary} tokens"),
+                (2, "--objective.teacher=teacher.outputs", "is a file of outputs; expected the teacher itself"),
+                (2, "--objective.name=dpo", 'objective.teacher is set and objective.name "dpo"'),
+                (2, "--parallel.pipeline=5", "5, which does not divide 1 ranks")]:
+            with self.subTest(option=option):
+                words = [word for word in self.command("unused", 1) if "output" not in word][1:]
+                self.fail_with(code, expected, "data", "outputs", *words, "--output", "new.outputs", option)
+        self.fail_with(2, ["the model has 3 layers"], "data", "outputs", *words, "--output", "new.outputs", "--ranks", 4,
+                       "--parallel.pipeline=4")
+        self.assertEqual(list(self.folder.glob("*new.outputs*")), [])
+
     def test_layouts_have_one_curve(self):
         same = "--train.reproducible=true"
         layouts = {"one": [same], "data": [same, "--ranks", 2], "zero3": [same, "--ranks", 2, "--parallel.zero=3"],
@@ -153,7 +265,7 @@ class Distill(ChatTest):
         (self.folder / "chat.jsonl").rename(self.folder / "conversations.jsonl")
         guide = (pathlib.Path(__file__).parents[2] / "docs/guide/distillation.md").read_text()
         commands = [shlex.split(line)[1:] for line in guide.splitlines() if line.startswith("    trireme ")]
-        self.assertEqual([command[0] for command in commands], ["data", "train", "checkpoint"])
+        self.assertEqual([command[0] for command in commands], ["data", "train", "checkpoint", "data", "train"])
         for command in commands:
             self.succeed(*command)
 

@@ -39,6 +39,11 @@ FAMILIES["smollm3"] = ("SmolLM3", {"pad_token_id": None, "num_hidden_layers": 3,
                                    "tie_word_embeddings": False})
 FAMILIES["granite"] = ("Granite", {"embedding_multiplier": 3.5, "residual_multiplier": 0.22, "logits_scaling": 1.5,
                                    "attention_multiplier": 0.2})
+FAMILIES["olmo2"] = ("Olmo2", {"pad_token_id": None, "head_dim": 12})
+FAMILIES["glm4"] = ("Glm4", {"pad_token_id": None, "head_dim": 12, "rope_parameters": {
+    "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}})
+FAMILIES["qwen2 moe"] = ("Qwen2Moe", {**EXPERTS, "num_experts": 5, "num_hidden_layers": 4, "mlp_only_layers": [0],
+                                      "decoder_sparse_step": 2, "shared_expert_intermediate_size": 48})
 # Gates and ups are well into the limit, and yarn's bounds are not whole.
 FAMILIES["gpt oss"] = ("GptOss", {"num_local_experts": 5, "num_experts_per_tok": 3, "head_dim": 12, "sliding_window": 5,
                                   "swiglu_limit": 0.3, "rope_parameters": {
@@ -63,6 +68,8 @@ SCALINGS = {
     "yarn": ("Qwen3", scaled("yarn", factor=2.0, beta_fast=4.0, **ORIGINAL)),
     "yarn of deepseek": ("DeepseekV3", {**FAMILIES["deepseek"][1], **scaled(
         "yarn", factor=4.0, mscale=1.0, mscale_all_dim=0.5, beta_fast=4, beta_slow=1, **ORIGINAL)}),
+    "yarn of glm4": ("Glm4", {**FAMILIES["glm4"][1], **scaled("yarn", factor=2.0, beta_fast=4.0, partial_rotary_factor=0.5,
+                                                             **ORIGINAL)}),
 }
 # A window on all layers, on some, of Gemma, and with experts.
 WINDOWS = {
@@ -73,11 +80,14 @@ WINDOWS = {
     "windows of gemma3": FAMILIES["gemma3"],
     "layers without positions": ("SmolLM3", {**FAMILIES["smollm3"][1], "use_sliding_window": True, "sliding_window": 5}),
     "windows of gpt oss": FAMILIES["gpt oss"],
+    "windows of qwen2 moe": ("Qwen2Moe", {**FAMILIES["qwen2 moe"][1], "use_sliding_window": True, "sliding_window": 5,
+                                          "max_window_layers": 2}),
     "window of experts": ("Mixtral", {**FAMILIES["mixtral"][1], "sliding_window": 5}),
 }
 # What the file of a model says that has none.
 PLAIN = {**dict.fromkeys(SCALINGS, {"rope_scaling": None}),
          **dict.fromkeys(WINDOWS, {"sliding_window": None}),
+         "windows of qwen2 moe": {"use_sliding_window": False, "layer_types": None},
          "windows of some layers": {"use_sliding_window": False, "layer_types": None},
          "layers without positions": {"no_rope_layers": [1, 1, 1]},
          "windows of gpt oss": {"layer_types": ["full_attention"] * 2},

@@ -229,7 +229,8 @@ class Adapters(LoraTest):
                 if family == "deepseek":
                     result = self.run_program("checkpoint", "export", f"{family}-ours", "--output", "none", "--format",
                                               "peft")
-                    self.assertEqual((result.returncode, "rope_interleave" in result.stderr), (2, True), result.stderr)
+                    self.assertEqual(result.returncode, 2, result.stderr)
+                    self.assertIn("rows that transformers may keep in another order", result.stderr)
 
     def test_frozen_weights_keep_their_bits_and_have_no_states(self):
         self.save("llama")

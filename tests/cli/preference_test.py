@@ -186,6 +186,16 @@ class Preference(ChatTest):
         path.write_bytes(good)
         self.succeed(*command)
 
+    def test_no_second_model_is_in_memory(self):
+        self.prepare_pairs()
+        self.train("run", 1)
+        self.write([{"messages": [user("How is it?"), assistant("It is fine.")]}] * 30)
+        self.succeed("data", "prepare", "--format", "chat", "--input", "chat.jsonl", "--tokenizer-model", "hf",
+                     "--validation-fraction", 0, "--output", "data/chat")
+        self.train("plain", 1, "--data.path=data/chat", "--objective.name=next_token", "--objective.beta=0.1")
+        for kind in ("weights", "states"):
+            self.assertEqual(*(self.metrics(run)[-1][f"memory_{kind}_bytes"] for run in ("run", "plain")), kind)
+
     def test_evaluates_pairs_set_aside(self):
         self.prepare_pairs(PAIRS * 3, validation=0.3)
         self.train("run", 20, "--train.evaluate_interval=10", "--ranks", 2, "--optimizer.learning_rate=0.001")

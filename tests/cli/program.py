@@ -1,4 +1,5 @@
 """What the program's tests share: a temporary folder with tiny data and a tiny config."""
+import array
 import contextlib
 import ctypes
 import ctypes.util
@@ -67,6 +68,24 @@ def checksum(content):
     library.XXH3_64bits.restype = ctypes.c_uint64
     library.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     return f"{library.XXH3_64bits(content, len(content)):016x}"
+
+
+def zstd_of(content):
+    """A file of zstd's with this content, in blocks that are stored as they are (RFC 8878)."""
+    size = 1 << 17
+    blocks = [content[at:at + size] for at in range(0, len(content), size)]
+    heads = [(len(block) << 3 | (at == len(blocks) - 1)).to_bytes(3, "little") for at, block in enumerate(blocks)]
+    return b"\x28\xb5\x2f\xfd\x00\x38" + b"".join(head + block for head, block in zip(heads, blocks))
+
+
+def documents(prefix):
+    """The texts of byte tokens, by docs/design/token-files.md: each ends in token 256."""
+    tokens = array.array("H", pathlib.Path(f"{prefix}.bin").read_bytes())
+    texts, begin = [], 0
+    for end in (at for at, token in enumerate(tokens) if token == 256):
+        texts.append(bytes(tokens[begin:end].tolist()).decode())
+        begin = end + 1
+    return texts
 
 
 def preloading(variable):

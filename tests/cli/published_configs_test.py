@@ -39,6 +39,11 @@ PUBLISHED = {
         "head_dim": 12, "max_position_embeddings": 40960, "max_window_layers": 4, "rms_norm_eps": 1e-06,
         "rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": None, "tie_word_embeddings": False,
         "use_sliding_window": False},
+    "Qwen1.5-MoE-A2.7B": {
+        **COMMON, **QWEN_MOE, "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+        "max_position_embeddings": 8192, "max_window_layers": 21, "norm_topk_prob": False, "num_experts_per_tok": 4,
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "shared_expert_intermediate_size": 96,
+        "sliding_window": 32768, "tie_word_embeddings": False, "use_sliding_window": False},
     "Mistral-7B-v0.3": {
         **COMMON, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "max_position_embeddings": 32768,
         "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": None, "tie_word_embeddings": False},
@@ -94,6 +99,14 @@ PUBLISHED = {
         "eos_token_id": 0, "logits_scaling": 8.0, "max_position_embeddings": 131072, "mlp_bias": False, "pad_token_id": 0,
         "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": None, "rope_theta": 5000000.0,
         "tie_word_embeddings": True},
+    "GLM-4-9B-0414": {
+        **COMMON, "architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "attention_bias": True,
+        "eos_token_id": [251, 252, 253], "head_dim": 8, "max_position_embeddings": 32768, "pad_token_id": 251,
+        "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": False},
+    "OLMo-2-1124-7B": {
+        **COMMON, "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": False,
+        "eos_token_id": 251, "max_position_embeddings": 4096, "num_key_value_heads": 4, "pad_token_id": 252,
+        "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 500000, "tie_word_embeddings": False},
     "SmolLM3-3B": {
         **COMMON, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "attention_bias": False,
         "layer_types": ["full_attention"] * 4, "max_position_embeddings": 65536, "max_window_layers": 28, "mlp_bias": False,

@@ -7,7 +7,7 @@ import unittest
 
 import numpy
 
-from program import ProgramTest
+from program import ProgramTest, zstd_of
 
 USER = 2
 
@@ -62,7 +62,7 @@ class RecommendData(ProgramTest):
         self.assertGreater(len(text), 4 << 20)
         middle = text.index(b"\n", len(text) // 2) - 9  # in a line
         two_parts = gzip.compress(text[:middle]) + gzip.compress(text[middle:])
-        files = {"day.tsv": text, "one.tsv.gz": gzip.compress(text), "two.tsv.gz": two_parts}
+        files = {"day.tsv": text, "one.tsv.gz": gzip.compress(text), "two.tsv.gz": two_parts, "day.tsv.zst": zstd_of(text)}
         prepare = ["data", "prepare", "--format", "criteo", "--validation", 0.1, "--output"]
         outcomes = []
         for name, content in files.items():
@@ -70,13 +70,14 @@ class RecommendData(ProgramTest):
             self.succeed(*prepare, name + "-out", "--input", name)
             outcomes.append([(self.folder / f"{name}-out" / part).read_bytes() for part in
                              ("train.bin", "validation.bin")])
-        self.assertEqual(outcomes[1], outcomes[0])
-        self.assertEqual(outcomes[2], outcomes[0])
+        for outcome in outcomes[1:]:
+            self.assertEqual(outcome, outcomes[0])
         packed = files["one.tsv.gz"]
         damaged = packed[:5000] + bytes([packed[5000] ^ 255]) + packed[5001:]
         for content, words in [(packed[:-40], ["cut.gz", "ends in the middle"]), (damaged, ["cut.gz", "damaged"]),
                                (packed[:20], ["cut.gz", "ends in the middle"]), (packed + b"rest", ["cut.gz", "damaged"]),
-                               (gzip.compress(b""), ["cut.gz is empty"]), (b"BZh91AY", ["bzip2", "or use gzip"])]:
+                               (gzip.compress(b""), ["cut.gz is empty"]), (b"BZh91AY", ["bzip2", "or use gzip or zstd"]),
+                               (files["day.tsv.zst"][:-40], ["cut.gz", "ends in the middle"])]:
             (self.folder / "cut.gz").write_bytes(content)
             self.fail_with(USER, words, *prepare, "new", "--input", "cut.gz")
 

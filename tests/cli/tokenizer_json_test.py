@@ -104,6 +104,22 @@ def hard_texts():
     return [text for text in texts if END not in text]
 
 
+def without_newer(texts):
+    """Without the characters to which `tokenizers`, with the categories of Unicode 8, gives others than Unicode 14."""
+    cuts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
+    strip = normalizers.BertNormalizer(False, False, True, False).normalize_str
+
+    def is_newer(c):
+        category = unicodedata.category(c)
+        plain = "".join(part for part in unicodedata.normalize("NFD", c) if unicodedata.category(part) != "Mn")
+        return ((len(cuts(f"a{c}a")) == 3) != category.startswith("P") or strip(c) != plain or
+                category == "Cf" and clean(c) != "")
+
+    newer = {c for c in set("".join(texts)) if ord(c) > 0x7f and is_newer(c)}
+    return [text.translate(dict.fromkeys(map(ord, newer))) for text in texts]
+
+
 class JsonTokenizers(ProgramTest):
     @classmethod
     def setUpClass(cls):
@@ -150,6 +166,35 @@ class JsonTokenizers(ProgramTest):
                         around = slice(max(0, first - 3), first + 4)
                         self.fail(f"{text[:40]!r}, token {first}: {[tokenizer.id_to_token(t) for t in tokens[around]]}, "
                                   f"expected {[tokenizer.id_to_token(t) for t in expected[around]]}")
+
+    def test_every_token_of_word_piece_is_that_of_tokenizers(self):
+        texts = without_newer([*self.code[:20], *self.texts[len(self.code):len(self.code) + 2], *self.texts[-400:]])
+        self.write(texts)
+        kinds = {"uncased": {}, "cased": {"lowercase": False}, "as they are": {
+            "clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}}
+        for kind, options in kinds.items():
+            with self.subTest(kind=kind):
+                tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=40))
+                tokenizer.normalizer = normalizers.BertNormalizer(**options)
+                tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+                tokenizer.decoder = decoders.WordPiece()
+                tokenizer.train_from_iterator(self.code[::6], trainers.WordPieceTrainer(
+                    vocab_size=1500, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False))
+                tokenizer.add_tokens([AddedToken("<Tool>", normalized=True), AddedToken("zword", single_word=True)])
+                tokenizer.save(str(self.folder / "tokenizer.json"))
+                report = json.loads(self.prepare_data("tokenizer.json", "data/json", "--json"))
+                unknown, end = tokenizer.token_to_id("[UNK]"), tokenizer.token_to_id("[SEP]")
+                count = 0
+                for text, tokens in zip(texts, self.documents("data/json"), strict=True):
+                    expected = tokenizer.encode(text, add_special_tokens=False).ids
+                    count += expected.count(unknown)
+                    if tokens != [*expected, end]:
+                        first = next((i for i, (a, b) in enumerate(zip(tokens, expected)) if a != b), len(expected))
+                        around = slice(max(0, first - 3), first + 4)
+                        self.fail(f"{text[:40]!r}, token {first}: {[tokenizer.id_to_token(t) for t in tokens[around]]}, "
+                                  f"expected {[tokenizer.id_to_token(t) for t in expected[around]]}")
+                self.assertGreater(count, 0)
+                self.assertEqual(report["unknown_tokens"], count)
 
     def test_merges_in_both_forms_are_the_same(self):
         self.write(self.code[:20])
@@ -333,7 +378,7 @@ class JsonTokenizers(ProgramTest):
 
         fail_with_change(["--end-of-document"], lambda c: c.update(added_tokens=c["added_tokens"][1:]))
         fail_with_change(["--tokenizer bpe"], lambda c: c.update(normalizer={"type": "Prepend", "prepend": "▁"}))
-        fail_with_change(["WordPiece", "BPE"], lambda c: c["model"].update(type="WordPiece"))
+        fail_with_change(["Unigram", "BPE"], lambda c: c["model"].update(type="Unigram"))
         fail_with_change(["a\\u0301b"], lambda c: c["model"]["merges"].append("a\u0301b c"))
         fail_with_change(["not a regular expression"], set_pattern("(a"))
         fail_with_change(["does not support"], set_pattern(r"\bword"))

@@ -16,7 +16,7 @@ class TokenStreamTest : public testing::Test {
  protected:
   // Three documents; the second token of each is to be learnt, and the last one of the last.
   void write() const {
-    TokenFile file(prefix_, 100, /*has_mask=*/true);
+    TokenFile file(prefix_, 100, {.mask = true});
     file.add_document(std::vector<int32_t>{10, 11, 12}, std::vector<int32_t>{0, 1, 0});
     file.add_document(std::vector<int32_t>{20, 21}, std::vector<int32_t>{0, 1});
     file.add_document(std::vector<int32_t>{30, 31, 32}, std::vector<int32_t>{0, 1, 1});

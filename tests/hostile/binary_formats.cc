@@ -25,7 +25,7 @@ class TokenFile : public Format {
  public:
   explicit TokenFile(const std::filesystem::path& folder) : prefix_((folder / "a").string()) {
     std::filesystem::create_directories(folder);
-    dataset::TokenFile file(prefix_, 1000, /*has_mask=*/true);
+    dataset::TokenFile file(prefix_, 1000, {.mask = true});
     for (const int32_t size : {5, 0, 1, 17, 3}) {
       std::vector<int32_t> tokens(static_cast<size_t>(size)), mask(tokens.size(), 1);
       std::iota(tokens.begin(), tokens.end(), size);

@@ -41,6 +41,14 @@ using Formats = std::vector<std::unique_ptr<Format>>;
 void add_text_formats(Formats& formats, const std::filesystem::path& folder);
 void add_launch_formats(Formats& formats);
 void add_tokenizer_formats(Formats& formats, const std::filesystem::path& folder);
+// Rows and classes of labelled texts.
+void add_labelled_formats(Formats& formats);
+// Text that gzip and zstd have compressed.
+void add_compressed_formats(Formats& formats, const std::filesystem::path& folder);
+// Rows of JSON lines that become documents.
+void add_row_formats(Formats& formats, const std::filesystem::path& folder);
+// Columns of texts. Only in a build with Arrow.
+void add_column_formats(Formats& formats, const std::filesystem::path& folder);
 // Only in a build with tokenizers of tokenizer.json.
 void add_chat_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
@@ -54,8 +62,11 @@ void add_journal_formats(Formats& formats, const std::filesystem::path& folder);
 // What schedulers tell the launcher.
 void add_job_formats(Formats& formats, const std::filesystem::path& folder);
 void add_link_formats(Formats& formats);
+void add_http_formats(Formats& formats);
 // Logs and views of parameter servers.
 void add_server_formats(Formats& formats, const std::filesystem::path& folder);
+// What a teacher says of a student's data.
+void add_outputs_formats(Formats& formats, const std::filesystem::path& folder);
 // Checkpoints of other programs.
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder);
 

@@ -97,6 +97,9 @@ int run(const Arguments& arguments) {
   const std::filesystem::path folder =
       arguments.keep.empty() ? temporary.path() : std::filesystem::path(arguments.keep);
   Formats formats;
+  add_labelled_formats(formats);
+  add_compressed_formats(formats, folder);
+  add_row_formats(formats, folder);
   add_text_formats(formats, folder);
   add_tokenizer_formats(formats, folder);
   add_binary_formats(formats, folder);
@@ -107,9 +110,14 @@ int run(const Arguments& arguments) {
   add_job_formats(formats, folder);
   add_recommend_formats(formats, folder);
   add_link_formats(formats);
+  add_http_formats(formats);
   add_server_formats(formats, folder);
+  add_outputs_formats(formats, folder);
 #ifdef TRIREME_HAVE_TOKENIZER_JSON
   add_chat_formats(formats, folder);
+#endif
+#ifdef TRIREME_HAVE_ARROW
+  add_column_formats(formats, folder);
 #endif
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);

@@ -59,7 +59,7 @@ class ModelJson : public Format {
 
   void write(Random& random) override {
     model::ModelConfig config{.layers = 3, .width = 8, .heads = 2, .kv_heads = 2, .vocab_size = 11};
-    const uint64_t kind = random.below(10);
+    const uint64_t kind = random.below(14);
     if (kind == 1) config.family = "gpt2";
     if (kind == 2) config.attention.attention_bias = true;
     if (kind == 3) config.family = "mixtral";
@@ -74,6 +74,21 @@ class ModelJson : public Format {
       config.attention.attention_bias = config.attention.attention_output_bias = true;
       config.attention.attention_sinks = config.sparse.expert_bias = true;
       config.sparse.swiglu_limit = 7;
+    }
+    if (kind == 10) {
+      config.vision = {.layers = 2, .width = 8, .heads = 2, .ffn_width = 16};
+      config.vision.image_size = config.vision.patch_size = 4;
+      config.vision.image_token = 3;
+    }
+    if (kind == 11) {
+      config.branch_norms = model::BranchNorms::kAfter;
+      config.attention.qk_norm = true;
+      config.attention.qk_norm_over = model::QkNormOver::kAll;
+    }
+    if (kind == 12) config.sparse = {.experts = 4, .shared_experts = 2, .shared_gate = true};
+    if (kind == 13) {
+      config.branch_norms = model::BranchNorms::kBoth;
+      config.rope.rotary_share = 0.5;
     }
     text_ = damaged_json(
         ordered_json::parse(model::hugging_face_config(config, at::kFloat, std::nullopt)),

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/dataset/word_piece/word_piece_json.h"
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/bpe.h"
@@ -101,7 +102,8 @@ void damage_fields(std::string& bytes, Random& random, int depth) {
   bytes = bytes_of(fields);
 }
 
-void use_tokenizer(const dataset::Tokenizer& tokenizer, bool is_exact) {
+// shows_end: the end of a document is a token of text too
+void use_tokenizer(const dataset::Tokenizer& tokenizer, bool is_exact, bool shows_end = false) {
   const std::string text("def \xe2\x96\x81 value\0 12\xff  \t\t self.other\n\n", 35);
   const std::vector<int32_t> tokens = tokenizer.encode(text);
   for (const int32_t token : tokens) {
@@ -111,7 +113,7 @@ void use_tokenizer(const dataset::Tokenizer& tokenizer, bool is_exact) {
   require(!is_exact || decoded == text, "decode(encode(text)) is another text");
   const int32_t end = tokenizer.end_of_document();
   require(end >= 0 && end < tokenizer.vocab_size(), "the end of a document is no token");
-  require(tokenizer.decode({&end, 1}).empty(), "the end of a document has a text");
+  require(shows_end || tokenizer.decode({&end, 1}).empty(), "the end of a document has a text");
 }
 
 class Tokenizer : public Format {
@@ -253,13 +255,47 @@ class TokenizerJson : public Format {
     const std::string text = get_file(dataset::tokenizer_model_path(prefix_));
     expect_refusal_or_sense([&] { use_tokenizer(*dataset::make_json_tokenizer(text, ""), false); });
     expect_refusal_or_sense([&] { dataset::spelled_end_of_document(text, 260); });
-    expect_refusal_or_sense([&] { use_tokenizer(*dataset::load_tokenizer(prefix_), false); });
+    expect_refusal_or_sense([&] { use_tokenizer(*dataset::load_tokenizer(prefix_), false, true); });
   }
 
  private:
   std::string prefix_;
   ordered_json valid_;
   int num_tokens_ = 0;
+};
+
+// A tokenizer.json of BERT.
+class WordPieceJson : public Format {
+ public:
+  WordPieceJson() : valid_(dataset::small_word_piece_json()) {
+    valid_["added_tokens"].push_back({{"id", 16}, {"content", "\u00c9x"}, {"normalized", true}});
+  }
+  std::string name() const override { return "word-piece"; }
+
+  void write(Random& random) override {
+    ordered_json changed = valid_;
+    ordered_json* const parts[] = {&changed["added_tokens"], &changed["normalizer"],
+                                   &changed["model"]};
+    if (random.one_in(2)) {
+      text_ = damaged_json(changed, -1, random);
+      return;
+    }
+    ordered_json& part = *random.pick(parts);
+    const std::string damaged = damaged_json(part, -1, random);
+    part = "HERE";
+    text_ = changed.dump();
+    text_.replace(text_.find("\"HERE\""), 6, damaged);
+  }
+
+  void read() override {
+    expect_refusal_or_sense(
+        [&] { use_tokenizer(*dataset::make_json_tokenizer(text_, ""), false, true); });
+    expect_refusal_or_sense([&] { dataset::spelled_end_of_document(text_, 3); });
+  }
+
+ private:
+  ordered_json valid_;
+  std::string text_;
 };
 
 }  // namespace
@@ -271,6 +307,7 @@ void add_tokenizer_formats(Formats& formats, const std::filesystem::path& folder
   }
   if (dataset::json_tokenizer_available()) {
     formats.push_back(std::make_unique<TokenizerJson>(folder / "json"));
+    formats.push_back(std::make_unique<WordPieceJson>());
   }
 }
 

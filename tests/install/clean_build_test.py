@@ -1,5 +1,5 @@
 """What `make build` alone builds can be installed as README says; and no program, built or installed, has its libraries
-searched for in the current folder or in one that is neither libtorch's nor Open MPI's."""
+searched for in the current folder or in one that is not libtorch's, Open MPI's or Arrow's."""
 import os
 import pathlib
 import re
@@ -42,10 +42,10 @@ def dynamic_entries(path):
 
 
 def own_folders():
-    """Of libtorch and Open MPI, as the build found them."""
+    """Of libtorch, Open MPI and Arrow, as the build found them."""
     cache = cache_of(BUILD)
     torch = pathlib.Path(cache["Torch_DIR"]).parents[2] / "lib"
-    return {str(torch), *(str(pathlib.Path(value).parent) for key, value in cache.items()
+    return {str(torch), cache.get("TRIREME_ARROW_RUN_PATH", str(torch)), *(str(pathlib.Path(value).parent) for key, value in cache.items()
                           if re.fullmatch(r"MPI_\w+_LIBRARY", key) and value.startswith("/"))}
 
 

@@ -163,6 +163,23 @@ TEST(HuggingFace, RotaryRowsThatLieInPairsAreSplitIntoHalves) {
   harness::assert_same_bits(split_parts(tensor, rows)[0], rows, "rows as they are");
 }
 
+TEST(HuggingFace, AClassWithPairsSideBySideIsWrittenSo) {
+  for (const Shape& shape : {Shape{14, 2}, Shape{14}}) {
+    const HuggingFaceTensor tensor{.name = "q_proj",
+                                   .shape = shape,
+                                   .parts = {"q_proj"},
+                                   .head_rows = 7,
+                                   .rotary_rows = 4,
+                                   .rotary_first = true,
+                                   .has_adjacent_pairs = true};
+    const at::Tensor own = at::arange(c10::multiply_integers(shape), at::kFloat).view(shape);
+    const at::Tensor order = at::tensor({0, 2, 1, 3, 4, 5, 6, 7, 9, 8, 10, 11, 12, 13}, at::kLong);
+    const at::Tensor written = join_parts(tensor, std::vector<at::Tensor>{own});
+    harness::assert_same_bits(written, own.index_select(0, order), "written");
+    harness::assert_same_bits(split_parts(tensor, written)[0], own, "read");
+  }
+}
+
 TEST(HuggingFace, ALlamaConfigSaysEverySize) {
   const auto config = nlohmann::json::parse(hugging_face_config(kLlama, at::kBFloat16, 28));
   const nlohmann::json expected = {{"architectures", {"LlamaForCausalLM"}},

@@ -33,7 +33,7 @@
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/parallel/run_layout.h"
-#include "trireme/train/state/frozen_teacher.h"
+#include "trireme/train/state/frozen_model.h"
 
 namespace trireme::train {
 
@@ -100,8 +100,8 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     ParallelModel model(config, mesh, make_gradient_hook(config.train), overlap.flag());
     model.set_input_store(
         make_activation_store(config.offload.activations, folder.path(), config.device));
-    if (teacher_config(config)) {
-      const auto teacher = std::make_shared<FrozenTeacher>(config, mesh, overlap.flag());
+    if (auto frozen = teacher_config(config)) {
+      const auto teacher = std::make_shared<FrozenModel>(*std::move(frozen), mesh, overlap.flag());
       model.use_teacher({teacher, &teacher->model()});
     }
     if (prepare) prepare(model);

@@ -374,7 +374,8 @@ class RandomLayout : public LayoutsTest, public ::testing::WithParamInterface<in
     const DrawnLayout layout = draw_layout(draw, overrides);
     overrides = joined(overrides, layout.all());
     const std::vector<int64_t> shares = draw_shares(draw, config_of(overrides));
-    if (seed % 4 == 3) overrides = joined(overrides, kPreferences);
+    const bool has_answers = model_of(config_of(overrides)).is_causal();
+    if (seed % 4 == 3 && has_answers) overrides = joined(overrides, kPreferences);
     check(overrides, layout.ranks, 1e-10, shares);
     overrides.emplace_back("train.precision", "fp32");
     check(overrides, layout.ranks, fp32_bound(config_of(overrides)), shares);

@@ -68,7 +68,7 @@ class PackingTest : public ::testing::Test {
   // 37 tokens in the vocabulary, 13 places in a sequence. The longest documents come first into
   // samples, and have no targets.
   PackingTest() {
-    dataset::TokenFile file(prefix_, 37, /*has_mask=*/true);
+    dataset::TokenFile file(prefix_, 37, {.mask = true});
     int32_t next = 5;
     for (const size_t size : {3, 14, 6, 2, 9, 14, 7, 14, 4, 11, 5, 14, 8, 2, 10, 3, 5}) {
       std::vector<int32_t> tokens(size), mask(size);

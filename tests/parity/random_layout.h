@@ -83,7 +83,9 @@ inline void draw_experts(Draw& draw, Overrides& overrides) {
   set("experts", draw.one_of({"4", "6", "8"}));
   set("experts_per_token", per_token);
   set("expert_width", std::to_string(draw.number(9, 9)));
-  set("shared_experts", draw.one_of({"0", "1", "2"}));
+  const std::string shared = draw.one_of({"0", "1", "2"});
+  set("shared_experts", shared);
+  if (shared != "0") set("shared_gate", draw.one_of({"false", "true"}));
   set("dense_layers", draw.one_of({"0", "1"}));
   set("expert_interval", draw.one_of({"1", "2"}));
   set("router_score", draw.one_of({"softmax", "sigmoid"}));
@@ -122,6 +124,7 @@ inline Overrides draw_problem(Draw& draw) {
         draw.one_of({"plain", "biases and wide heads", "norms", "latent"});
     set("model.kv_heads", attention == "latent" ? "6" : draw.one_of({"1", "2", "3", "6"}));
     set("model.qk_norm", attention == "norms" ? "true" : "false");
+    if (attention == "norms") set("model.qk_norm_over", draw.one_of({"head", "all"}));
     if (attention == "biases and wide heads") {
       set("model.attention_bias", "true");
       set("model.attention_output_bias", draw.one_of({"false", "true"}));
@@ -153,6 +156,9 @@ inline Overrides draw_problem(Draw& draw) {
       set("model.embedding_scale", draw.one_of({"1", "3"}));
       set("model.residual_scale", draw.one_of({"1", "0.22"}));
       set("model.logits_divisor", draw.one_of({"1", "0.7"}));
+    }
+    if (!is_gemma && draw.number(0, 3) == 0) {
+      set("model.branch_norms", draw.one_of({"after", "both"}));
     }
     if (!is_gemma && draw.number(0, 2) == 0) draw_experts(draw, overrides);
   }

@@ -41,6 +41,28 @@ inline void add_decoder_tokens(dataset::Batch& batch, const model::ModelConfig& 
   batch.tensors.emplace_back("decoder_tokens", targets_BU.mul(5).add(1).remainder(V));
 }
 
+// Sample i has i modulo 3 images, whose tokens take the place of others; one more is never read.
+inline void add_images(dataset::Batch& batch, const model::VisionConfig& vision) {
+  const int64_t P = vision.num_patches(), S = vision.image_size;
+  const at::Tensor tokens_BT = batch["tokens"];
+  tokens_BT.masked_fill_(tokens_BT.eq(vision.image_token), vision.image_token + 1);
+  std::vector<at::Tensor> images;
+  for (int64_t b = 0; b < tokens_BT.size(0); ++b) {
+    const int64_t sample = batch.first_sample + b;
+    for (int64_t image = 0; image < sample % 3; ++image) {
+      tokens_BT.select(0, b).narrow(0, 1 + image * (P + 2), P).fill_(vision.image_token);
+    }
+    images.push_back(at::arange(9 * S * S, at::kDouble)
+                         .add(static_cast<double>(sample * 1000))
+                         .mul(0.37)
+                         .sin()
+                         .mul(2)
+                         .view({3, 3, S, S}));
+  }
+  batch.tensors.emplace_back(
+      "images", images.empty() ? at::zeros({0, 3, 3, S, S}, at::kDouble) : at::stack(images));
+}
+
 // A sample's numbers depend on its own index alone, so that layouts may group samples differently.
 inline dataset::Batch sequences_of(const RunConfig& config, int64_t first, int64_t size) {
   const int64_t T = model_of(config).sequence_length, V = model_of(config).vocab_size;
@@ -60,11 +82,28 @@ inline dataset::Batch sequences_of(const RunConfig& config, int64_t first, int64
                        .first_sample = first,
                        .step_size = config.train.global_batch};
   if (data_of(config).separate_documents) batch.tensors.emplace_back("documents", documents_BT);
+  if (model_of(config).vision.is_on()) add_images(batch, model_of(config).vision);
   if (model_of(config).has_decoder()) add_decoder_tokens(batch, model_of(config));
   return batch;
 }
 
+// The same for texts with labels: their lengths differ, and padding follows.
+inline dataset::Batch texts_of(const RunConfig& config, dataset::Batch batch) {
+  const int64_t B = batch.size(), T = model_of(config).sequence_length;
+  const at::Tensor index_B1 =
+      at::arange(batch.first_sample, batch.first_sample + B, at::kLong).unsqueeze(1);
+  const at::Tensor is_padding_BT =
+      at::arange(T, at::kLong).ge(index_B1.mul(5).add(3).remainder(T).add(1));
+  batch.tensors = {
+      {"tokens", batch["tokens"].masked_fill(is_padding_BT, 0)},
+      {"targets", index_B1.squeeze(1).mul(7).add(1).remainder(model_of(config).classes)},
+      {"documents", at::zeros({B, T}, at::kLong).masked_fill(is_padding_BT, -1)}};
+  return batch;
+}
+
 inline dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
+  if (tasks::language_of(config).objective.is_classify())
+    return texts_of(config, sequences_of(config, first, size));
   if (!tasks::language_of(config).objective.is_dpo()) return sequences_of(config, first, size);
   return pairs_of(sequences_of(config, 2 * first, 2 * size));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/dataset/conversation/prepare_chat.h"
+#include "trireme/dataset/labelled/prepare_labelled.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/recommend/prepare_features.h"
 #include "trireme/launch/local_ranks.h"
@@ -57,6 +58,8 @@ void add_json(CLI::App& command, bool& json);
 int report(ExitCode code, const std::string& message);
 // The path with which the program can start itself again.
 std::string own_program();
+// The words after the program's name that this process was started with.
+std::vector<std::string> own_words();
 
 // trireme bench, for the program `trireme` only.
 
@@ -71,16 +74,20 @@ void add_data(CLI::App& app, int& exit_code);
 // Subcommands of `data`.
 void add_data_prepare(CLI::App& data, int& exit_code);
 void add_data_generate(CLI::App& data, int& exit_code);
+void add_data_outputs(CLI::App& data, int& exit_code);
 
 // Each prepares, shows how far it is, and prints what it has written, with `json` as an object.
 // Returns the exit code.
 int run_prepare_tokens(const dataset::PrepareOptions& options, bool json);
 int run_prepare_chat(dataset::PrepareChatOptions options, bool json);
+int run_prepare_labelled(const dataset::PrepareLabelledOptions& options, bool json);
 int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool json);
 
 // The commands of `trireme` that only language models have.
 
 void add_generate(CLI::App& app, int& exit_code);
+void add_evaluate(CLI::App& app, int& exit_code);
+void add_serve(CLI::App& app, int& exit_code);
 // Subcommands of `checkpoint`, which must be there.
 void add_export(CLI::App& app, int& exit_code);
 void add_import(CLI::App& app, int& exit_code);

@@ -70,11 +70,14 @@ std::string next_command(const std::string& program, const std::string& task,
   return concat(program, " checkpoint inspect ", run);
 }
 
-ProgressBar::ProgressBar(std::string label, std::string unit)
-    : label_(std::move(label)), unit_(std::move(unit)), is_terminal_(isatty(STDOUT_FILENO)) {}
+ProgressBar::ProgressBar(std::string label, std::string unit, std::FILE* stream)
+    : label_(std::move(label)),
+      unit_(std::move(unit)),
+      stream_(stream),
+      is_terminal_(isatty(fileno(stream))) {}
 
 ProgressBar::~ProgressBar() {
-  if (shown_percent_ >= 0) std::printf("\r\033[K");
+  if (shown_percent_ >= 0) std::fputs("\r\033[K", stream_);
 }
 
 void ProgressBar::update(int64_t done, int64_t total) {
@@ -86,9 +89,9 @@ void ProgressBar::update(int64_t done, int64_t total) {
   const auto shown = [&](int64_t count) {
     return unit_.empty() ? human_bytes(static_cast<double>(count)) : std::to_string(count);
   };
-  std::printf("\r\033[K%-7s [%s] %3d%%  %s of %s %s", label_.c_str(), bar.c_str(), percent,
-              shown(done).c_str(), shown(total).c_str(), unit_.c_str());
-  std::fflush(stdout);
+  std::fprintf(stream_, "\r\033[K%-7s [%s] %3d%%  %s of %s %s", label_.c_str(), bar.c_str(),
+               percent, shown(done).c_str(), shown(total).c_str(), unit_.c_str());
+  std::fflush(stream_);
 }
 
 // There are lines that stay and, on a terminal, one that is overwritten. line_open_ says that the

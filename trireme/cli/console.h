@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -56,7 +57,8 @@ class ProgressBar {
  public:
   // label: what is being done, such as "encode"
   // unit: of what is counted; "": bytes
-  explicit ProgressBar(std::string label, std::string unit = "");
+  // stream: stdout, or stderr where stdout has what the command makes
+  explicit ProgressBar(std::string label, std::string unit = "", std::FILE* stream = stdout);
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();  // erases it
@@ -66,6 +68,7 @@ class ProgressBar {
  private:
   std::string label_;
   std::string unit_;
+  std::FILE* stream_;
   bool is_terminal_;
   int shown_percent_ = -1;
 };

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,6 +28,14 @@
 namespace trireme::cli {
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+std::vector<std::string> own_words() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  if (!words.empty()) words.erase(words.begin());
+  return words;
+}
 
 int report(ExitCode code, const std::string& message) {
   std::string line = printable(message.substr(0, message.find('\n')));

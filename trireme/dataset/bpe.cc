@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "trireme/base/error.h"
-#include "trireme/dataset/documents.h"
+#include "trireme/dataset/text/documents.h"
 
 #ifdef TRIREME_HAVE_SENTENCEPIECE
 #include <sentencepiece_processor.h>

@@ -21,6 +21,26 @@ std::string_view bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
+constexpr int64_t kTokensAtOnce = int64_t{64} << 10;
+
+// Little-endian: the low bytes come first.
+template <typename T>
+void write_as(std::span<const int32_t> tokens, std::byte* out) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto value = static_cast<T>(tokens[i]);
+    std::memcpy(out + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void write_tokens(std::span<const int32_t> tokens, TokenType type, std::byte* out) {
+  switch (token_type_bytes(type)) {
+    case 1: return write_as<uint8_t>(tokens, out);
+    case 2: return write_as<uint16_t>(tokens, out);
+    case 4: return write_as<int32_t>(tokens, out);
+    default: return write_as<int64_t>(tokens, out);
+  }
+}
+
 // Collects small values and writes them in blocks.
 class BufferedOutput {
  public:
@@ -59,6 +79,22 @@ IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size, Tok
   }
 }
 
+IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size,
+                                     const Continued& continued)
+    : prefix_(std::move(prefix)),
+      vocab_size_(vocab_size),
+      type_(token_type_for(vocab_size)),
+      written_(continued.written) {
+  const auto open = [&](const std::string& name, const char* ending, int64_t num_bytes) {
+    return std::make_unique<AtomicFile>(
+        name, AtomicFile::Continued{continued.place + ending, static_cast<uint64_t>(num_bytes)});
+  };
+  bin_ = open(bin_path(prefix_), ".bin", written_.num_tokens * token_type_bytes(type_));
+  lengths_ = open(prefix_ + ".lengths", ".lengths",
+                  written_.num_sequences * static_cast<int64_t>(sizeof(int32_t)));
+  idx_ = std::make_unique<AtomicFile>(idx_path(prefix_));
+}
+
 IndexedFileWriter::~IndexedFileWriter() = default;
 
 void IndexedFileWriter::add_document(std::span<const int32_t> tokens) {
@@ -68,33 +104,51 @@ void IndexedFileWriter::add_document(std::span<const int32_t> tokens) {
 
 void IndexedFileWriter::append(std::span<const int32_t> tokens) {
   TRIREME_ASSERT(!completed_, "the token file is complete");
-  const int64_t token_bytes = token_type_bytes(type_);
-  for (const int32_t token : tokens) {
-    TRIREME_CHECK(token >= 0 && token < vocab_size_, "token ", token, " at position ", num_tokens_,
-                  " is outside the vocabulary of ", vocab_size_);
-    if (sequence_tokens_ == kMaxSequenceTokens) end_sequence(false);
-    // Little-endian: the low bytes come first.
-    const auto* bytes = reinterpret_cast<const std::byte*>(&token);
-    pending_bin_.insert(pending_bin_.end(), bytes, bytes + token_bytes);
-    ++sequence_tokens_;
-    ++num_tokens_;
+  const auto token_bytes = static_cast<size_t>(token_type_bytes(type_));
+  while (!tokens.empty()) {
+    if (written_.sequence_tokens == kMaxSequenceTokens) end_sequence(false);
+    const auto count = std::min(
+        {std::ssize(tokens), kTokensAtOnce, kMaxSequenceTokens - written_.sequence_tokens});
+    const std::span<const int32_t> some = tokens.first(static_cast<size_t>(count));
+    tokens = tokens.subspan(some.size());
+    const auto bad = std::ranges::find_if(
+        some, [&](int32_t token) { return token < 0 || token >= vocab_size_; });
+    TRIREME_CHECK(bad == some.end(), "token ", *bad, " at position ",
+                  written_.num_tokens + (bad - some.begin()), " is outside the vocabulary of ",
+                  vocab_size_);
+    const size_t begin = pending_bin_.size();
+    pending_bin_.resize(begin + some.size() * token_bytes);
+    write_tokens(some, type_, pending_bin_.data() + begin);
+    written_.sequence_tokens += count;
+    written_.num_tokens += count;
     if (pending_bin_.size() >= kPendingBytes) flush_tokens();
   }
 }
 
 void IndexedFileWriter::end_document() {
   end_sequence(true);
-  ++num_documents_;
+  ++written_.num_documents;
 }
 
 void IndexedFileWriter::end_sequence(bool end_of_document) {
-  const auto length = static_cast<int32_t>(sequence_tokens_);
+  const auto length = static_cast<int32_t>(written_.sequence_tokens);
   pending_lengths_.push_back(end_of_document ? ~length : length);
-  sequence_tokens_ = 0;
-  ++num_sequences_;
-  if (pending_lengths_.size() < kPendingLengths) return;
+  written_.sequence_tokens = 0;
+  ++written_.num_sequences;
+  if (pending_lengths_.size() >= kPendingLengths) flush_lengths();
+}
+
+void IndexedFileWriter::flush_lengths() {
   lengths_->write(bytes_of(pending_lengths_));
   pending_lengths_.clear();
+}
+
+IndexedFileWriter::Written IndexedFileWriter::sync() {
+  flush_tokens();
+  flush_lengths();
+  bin_->sync();
+  lengths_->sync();
+  return written_;
 }
 
 void IndexedFileWriter::flush_tokens() {
@@ -104,10 +158,10 @@ void IndexedFileWriter::flush_tokens() {
 
 void IndexedFileWriter::complete() {
   if (completed_) return;
-  if (sequence_tokens_ > 0) end_document();
+  if (written_.sequence_tokens > 0) end_document();
   flush_tokens();
   bin_->complete();
-  lengths_->write(bytes_of(pending_lengths_));
+  flush_lengths();
   write_index();
   lengths_.reset();
   completed_ = true;
@@ -124,16 +178,16 @@ void IndexedFileWriter::write_index() {
   out.put("MMIDIDX\0", 9);
   out.put<uint64_t>(1);
   out.put(static_cast<uint8_t>(type_));
-  out.put<uint64_t>(num_sequences_);
-  out.put<uint64_t>(num_documents_ + 1);
-  for (int64_t i = 0; i < num_sequences_; ++i) out.put(std::max(length(i), ~length(i)));
+  out.put<uint64_t>(written_.num_sequences);
+  out.put<uint64_t>(written_.num_documents + 1);
+  for (int64_t i = 0; i < written_.num_sequences; ++i) out.put(std::max(length(i), ~length(i)));
   int64_t pointer = 0;
-  for (int64_t i = 0; i < num_sequences_; ++i) {
+  for (int64_t i = 0; i < written_.num_sequences; ++i) {
     out.put(pointer);
     pointer += int64_t{std::max(length(i), ~length(i))} * token_type_bytes(type_);
   }
   out.put<int64_t>(0);
-  for (int64_t i = 0; i < num_sequences_; ++i)
+  for (int64_t i = 0; i < written_.num_sequences; ++i)
     if (length(i) < 0) out.put<int64_t>(i + 1);
   out.flush();
   idx_->complete();

@@ -22,11 +22,27 @@ namespace trireme::dataset {
 // but a reader may find the tokens of one with the index of the other: hold a WorkFolder.
 class IndexedFileWriter {
  public:
+  // What has been written, for a writer that goes on with it in another process.
+  struct Written {
+    int64_t num_tokens = 0;
+    int64_t num_documents = 0;
+    int64_t num_sequences = 0;
+    int64_t sequence_tokens = 0;  // of the sequence that has not ended
+  };
+  // Where the temporary files lie: PLACE.bin and PLACE.lengths, in a folder that nobody else
+  // writes. They stay without publish().
+  struct Continued {
+    std::string place;
+    Written written{};
+  };
+
   // Throws: ConfigError when the files cannot be created
   IndexedFileWriter(std::string prefix, int64_t vocab_size)
       : IndexedFileWriter(std::move(prefix), vocab_size, token_type_for(vocab_size)) {}
   // type: wide enough for the vocabulary
   IndexedFileWriter(std::string prefix, int64_t vocab_size, TokenType type);
+  // Throws: also Error when the files have less than was written
+  IndexedFileWriter(std::string prefix, int64_t vocab_size, const Continued& continued);
   IndexedFileWriter(const IndexedFileWriter&) = delete;
   IndexedFileWriter& operator=(const IndexedFileWriter&) = delete;
   ~IndexedFileWriter();
@@ -37,8 +53,12 @@ class IndexedFileWriter {
   void append(std::span<const int32_t> tokens);
   void end_document();
 
-  int64_t num_documents() const { return num_documents_; }
-  int64_t num_tokens() const { return num_tokens_; }
+  int64_t num_documents() const { return written_.num_documents; }
+  int64_t num_tokens() const { return written_.num_tokens; }
+
+  // Brings what was added to the disk, for a Continued.
+  // Throws: Error when the disk is full
+  Written sync();
 
   // finish() = complete() + publish(). Several writers complete first and publish together.
   // complete() brings everything to the disk, under temporary names.
@@ -50,6 +70,7 @@ class IndexedFileWriter {
  private:
   void end_sequence(bool end_of_document);
   void flush_tokens();
+  void flush_lengths();
   void write_index();
 
   std::string prefix_;
@@ -60,10 +81,7 @@ class IndexedFileWriter {
   std::unique_ptr<AtomicFile> lengths_;  // int32 per sequence; ~length where a document ends
   std::vector<std::byte> pending_bin_;
   std::vector<int32_t> pending_lengths_;
-  int64_t sequence_tokens_ = 0;  // of the current sequence
-  int64_t num_sequences_ = 0;
-  int64_t num_documents_ = 0;
-  int64_t num_tokens_ = 0;
+  Written written_{};
   bool completed_ = false;
 };
 

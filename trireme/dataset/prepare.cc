@@ -1,32 +1,26 @@
 #include "trireme/dataset/prepare.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
-#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/file/folder.h"
-#include "trireme/base/random/random.h"
 #include "trireme/dataset/bpe.h"
-#include "trireme/dataset/documents.h"
 #include "trireme/dataset/indexed_file_writer.h"
+#include "trireme/dataset/preparation.h"
+#include "trireme/dataset/row_files.h"
+#include "trireme/dataset/text/documents.h"
+#include "trireme/dataset/text/file_texts.h"
+#include "trireme/dataset/text/row_texts.h"
 #include "trireme/dataset/token_files.h"
 #include "trireme/dataset/tokenizer.h"
 
 namespace trireme::dataset {
 namespace {
-
-struct Split {
-  std::vector<Document> training;
-  std::vector<Document> validation;
-};
-
-int64_t total_bytes(const std::vector<Document>& documents) {
-  return std::accumulate(documents.begin(), documents.end(), int64_t{0},
-                         [](int64_t sum, const Document& d) { return sum + d.size(); });
-}
 
 void check_options(const PrepareOptions& options) {
   const bool is_bytes = options.tokenizer == TokenizerKind::kBytes;
@@ -48,72 +42,18 @@ void check_options(const PrepareOptions& options) {
                 ", expected at least 0 and below 1");
   TRIREME_CHECK(!options.output.empty() && options.output.back() != '/', "output is \"",
                 options.output, "\", expected a prefix of file names such as data/python");
+  TRIREME_CHECK(options.num_threads > 0, "num_threads is ", options.num_threads,
+                ", expected at least 1");
 }
 
-// For a single document: its tail, from a line end on.
-Split split_tail(const Document& document, double fraction) {
-  auto cut = document.begin +
-             static_cast<int64_t>(static_cast<double>(document.size()) * (1.0 - fraction));
-  Document around = document;
-  around.begin = cut;
-  constexpr int64_t kWindowBytes = 1 << 16;
-  around.end = std::min(document.end, cut + kWindowBytes);
-  const std::string window = DocumentReader(around).next();
-  const size_t line = window.find('\n');
-  if (line != std::string::npos && cut + static_cast<int64_t>(line) + 1 < document.end)
-    cut += static_cast<int64_t>(line) + 1;
-  TRIREME_CHECK(cut > document.begin && cut < document.end, document.path.string(), " has ",
-                document.size(), " bytes, too few to set ", fraction,
-                " of them aside; give more text or set validation_fraction to 0");
-  Split split{{document}, {document}};
-  split.training[0].end = cut;
-  split.validation[0].begin = cut;
-  return split;
-}
-
-Split split_documents(std::vector<Document> documents, double fraction, uint64_t seed) {
-  if (fraction == 0) return {std::move(documents), {}};
-  if (documents.size() == 1) return split_tail(documents[0], fraction);
-  std::vector<double> draws;
-  for (const Document& document : documents)
-    draws.push_back(random_uniform(random_key(seed, "validation/" + document.name), 0));
-  // At least one document on either side.
-  const auto lowest = std::min_element(draws.begin(), draws.end());
-  const auto highest = std::max_element(draws.rbegin(), draws.rend());
-  *lowest = 0.0;
-  *highest = 1.0;
-  Split split;
-  for (size_t i = 0; i < documents.size(); ++i)
-    (draws[i] < fraction ? split.validation : split.training).push_back(std::move(documents[i]));
-  return split;
-}
-
-// Blocks of the training text: all of it, or about `sample_bytes` spread evenly over it.
-std::function<std::string()> sample_text(const std::vector<Document>& documents,
-                                         const PrepareOptions& options) {
-  constexpr int64_t kBlockBytes = 1 << 16;
-  const double share = static_cast<double>(options.tokenizer_sample_bytes) /
-                       static_cast<double>(total_bytes(documents));
-  return [&documents, seed = options.seed, share, i = size_t{0}, block = int64_t{0}]() mutable {
-    for (; i < documents.size(); ++i, block = 0) {
-      const RandomKey key = random_key(seed, "tokenizer/" + documents[i].name);
-      while (block * kBlockBytes < documents[i].size()) {
-        Document part = documents[i];
-        part.begin += block * kBlockBytes;
-        part.end = std::min(part.end, part.begin + kBlockBytes);
-        if (random_uniform(key, block++) < share) return DocumentReader(part).next();
-      }
-    }
-    return std::string();
-  };
-}
-
-std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const Split& split) {
+std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options,
+                                            const PreparationPlace& place,
+                                            const std::function<std::string()>& sample) {
   if (options.tokenizer == TokenizerKind::kBytes) return make_bytes_tokenizer();
   if (options.tokenizer_model.empty()) {  // bpe: json has one
     constexpr int64_t kDefaultVocabSize = 8192;
     const int64_t vocab_size = options.vocab_size > 0 ? options.vocab_size : kDefaultVocabSize;
-    return make_bpe_tokenizer(train_bpe(sample_text(split.training, options), vocab_size));
+    return make_bpe_tokenizer(kept_model(place, [&] { return train_bpe(sample, vocab_size); }));
   }
   std::string model;
   try {
@@ -130,95 +70,126 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const
   return tokenizer;
 }
 
-// Encodes documents into a token file and counts the encoded bytes.
-class Encoder {
- public:
-  Encoder(const Tokenizer& tokenizer, bool append_end_of_document,
-          std::function<void(int64_t)> on_bytes)
-      : tokenizer_(tokenizer), append_(append_end_of_document), on_bytes_(std::move(on_bytes)) {}
+using Progress = std::function<void(int64_t, int64_t)>;
 
-  void encode(const std::vector<Document>& documents, IndexedFileWriter& writer) {
-    for (const Document& document : documents) {
-      DocumentReader reader(document);
-      for (std::string piece = reader.next(); !piece.empty(); piece = reader.next()) {
-        const std::vector<int32_t> tokens = tokenizer_.encode(piece);
-        if (const auto unknown = tokenizer_.unknown_token())
-          unknown_tokens_ += std::ranges::count(tokens, *unknown);
-        writer.append(tokens);
-        on_bytes_(static_cast<int64_t>(piece.size()));
-      }
-      const int32_t end = tokenizer_.end_of_document();
-      if (append_) writer.append({&end, 1});
-      writer.end_document();
-    }
+// Keeps another preparation away from the output, and says before anything takes long whether it
+// can be written at all.
+void take_output(const PrepareOptions& options, std::optional<WorkFolder>& work,
+                 WorkFolder::Left left) {
+  make_prefix_folder(options.output);
+  if (!work) work.emplace(options.output, left);
+}
+
+void probe_output(const PrepareOptions& options) {
+  const IndexedFileWriter probe(options.output, 1);
+}
+
+// What has been encoded stays when the disk is full or fails, as it does when the process is
+// killed: the next call goes on with it. It goes when the user has to change something, unless it
+// is an earlier call's.
+PrepareReport leaving_work(WorkFolder& work, const std::function<PrepareReport()>& run) {
+  const bool was_there = has_journal(work.path());
+  try {
+    return run();
+  } catch (const ConfigError&) {
+    if (was_there && has_journal(work.path())) work.release();
+    throw;
+  } catch (const std::exception& error) {
+    if (!has_journal(work.path())) throw;
+    const std::string kept = work.path().string();
+    work.release();
+    throw Error(concat(error.what(), "; ", kept,
+                       " keeps what was encoded: run the same command again when this is mended, "
+                       "or remove it"));
   }
+}
 
-  int64_t unknown_tokens() const { return unknown_tokens_; }
-
- private:
-  const Tokenizer& tokenizer_;
-  bool append_;
-  std::function<void(int64_t)> on_bytes_;
-  int64_t unknown_tokens_ = 0;
-};
-
-}  // namespace
-
-std::string validation_prefix(const std::string& prefix) { return prefix + ".validation"; }
-
-PrepareReport prepare(const PrepareOptions& options,
-                      const std::function<void(int64_t, int64_t)>& progress) {
-  check_options(options);
+PrepareReport prepare_files(const PrepareOptions& options, const Progress& progress) {
   const DocumentOptions wanted = {.inputs = options.inputs,
                                   .globs = options.globs,
                                   .excludes = options.excludes,
                                   .ignored = prepared_paths(options.output),
                                   .as_text = options.as_text};
   std::vector<Document> documents = find_documents(wanted);
-  std::optional<WorkFolder> work;  // keeps another prepare() away from this output
-  const auto take_output = [&] {
-    make_prefix_folder(options.output);
-    if (!work) work.emplace(options.output);
-  };
+  std::optional<WorkFolder> work;
   if (std::ranges::any_of(documents, &Document::is_pipe)) {
-    take_output();
+    take_output(options, work, WorkFolder::Left::kRemoved);
     keep_pipes(documents, wanted, work->path());
   }
-  const Split split =
-      split_documents(std::move(documents), options.validation_fraction, options.seed);
-  const int64_t bytes = total_bytes(split.training) + total_bytes(split.validation);
-
-  // Training the tokenizer takes a while, so check first that the output can be written at all.
-  take_output();
-  { const IndexedFileWriter probe(options.output, 1); }
-  const auto tokenizer = choose_tokenizer(options, split);
-
-  int64_t done = 0;
-  Encoder encoder(*tokenizer, options.append_end_of_document, [&](int64_t n) {
-    done += n;
-    if (progress) progress(done, bytes);
+  const bool by_text = options.split == SplitBy::kText;
+  std::vector<Digest> digests;
+  if (options.dedupe || by_text) digests = digests_of(documents);
+  const int64_t duplicates = options.dedupe ? remove_repeated(documents, digests) : 0;
+  const FileSplit split =
+      by_text ? split_files_by_text(std::move(documents), digests, options.validation_fraction,
+                                    options.seed)
+              : split_files(std::move(documents), options.validation_fraction, options.seed);
+  take_output(options, work, WorkFolder::Left::kKept);
+  return leaving_work(*work, [&] {
+    probe_output(options);
+    const PreparationPlace place{work->path(),
+                                 identity_of(options, split.training, split.validation)};
+    const auto tokenizer = choose_tokenizer(
+        options, place, sample_files(split.training, options.tokenizer_sample_bytes, options.seed));
+    Preparation preparation(options, *tokenizer, !split.validation.empty(), place);
+    FileTexts texts(split);
+    preparation.encode_all(texts, progress);
+    preparation.publish();
+    PrepareReport report = preparation.report();
+    report.duplicates = duplicates;
+    return report;
   });
-  TokenFile training(options.output, tokenizer->vocab_size(), /*has_mask=*/false);
-  encoder.encode(split.training, training.tokens());
-  std::optional<TokenFile> validation;
-  if (!split.validation.empty()) {
-    validation.emplace(validation_prefix(options.output), tokenizer->vocab_size(), false);
-    encoder.encode(split.validation, validation->tokens());
-  }
-  publish_token_files(options.output, *tokenizer, training, validation ? &*validation : nullptr);
+}
 
-  PrepareReport report;
-  report.tokenizer = tokenizer->kind();
-  report.vocab_size = tokenizer->vocab_size();
-  report.documents = training.tokens().num_documents();
-  report.tokens = training.tokens().num_tokens();
-  report.validation_documents = validation ? validation->tokens().num_documents() : 0;
-  report.validation_tokens = validation ? validation->tokens().num_tokens() : 0;
-  report.bytes = bytes;
-  report.unknown_tokens = encoder.unknown_tokens();
-  const int64_t tokens = report.tokens + report.validation_tokens;
-  report.bytes_per_token = static_cast<double>(bytes) / static_cast<double>(tokens);
-  return report;
+std::optional<ColumnFormat> columns_of(DocumentForm form) {
+  if (form == DocumentForm::kParquet) return ColumnFormat::kParquet;
+  if (form == DocumentForm::kArrow) return ColumnFormat::kArrow;
+  return std::nullopt;
+}
+
+std::vector<std::string> column_globs(ColumnFormat format) {
+  if (format == ColumnFormat::kParquet) return {"*.parquet"};
+  return {"*.arrow", "*.feather", "*.arrows"};
+}
+
+PrepareReport prepare_rows(const PrepareOptions& options, const Progress& progress) {
+  const std::optional<ColumnFormat> columns = columns_of(options.form);
+  RowTextOptions rows{.form = {.key = TextKey(options.text_key), .columns = columns},
+                      .skip_bad_rows = options.skip_bad_rows,
+                      .dedupe = options.dedupe};
+  std::optional<WorkFolder> work;
+  const std::vector<Document> files = find_row_files(
+      {.inputs = options.inputs,
+       .globs = options.globs.empty() && columns ? column_globs(*columns) : options.globs,
+       .excludes = options.excludes,
+       .left = WorkFolder::Left::kKept},
+      options.output, work);
+  return leaving_work(*work, [&] {
+    rows.split = choose_text_split(files, rows, options.validation_fraction, options.seed);
+    probe_output(options);
+    const PreparationPlace place{work->path(), identity_of(options, files)};
+    const auto tokenizer =
+        choose_tokenizer(options, place, sample_rows(files, rows, options.tokenizer_sample_bytes));
+    Preparation preparation(options, *tokenizer, rows.split.fraction > 0, place);
+    RowTexts texts(files, rows);
+    preparation.encode_all(texts, progress);
+    PrepareReport report = preparation.report();
+    TRIREME_CHECK(
+        report.documents > 0, files.front().path.string(), " has no row with a text",
+        report.first_bad_row.empty() ? "" : concat("; the first: ", report.first_bad_row));
+    preparation.publish();
+    return report;
+  });
+}
+
+}  // namespace
+
+std::string validation_prefix(const std::string& prefix) { return prefix + ".validation"; }
+
+PrepareReport prepare(const PrepareOptions& options, const Progress& progress) {
+  check_options(options);
+  return options.form == DocumentForm::kFiles ? prepare_files(options, progress)
+                                              : prepare_rows(options, progress);
 }
 
 }  // namespace trireme::dataset

@@ -12,13 +12,37 @@
 namespace trireme::dataset {
 
 std::string loss_prefix(const std::string& prefix) { return prefix + ".loss"; }
+std::string images_prefix(const std::string& prefix) { return prefix + ".images"; }
+std::string label_prefix(const std::string& prefix) { return prefix + ".label"; }
+
+bool is_beside_tokens(const std::string& prefix) {
+  return prefix.ends_with(loss_prefix("")) || prefix.ends_with(images_prefix("")) ||
+         prefix.ends_with(label_prefix(""));
+}
+
+namespace {
+
+// The file beside another; null: there is none. One of which a part is lost must not silently
+// become none.
+std::shared_ptr<const IndexedFile> open_beside(const std::string& prefix) {
+  if (!is_file(idx_path(prefix)) && !is_file(bin_path(prefix))) return nullptr;
+  return std::make_shared<const IndexedFile>(prefix);
+}
+
+}  // namespace
 
 TokenStream::TokenStream(const std::string& prefix, int64_t vocab_size)
     : file_(std::make_shared<const IndexedFile>(prefix)), vocab_size_(vocab_size) {
   const std::string own = loss_prefix(prefix);
-  // A mask of which one file is lost must not silently become none.
-  if (!is_file(idx_path(own)) && !is_file(bin_path(own))) return;
-  mask_ = std::make_shared<const IndexedFile>(own);
+  mask_ = open_beside(own);
+  labels_ = open_beside(label_prefix(prefix));
+  const int64_t documents = file_->num_documents();
+  TRIREME_CHECK(
+      !labels_ || (labels_->num_documents() == documents && labels_->num_tokens() == documents),
+      idx_path(label_prefix(prefix)).string(), " has ", labels_ ? labels_->num_tokens() : 0,
+      " labels and ", idx_path(prefix).string(), " ", documents,
+      " texts; expected one for each: make both again with `trireme data prepare`");
+  if (!mask_) return;
   TRIREME_CHECK(mask_->token_type() == TokenType::kUint8, idx_path(own).string(), " has tokens of ",
                 token_type_bytes(mask_->token_type()),
                 " bytes; expected a loss mask, of 1: make both again with `trireme data prepare`");

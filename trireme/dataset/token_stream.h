@@ -17,6 +17,15 @@ namespace trireme::dataset {
 // The prefix of the loss mask that belongs to the token file `prefix`.
 std::string loss_prefix(const std::string& prefix);
 
+// And that of its images (samples/image_samples.h).
+std::string images_prefix(const std::string& prefix);
+// The prefix of the labels that belong to the token file `prefix`: a file of the same form, in
+// which document i is the class of text i. `trireme data prepare --format labelled` writes it.
+std::string label_prefix(const std::string& prefix);
+
+// Whether it is the prefix of such a file beside the tokens.
+bool is_beside_tokens(const std::string& prefix);
+
 // A target that is in no loss: PyTorch's and this library's kIgnoredTarget.
 inline constexpr int64_t kNoTarget = -100;
 
@@ -28,16 +37,18 @@ inline constexpr int64_t kRejectedToken = 2;
 // Thread safe: nothing changes after construction.
 class TokenStream {
  public:
-  // Opens the mask too, if one of its files is there.
+  // Opens the mask and the labels too, if one of their files is there.
   // vocab_size: larger tokens are an error; 0 checks nothing
-  // Throws: ConfigError when a file is missing or damaged, or the mask has other documents
+  // Throws: ConfigError when a file is missing or damaged, the mask has other documents, or there
+  //         is not one label for each
   TokenStream(const std::string& prefix, int64_t vocab_size);
   // Without a mask: every token is one to learn.
   TokenStream(std::shared_ptr<const IndexedFile> file, int64_t vocab_size)
       : file_(std::move(file)), vocab_size_(vocab_size) {}
 
   const IndexedFile& file() const { return *file_; }
-  const IndexedFile* mask() const { return mask_.get(); }  // null: there is none
+  const IndexedFile* mask() const { return mask_.get(); }      // null: there is none
+  const IndexedFile* labels() const { return labels_.get(); }  // null: there are none
 
   // Copies tokens [offset, offset + out.size()) into `out`.
   // Throws: ConfigError for a token outside the vocabulary, with its position, and as
@@ -58,6 +69,7 @@ class TokenStream {
  private:
   std::shared_ptr<const IndexedFile> file_;
   std::shared_ptr<const IndexedFile> mask_;
+  std::shared_ptr<const IndexedFile> labels_;
   int64_t vocab_size_ = 0;
 };
 
@@ -70,6 +82,8 @@ class TokenSamples : public Source {
   const TokenStream& stream() const { return stream_; }
   // For people, how the tokens become samples; "" when nothing is to be said.
   virtual std::string description() const { return ""; }
+  // A document for each of their images; null: they have none.
+  virtual const IndexedFile* images() const { return nullptr; }
 
  private:
   TokenStream stream_;

@@ -1,6 +1,7 @@
 #include "trireme/dataset/tokenizer.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -16,6 +17,7 @@
 #ifdef TRIREME_HAVE_TOKENIZER_JSON
 #include "trireme/dataset/byte_level/byte_level_bpe.h"
 #include "trireme/dataset/byte_level/tokenizer_file.h"
+#include "trireme/dataset/word_piece/word_piece.h"
 #endif
 
 namespace trireme::dataset {
@@ -29,9 +31,8 @@ class BytesTokenizer : public Tokenizer {
   std::string serialize() const override { return ""; }
 
   std::vector<int32_t> encode(std::string_view text) const override {
-    std::vector<int32_t> tokens;
-    tokens.reserve(text.size());
-    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+    std::vector<int32_t> tokens(text.size());
+    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);
     return tokens;
   }
 
@@ -169,36 +170,79 @@ namespace {
 
 constexpr const char* kSource = "tokenizer.json";
 
+// What a tokenizer.json of either model has in common.
 class JsonTokenizer : public Tokenizer {
  public:
-  JsonTokenizer(std::string text, TokenizerFile file, int32_t end_of_document)
-      : text_(std::move(text)),
-        added_(file.added),
-        bpe_(std::move(file), end_of_document, kSource) {}
+  JsonTokenizer(std::string text, std::vector<AddedToken> added, int32_t end_of_document)
+      : text_(std::move(text)), added_(std::move(added)), end_of_document_(end_of_document) {}
 
   TokenizerKind kind() const override { return TokenizerKind::kJson; }
-  int64_t vocab_size() const override { return bpe_.vocab_size(); }
-  int32_t end_of_document() const override { return bpe_.end_of_document(); }
+  int32_t end_of_document() const override { return end_of_document_; }
   std::optional<int32_t> added_token(std::string_view content) const override {
     const auto found = std::ranges::find(added_, content, &AddedToken::content);
     return found == added_.end() ? std::nullopt : std::optional(static_cast<int32_t>(found->id));
   }
   std::string serialize() const override { return text_; }
-  std::vector<int32_t> encode(std::string_view text) const override { return bpe_.encode(text); }
-  std::string decode(std::span<const int32_t> tokens) const override { return bpe_.decode(tokens); }
 
  private:
   std::string text_;
   std::vector<AddedToken> added_;
+  int32_t end_of_document_;
+};
+
+class JsonBpe : public JsonTokenizer {
+ public:
+  JsonBpe(std::string text, TokenizerFile file, int32_t end_of_document)
+      : JsonTokenizer(std::move(text), file.added, end_of_document),
+        bpe_(std::move(file), end_of_document, kSource) {}
+
+  int64_t vocab_size() const override { return bpe_.vocab_size(); }
+  std::vector<int32_t> encode(std::string_view text) const override { return bpe_.encode(text); }
+  std::string decode(std::span<const int32_t> tokens) const override { return bpe_.decode(tokens); }
+
+ private:
   ByteLevelBpe bpe_;
 };
 
-const AddedToken& added_token(const TokenizerFile& file, int64_t id) {
-  const auto found = std::ranges::find(file.added, id, &AddedToken::id);
-  TRIREME_CHECK(found != file.added.end(), kSource, ": token ", id,
-                ", which is to end documents, is not among its ", file.added.size(),
+class JsonWordPiece : public JsonTokenizer {
+ public:
+  JsonWordPiece(std::string text, WordPieceFile file, int32_t end_of_document)
+      : JsonTokenizer(std::move(text), file.table.added, end_of_document),
+        words_(std::move(file)) {}
+
+  int64_t vocab_size() const override { return words_.vocab_size(); }
+  std::optional<int32_t> unknown_token() const override { return words_.unknown_token(); }
+  std::vector<int32_t> encode(std::string_view text) const override { return words_.encode(text); }
+  std::string decode(std::span<const int32_t> tokens) const override {
+    return words_.decode(tokens);
+  }
+
+ private:
+  WordPiece words_;
+};
+
+const AddedToken& added_token(std::span<const AddedToken> added, int64_t id) {
+  const auto found = std::ranges::find(added, id, &AddedToken::id);
+  TRIREME_CHECK(found != added.end(), kSource, ": token ", id,
+                ", which is to end documents, is not among its ", added.size(),
                 " added tokens; make both again with `trireme data prepare`");
   return *found;
+}
+
+// end_of: the token that ends a document, among the added ones
+std::unique_ptr<Tokenizer> make_from_json(
+    std::string text, const std::function<int32_t(std::span<const AddedToken>)>& end_of) {
+  const nlohmann::json value = parse_tokenizer_json(text, kSource);
+  const std::string source = kSource;
+  const JsonView root(value, source);
+  if (is_word_piece(root)) {
+    WordPieceFile file = read_word_piece(root);
+    const int32_t end = end_of(file.table.added);
+    return std::make_unique<JsonWordPiece>(std::move(text), std::move(file), end);
+  }
+  TokenizerFile file = read_tokenizer_file(root);
+  const int32_t end = end_of(file.added);
+  return std::make_unique<JsonBpe>(std::move(text), std::move(file), end);
 }
 
 }  // namespace
@@ -206,19 +250,25 @@ const AddedToken& added_token(const TokenizerFile& file, int64_t id) {
 bool json_tokenizer_available() { return true; }
 
 std::unique_ptr<Tokenizer> make_json_tokenizer(std::string file, std::string_view end_of_document) {
-  TokenizerFile read = read_tokenizer_file(file, kSource);
-  const int32_t end = find_end_of_document(read, end_of_document, kSource);
-  return std::make_unique<JsonTokenizer>(std::move(file), std::move(read), end);
+  return make_from_json(std::move(file), [&](std::span<const AddedToken> added) {
+    return find_end_of_document(added, end_of_document, kSource);
+  });
 }
 
 std::unique_ptr<Tokenizer> make_json_tokenizer(std::string file, int64_t end_of_document) {
-  TokenizerFile read = read_tokenizer_file(file, kSource);
-  const int32_t end = added_token(read, end_of_document).id;
-  return std::make_unique<JsonTokenizer>(std::move(file), std::move(read), end);
+  return make_from_json(std::move(file), [&](std::span<const AddedToken> added) {
+    return added_token(added, end_of_document).id;
+  });
 }
 
 std::string spelled_end_of_document(std::string_view file, int64_t end_of_document) {
-  return added_token(read_tokenizer_file(file, kSource), end_of_document).content;
+  const nlohmann::json value = parse_tokenizer_json(file, kSource);
+  const std::string source = kSource;
+  const JsonView root(value, source);
+  return added_token(is_word_piece(root) ? read_word_piece(root).table.added
+                                         : read_tokenizer_file(root).added,
+                     end_of_document)
+      .content;
 }
 
 #endif

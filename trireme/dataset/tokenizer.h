@@ -1,10 +1,10 @@
 // Converts text to tokens and back. Every tokenizer is exact: decode(encode(text)) == text for
-// every string of bytes, valid UTF-8 or not. The exception is a tokenizer.json that asks for a
-// normal form, a space before every text, or added tokens that take white space along. Thread safe
-// once constructed.
-// Tokenizers from Hugging Face's tokenizer.json (byte_level/byte_level_bpe.h) need PCRE2 and
-// utf8proc: in a build without, json_tokenizer_available() says so, and the functions that need
-// them throw ConfigError.
+// every string of bytes, valid UTF-8 or not. Exceptions are a tokenizer.json that asks for a normal
+// form, a space before every text, or added tokens that take white space along, and WordPiece,
+// which forgets white space. Thread safe once constructed.
+// Tokenizers from Hugging Face's tokenizer.json (byte_level/byte_level_bpe.h,
+// word_piece/word_piece.h) need PCRE2 and utf8proc: in a build without,
+// json_tokenizer_available() says so, and the functions that need them throw ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ std::filesystem::path tokenizer_model_path(const std::string& prefix);
 bool json_tokenizer_available();
 
 // `file` is the content of a tokenizer.json. `end_of_document` is the content of the added token
-// that ends a document, or its number; "" takes <|endoftext|>, <|end_of_text|> or </s>.
+// that ends a document, or its number; "" takes <|endoftext|>, <|end_of_text|>, </s> or [SEP].
 // Throws: ConfigError when the file is damaged, describes a tokenizer of another kind, or lacks the
 //         token that is to end documents
 std::unique_ptr<Tokenizer> make_json_tokenizer(std::string file, std::string_view end_of_document);

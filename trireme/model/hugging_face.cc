@@ -15,7 +15,8 @@
 #include "trireme/base/error.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/hugging_face_mapping.h"
-#include "trireme/model/family/hugging_face_rope.h"
+#include "trireme/model/hugging_face_nested.h"
+#include "trireme/model/keys/hugging_face_rope.h"
 
 namespace trireme::model {
 namespace {
@@ -26,13 +27,34 @@ HuggingFaceForm form_of(const ModelConfig& config) {
   return family_of(config).hugging_face_form(make_plan(config.without_adapters()));
 }
 
-// Rows 0, 1, 2, 3, ... of each head's rotary ones become 0, 2, ..., 1, 3, ...
-at::Tensor with_halves_apart(const HuggingFaceTensor& tensor, const at::Tensor& values) {
-  const int64_t plain = tensor.head_rows - tensor.rotary_rows;
-  const at::Tensor heads = values.view({-1, tensor.head_rows, values.size(1)});
-  const at::Tensor pairs = heads.narrow(1, plain, tensor.rotary_rows).unflatten(1, {-1, 2});
-  const at::Tensor halves = pairs.transpose(1, 2).flatten(1, 2);
-  return at::cat({heads.narrow(1, 0, plain), halves}, 1).flatten(0, 1);
+// Puts the rows of each pair half the rotary ones apart, or side by side: rows 0, 1, 2, 3, ...
+// become 0, 2, ..., 1, 3, ..., or the reverse.
+at::Tensor with_pairs(const HuggingFaceTensor& tensor, const at::Tensor& values,
+                      bool side_by_side) {
+  const int64_t rotary = tensor.rotary_rows, plain = tensor.head_rows - rotary;
+  std::vector<int64_t> shape = values.sizes().vec();
+  shape[0] = tensor.head_rows;
+  shape.insert(shape.begin(), -1);
+  const at::Tensor heads = values.reshape(shape);
+  const at::Tensor turned = heads.narrow(1, tensor.rotary_first ? 0 : plain, rotary);
+  const at::Tensor others = heads.narrow(1, tensor.rotary_first ? rotary : 0, plain);
+  const at::Tensor moved =
+      (side_by_side ? turned.unflatten(1, {2, -1}) : turned.unflatten(1, {-1, 2}))
+          .transpose(1, 2)
+          .flatten(1, 2);
+  const bool first = tensor.rotary_first;
+  return at::cat({first ? moved : others, first ? others : moved}, 1).flatten(0, 1);
+}
+
+// The names that transformers gives classes without any.
+void add_labels(ordered_json& object, int64_t classes) {
+  ordered_json names = ordered_json::object(), numbers = ordered_json::object();
+  for (int64_t i = 0; i < classes; ++i) {
+    names[std::to_string(i)] = concat("LABEL_", i);
+    numbers[concat("LABEL_", i)] = i;
+  }
+  object["id2label"] = std::move(names);
+  object["label2id"] = std::move(numbers);
 }
 
 }  // namespace
@@ -50,6 +72,7 @@ at::Tensor join_parts(const HuggingFaceTensor& tensor, std::span<const at::Tenso
     joined = parts.size() == 1 ? parts[0] : at::cat({parts.data(), parts.size()}, 0);
   }
   if (tensor.slice >= 0) joined = joined.select(0, tensor.slice);
+  if (tensor.has_adjacent_pairs) joined = with_pairs(tensor, joined, /*side_by_side=*/true);
   if (tensor.is_transposed) joined = joined.transpose(-2, -1).contiguous();
   TRIREME_ASSERT(joined.sizes() == at::IntArrayRef(tensor.shape), tensor.name, " has shape ",
                  joined.sizes(), ", expected ", at::IntArrayRef(tensor.shape));
@@ -61,7 +84,8 @@ std::vector<at::Tensor> split_parts(const HuggingFaceTensor& tensor, const at::T
   TRIREME_ASSERT(values.sizes() == at::IntArrayRef(tensor.shape), tensor.name, " has shape ",
                  values.sizes(), ", expected ", at::IntArrayRef(tensor.shape));
   at::Tensor joined = tensor.is_transposed ? values.transpose(-2, -1).contiguous() : values;
-  if (adjacent_pairs && tensor.rotary_rows > 0) joined = with_halves_apart(tensor, joined);
+  if ((adjacent_pairs || tensor.has_adjacent_pairs) && tensor.rotary_rows > 0)
+    joined = with_pairs(tensor, joined, /*side_by_side=*/false);
   if (tensor.parts.size() == 1) return {joined};
   if (tensor.alternates) return joined.unflatten(1, {-1, std::ssize(tensor.parts)}).unbind(2);
   std::vector<int64_t> rows;
@@ -90,6 +114,7 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
       object[kRopeObject][key.name.substr(std::string_view(kRopePrefix).size())] = std::move(value);
     }
   }
+  if (config.classes > 0) add_labels(object, config.classes);
   object["initializer_range"] = 0.02;
   // The older of two keys. Every version of transformers reads it.
   object["torch_dtype"] = name_of(kTorchDtypes, dtype);
@@ -100,6 +125,7 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
   object["pad_token_id"] = nullptr;
   object["use_cache"] = true;
   if (!kept.empty()) object.update(ordered_json::parse(kept));
+  nest(object, kind);
   return object.dump(2) + "\n";
 }
 
@@ -192,9 +218,21 @@ constexpr std::string_view kLeftOut[] = {
     "use_bfloat16",
 };
 
+// The class that wrote the file; "": it names none.
+std::string architecture_of(const JsonView& root) {
+  const auto found = root.find("architectures");
+  if (!found || !found->value().is_array() || found->value().empty()) return "";
+  const json& first = found->value().front();
+  return first.is_string() ? first.get<std::string>() : "";
+}
+
 const HuggingFaceKind& kind_of(const JsonView& root, const std::string& source) {
   const std::vector<const HuggingFaceKind*> kinds = hugging_face_kinds();
   const std::string& type = root.at("model_type").text();
+  // Of a type with several classes the file names one, else it is the first.
+  for (const HuggingFaceKind* kind : kinds) {
+    if (kind->type == type && kind->architecture == architecture_of(root)) return *kind;
+  }
   const auto found = std::ranges::find(kinds, type, &HuggingFaceKind::type);
   if (found != kinds.end()) return **found;
   std::vector<std::string> known;
@@ -412,6 +450,7 @@ HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::str
                 " is not a JSON object; expected transformers' config.json");
   std::vector<std::string> notes;
   const HuggingFaceKind& kind = kind_of(JsonView(root, source), source);
+  unnest(root, kind, source);
   if (kind.has_local_rope) unpack_local_rope(root, source, notes);
   if (kind.missing_rope != nullptr && !has_rope(root))
     root[kRopeObject] = json::parse(kind.missing_rope);
@@ -420,14 +459,15 @@ HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::str
 }
 
 std::string kept_keys(std::string_view text, const std::string& source, const ModelConfig& config) {
-  const json root = parse_json(text, source, kLimits);
+  json root = parse_json(text, source, kLimits);
   TRIREME_CHECK(root.is_object(), source,
                 " is not a JSON object; expected transformers' config.json");
+  const HuggingFaceKind& kind = kind_of(JsonView(root, source), source);
+  unnest(root, kind, source);
   json kept = json::object();
   for (const std::string_view name : kKept) {
     if (const auto found = root.find(name); found != root.end()) kept[std::string(name)] = *found;
   }
-  const HuggingFaceKind& kind = kind_of(JsonView(root, source), source);
   for (const HuggingFaceKey& key : kind.keys()) {
     const auto found = root.find(key.name);
     if (found != root.end() && key.is_kept && key.is_kept(config)) kept[key.name] = *found;

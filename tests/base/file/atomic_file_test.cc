@@ -75,6 +75,27 @@ TEST(AtomicFile, NeverWritesOrRemovesThroughALink) {
   EXPECT_EQ(read_file(folder / "a"), "new");
 }
 
+TEST(AtomicFile, GoesOnWithWhatAnotherWroteAndStaysUntilItIsComplete) {
+  const TemporaryFolder folder;
+  {
+    AtomicFile first(folder / "a", {folder / "place"});
+    first.write("one two");
+    first.sync();
+  }
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"place"});
+  EXPECT_EQ(harness::message_of<Error>([&] {
+              AtomicFile{folder / "a", {folder / "place", 8}};
+            }),
+            "cannot go on with " + (folder.path() / "place").string() +
+                ": it has 7 bytes; expected at least 8");
+  AtomicFile next(folder / "a", {folder / "place", 4});
+  next.write("three");
+  next.commit();
+  EXPECT_EQ(read_file(folder / "a"), "one three");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a"});
+  EXPECT_THROW(AtomicFile(folder / "a", {folder / "nothing", 1}), Error);
+}
+
 TEST(AtomicFile, DoesNotReplaceAFolder) {
   const TemporaryFolder folder;
   EXPECT_EQ(harness::message_of<Error>([&] { AtomicFile{folder.path()}; }),

@@ -48,6 +48,22 @@ TEST(WorkFolder, IsHeldByOneAtATime) {
   EXPECT_EQ(refusal_of(outer / "name"), "");
 }
 
+TEST(WorkFolder, KeepsWhatAnotherLeftIfAsked) {
+  const harness::TemporaryFolder outer;
+  {
+    WorkFolder folder(outer / "name");
+    write_file_atomically(folder.path() / "file", "text");
+    folder.release();
+  }
+  {
+    WorkFolder folder(outer / "name", WorkFolder::Left::kKept);
+    EXPECT_THAT(names_in(folder.path()), ElementsAre("file"));
+    folder.release();
+  }
+  const WorkFolder folder(outer / "name");
+  EXPECT_THAT(names_in(folder.path()), IsEmpty());
+}
+
 TEST(WorkFolder, IsNotClearedThroughALink) {
   const harness::TemporaryFolder outer;
   fs::create_directory(outer / "precious");

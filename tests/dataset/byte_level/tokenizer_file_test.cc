@@ -66,14 +66,14 @@ TEST(TokenizerFile, ReadsTheStepsInTheirOrder) {
 
 TEST(TokenizerFile, TakesTheUsualEndOfADocument) {
   TokenizerFile file = read(small_tokenizer_json());
-  EXPECT_EQ(find_end_of_document(file, "", "file"), kEndOfDocument);
-  EXPECT_EQ(find_end_of_document(file, "<|im_start|>", "file"), 262);
-  expect_config_error([&] { find_end_of_document(file, "<|no|>", "file"); },
+  EXPECT_EQ(find_end_of_document(file.added, "", "file"), kEndOfDocument);
+  EXPECT_EQ(find_end_of_document(file.added, "<|im_start|>", "file"), 262);
+  expect_config_error([&] { find_end_of_document(file.added, "<|no|>", "file"); },
                       {"file: ", "<|no|>", "--end-of-document"});
   file.added.erase(file.added.begin());
-  EXPECT_EQ(find_end_of_document(file, "", "file"), 263);
+  EXPECT_EQ(find_end_of_document(file.added, "", "file"), 263);
   file.added.clear();
-  expect_config_error([&] { find_end_of_document(file, "", "file"); },
+  expect_config_error([&] { find_end_of_document(file.added, "", "file"); },
                       {"file: ", "--end-of-document"});
 }
 

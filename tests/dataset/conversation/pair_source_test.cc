@@ -14,7 +14,7 @@ constexpr int64_t kNone = kNoTarget;
 class PairSourceTest : public testing::Test {
  protected:
   void write(const std::vector<std::pair<Tokens, Tokens>>& documents) const {
-    TokenFile file(prefix_, 100, /*has_mask=*/true);
+    TokenFile file(prefix_, 100, {.mask = true});
     for (const auto& [tokens, mask] : documents) file.add_document(tokens, mask);
     file.complete();
     file.publish();

@@ -19,7 +19,7 @@ std::string repeated(const std::string& text, int count) {
 TEST(FileFormat, KnowsCompressedAndBinaryFilesByTheirFirstBytes) {
   EXPECT_THAT(not_text("a", {"\x1f\x8b\x08\x00", 4}), HasSubstr("gzip"));
   EXPECT_THAT(not_text("a.txt", "\x28\xb5\x2f\xfd..."), HasSubstr("zstd"));
-  EXPECT_THAT(not_text("a", "PAR1..."), HasSubstr("Parquet"));
+  EXPECT_THAT(not_text("a", "PAR1..."), HasSubstr("--format parquet"));
   EXPECT_EQ(compression_of("BZh9"), "bzip2");
   EXPECT_EQ(compression_of("BZ"), "");
   EXPECT_EQ(not_text("a", ""), "");

@@ -105,7 +105,7 @@ TEST_F(PackedSourceTest, HasEveryPairOfTokensOfADocumentOnce) {
 }
 
 TEST_F(PackedSourceTest, AMaskLeavesTargetsOut) {
-  TokenFile file(prefix_, 100, /*has_mask=*/true);
+  TokenFile file(prefix_, 100, {.mask = true});
   file.add_document(std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{1, 0, 1});
   file.complete();
   file.publish();

@@ -1,9 +1,6 @@
 // Our BERT against Hugging Face's transformers, which loads our weights with the config.json that
 // an export writes: logits, loss and every gradient.
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,18 +11,10 @@
 #include <torch/nn/module.h>
 
 #include "tests/harness/messages.h"
-#include "tests/harness/read_tensors.h"
-#include "tests/harness/temporary_folder.h"
-#include "tests/harness/tensors.h"
-#include "trireme/base/error.h"
-#include "trireme/checkpoint/safetensors.h"
-#include "trireme/model/hugging_face.h"
-#include "trireme/model/model.h"
+#include "tests/model/transformers_agreement.h"
 
 namespace trireme::model {
 namespace {
-
-using BertTensors = std::map<std::string, at::Tensor>;
 
 const ModelConfig kTiny{.family = "bert",
                         .layers = 2,
@@ -49,17 +38,6 @@ const ModelConfig kSmallBase{.family = "bert",
                              .vocab_size = 5087,
                              .norm_epsilon = 1e-12};
 
-// Away from the initial symmetry: norms are not all one, and biases not zero.
-std::unique_ptr<LanguageModel> some_bert(const ModelConfig& config) {
-  auto model = make_model(config, 7, at::kDouble);
-  const at::NoGradGuard no_grad;
-  for (const auto& item : model->module().named_parameters()) {
-    const at::Tensor index = at::arange(item.value().numel(), at::kDouble);
-    item.value().add_(index.mul(0.7).sin().mul(0.1).view(item.value().sizes()));
-  }
-  return model;
-}
-
 // Of every six tokens one is a target.
 std::pair<at::Tensor, at::Tensor> some_masked(const ModelConfig& config) {
   const int64_t T = config.sequence_length;
@@ -70,26 +48,17 @@ std::pair<at::Tensor, at::Tensor> some_masked(const ModelConfig& config) {
 }
 
 void write_bert(const std::filesystem::path& folder, const ModelConfig& config) {
-  std::filesystem::create_directory(folder);
-  std::ofstream(folder / "config.json")
-      << hugging_face_config(config, at::kDouble, /*end_of_document=*/std::nullopt);
-  const auto model = some_bert(config);
-  BertTensors weights;
-  for (const auto& item : model->module().named_parameters()) {
-    weights[item.key()] = item.value().detach();
-  }
-  checkpoint::write_safetensors(folder / "model.safetensors", weights, {{"format", "pt"}});
   const auto [tokens, targets] = some_masked(config);
-  checkpoint::write_safetensors(folder / "tokens.safetensors",
-                                {{"tokens", tokens}, {"targets", targets}}, {});
+  write_reference_folder(folder, *some_model(config), at::kDouble,
+                         {{"tokens", tokens}, {"targets", targets}});
 }
 
 // All is fp64, and sums are of at most 5087 terms.
 void expect_result_of_bert(const std::filesystem::path& folder, const ModelConfig& config) {
   constexpr double kTolerance = 1e-11;
-  const BertTensors expected = harness::read_tensors(folder / "result.safetensors");
-  const BertTensors gradients = harness::read_tensors(folder / "gradients/model.safetensors");
-  const auto model = some_bert(config);
+  const TensorMap expected = harness::read_tensors(folder / "result.safetensors");
+  const TensorMap gradients = harness::read_tensors(folder / "gradients/model.safetensors");
+  const auto model = some_model(config);
   const auto [tokens, targets] = some_masked(config);
   harness::assert_close(model->logits(tokens).detach(), expected.at("logits"), kTolerance, 0,
                         "logits");
@@ -97,10 +66,7 @@ void expect_result_of_bert(const std::filesystem::path& folder, const ModelConfi
   loss.backward();
   harness::assert_close(loss.detach(), expected.at("loss"), kTolerance, 0, "loss");
   EXPECT_EQ(gradients.size(), model->module().parameters().size());
-  double largest = 0;
-  for (const auto& [name, gradient] : gradients) {
-    largest = std::max(largest, gradient.abs().max().item<double>());
-  }
+  const double largest = largest_of(gradients);
   for (const auto& item : model->module().named_parameters()) {
     ASSERT_TRUE(gradients.contains(item.key())) << item.key();
     // Softmax does not see the biases of keys, whose gradient is but rounding.
@@ -114,13 +80,12 @@ void expect_result_of_bert(const std::filesystem::path& folder, const ModelConfi
 TEST(Bert, AgreesWithTransformers) {
   const harness::TemporaryFolder folder;
   const std::pair<const char*, ModelConfig> cases[] = {{"tiny", kTiny}, {"base", kSmallBase}};
-  std::string command =
-      concat("'", TRIREME_TEST_PYTHON, "' '", TRIREME_TRANSFORMERS_REFERENCE, "'");
+  std::vector<std::filesystem::path> folders;
   for (const auto& [name, config] : cases) {
-    write_bert(folder.path() / name, config);
-    command += concat(" '", (folder.path() / name).string(), "'");
+    folders.push_back(folder.path() / name);
+    write_bert(folders.back(), config);
   }
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  ASSERT_NO_FATAL_FAILURE(run_reference(folders));
   for (const auto& [name, config] : cases) {
     SCOPED_TRACE(name);
     expect_result_of_bert(folder.path() / name, config);

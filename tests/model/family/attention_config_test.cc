@@ -21,6 +21,9 @@ TEST(AttentionConfig, SaysWhichKeysDoNotGoTogether) {
   const AttentionConfig latent{.kv_lora_rank = 8};
   EXPECT_EQ(refusal({.attention = latent}), "");
   EXPECT_EQ(refusal({.attention = {.qk_norm = true}}), "");
+  EXPECT_EQ(refusal({.attention = {.qk_norm = true, .qk_norm_over = QkNormOver::kAll}}), "");
+  EXPECT_THAT(refusal({.attention = {.qk_norm_over = QkNormOver::kAll}}),
+              AllOf(HasSubstr("model.qk_norm_over is \"all\""), HasSubstr("model.qk_norm false")));
   EXPECT_THAT(refusal({.attention = {.q_lora_rank = 4}}), HasSubstr("set model.kv_lora_rank"));
   EXPECT_THAT(refusal({.attention = {.qk_norm = true, .kv_lora_rank = 8}}),
               AllOf(HasSubstr("model.qk_norm"), HasSubstr("false")));

@@ -40,6 +40,7 @@ TEST(ExpertConfig, RefusesWhatNoRouterCanDo) {
       {{.experts = 0}, "model.experts 0"},
       {{.experts = 4, .experts_per_token = 5}, "model.experts_per_token is 5"},
       {{.experts = 4, .experts_per_token = 1}, "model.router_normalise true"},
+      {{.experts = 8, .shared_gate = true}, "model.shared_experts 0"},
       {{.experts = 8, .expert_groups = 3}, "model.expert_groups = 3"},
       {{.experts = 8, .expert_groups = 2, .groups_per_token = 3}, "model.groups_per_token is 3"},
       {{.experts = 8, .experts_per_token = 3, .expert_groups = 4}, "have 2 experts"},
@@ -53,6 +54,7 @@ TEST(ExpertConfig, RefusesWhatNoRouterCanDo) {
 
 TEST(ExpertConfig, RefusesKeysOfExpertsInADenseModel) {
   for (const ExpertConfig& sparse : {ExpertConfig{.shared_experts = 1},
+                                     {.shared_gate = true},
                                      {.dense_layers = 1},
                                      {.expert_width = 8},
                                      {.router_bias = true}}) {

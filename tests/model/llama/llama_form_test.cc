@@ -82,6 +82,77 @@ TEST(LlamaForm, NamesTheKeyForWhichTransformersHasNoClass) {
               HasSubstr("Granite has no model.qk_norm"));
 }
 
+TEST(LlamaForm, SharedExpertsWithAGateAreOneExpertOfQwen2Moe) {
+  const ExpertConfig gated{.experts = 2, .shared_experts = 2, .shared_gate = true};
+  const HuggingFaceForm form = form_of({.sparse = gated});
+  EXPECT_EQ(form.kind->architecture, "Qwen2MoeForCausalLM");
+  std::vector<std::string> names;
+  for (const HuggingFaceTensor& tensor : form.tensors) names.push_back(tensor.name);
+  EXPECT_THAT(names, testing::IsSupersetOf({"model.layers.0.mlp.gate.weight",
+                                            "model.layers.0.mlp.experts.1.up_proj.weight",
+                                            "model.layers.0.mlp.shared_expert.down_proj.weight",
+                                            "model.layers.0.mlp.shared_expert_gate.weight"}));
+  const auto refusal = [](const ModelConfig& config) {
+    return harness::message_of<ConfigError>([&] { form_of(config); });
+  };
+  EXPECT_THAT(refusal({.attention = {.qk_norm = true}, .sparse = gated}),
+              HasSubstr("Qwen2-MoE has no model.qk_norm"));
+  EXPECT_THAT(refusal({.attention = {.attention_bias = true, .attention_output_bias = true},
+                       .sparse = gated}),
+              HasSubstr("those of queries, keys and values"));
+  ExpertConfig sigmoid = gated;
+  sigmoid.router_score = RouterScore::kSigmoid;
+  EXPECT_THAT(refusal({.sparse = sigmoid}), HasSubstr("model.router_score"));
+}
+
+TEST(LlamaForm, NormsOnBothSidesOfABranchAreThoseOfGlm4) {
+  const ModelConfig glm4{.branch_norms = BranchNorms::kBoth, .rope = {.rotary_share = 0.5}};
+  const HuggingFaceForm form = form_of(glm4);
+  EXPECT_EQ(form.kind->architecture, "Glm4ForCausalLM");
+  const auto parts_of = [&](const std::string& name) {
+    const auto found =
+        std::ranges::find(form.tensors, "model.layers.0." + name, &HuggingFaceTensor::name);
+    return found == form.tensors.end() ? std::vector<std::string>() : found->parts;
+  };
+  const std::string block = "model.layers.0.";
+  EXPECT_THAT(parts_of("post_self_attn_layernorm.weight"),
+              ElementsAre(block + "post_attention_layernorm.weight"));
+  EXPECT_THAT(parts_of("post_attention_layernorm.weight"),
+              ElementsAre(block + "pre_feedforward_layernorm.weight"));
+  EXPECT_THAT(parts_of("post_mlp_layernorm.weight"),
+              ElementsAre(block + "post_feedforward_layernorm.weight"));
+  EXPECT_THAT(parts_of("mlp.gate_up_proj.weight"),
+              ElementsAre(block + "mlp.gate_proj.weight", block + "mlp.up_proj.weight"));
+  EXPECT_THAT(parts_of("self_attn.q_proj.weight"), ElementsAre(block + "self_attn.q_proj.weight"));
+  ModelConfig other = glm4;
+  other.attention.qk_norm = true;
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { form_of(other); }),
+              HasSubstr("GLM-4 has no model.qk_norm"));
+}
+
+TEST(LlamaForm, NamesTheNormsForWhichTransformersHasNoClass) {
+  const auto refusal = [](const ModelConfig& config) {
+    return harness::message_of<ConfigError>([&] { form_of(config); });
+  };
+  const AttentionConfig over_all{.qk_norm = true, .qk_norm_over = QkNormOver::kAll};
+  ModelConfig olmo2{.branch_norms = BranchNorms::kAfter, .attention = over_all};
+  EXPECT_EQ(form_of(olmo2).kind->architecture, "Olmo2ForCausalLM");
+  EXPECT_THAT(refusal({.branch_norms = BranchNorms::kAfter}), HasSubstr("model.qk_norm_over"));
+  EXPECT_THAT(refusal({.attention = over_all}),
+              HasSubstr("Qwen3 never norms the queries and keys of all heads"));
+  olmo2.sparse.experts = 4;
+  EXPECT_THAT(refusal(olmo2), HasSubstr("Qwen3-MoE has no model.branch_norms \"after\""));
+  olmo2.sparse.experts = 0;
+  olmo2.attention.window = 2;
+  EXPECT_THAT(refusal(olmo2), HasSubstr("OLMo 2 has no window"));
+  olmo2.attention.window = 0;
+  olmo2.attention.attention_bias = true;
+  EXPECT_THAT(refusal(olmo2), HasSubstr("model.attention_bias"));
+  EXPECT_THAT(
+      refusal({.residual_scale = 2, .branch_norms = BranchNorms::kAfter, .attention = over_all}),
+      HasSubstr("OLMo 2 has neither model.embedding_scale"));
+}
+
 TEST(LlamaForm, HasTheNamesOfTorchtitanForLlamaItself) {
   ModelConfig config{.width = 16, .heads = 2, .kv_heads = 1, .ffn_width = 24};
   const auto tensors_of = [](ModelConfig whole) {

@@ -70,6 +70,31 @@ ModelConfig granite() {
   return config;
 }
 
+ModelConfig olmo2() {
+  ModelConfig config = dense({.qk_norm = true, .qk_norm_over = QkNormOver::kAll});
+  config.branch_norms = BranchNorms::kAfter;
+  return config;
+}
+
+ModelConfig qwen2_moe() {
+  return sparse({.attention_bias = true}, {.experts = 5,
+                                           .experts_per_token = 3,
+                                           .expert_width = 14,
+                                           .shared_experts = 3,
+                                           .shared_gate = true,
+                                           .dense_layers = 1,
+                                           .expert_interval = 2,
+                                           .router_normalise = false,
+                                           .balance_loss = 0.2});
+}
+
+ModelConfig glm4() {
+  ModelConfig config = dense({.attention_bias = true, .head_width = 10});
+  config.branch_norms = BranchNorms::kBoth;
+  config.rope.rotary_share = 0.6;
+  return config;
+}
+
 const ModelConfig kConfigs[] = {
     dense(),
     dense({.head_width = 10}),
@@ -85,7 +110,15 @@ const ModelConfig kConfigs[] = {
                                .router_normalise = false,
                                .balance_loss = 0.2}),
     deepseek(),
-    granite()};
+    granite(),
+    olmo2(),
+    qwen2_moe(),
+    glm4(),
+    sparse({.window = 5, .window_layers = "wf"}, {.experts = 5,
+                                                  .experts_per_token = 3,
+                                                  .shared_experts = 1,
+                                                  .shared_gate = true,
+                                                  .balance_loss = 0.2})};
 
 std::string text_of(const ModelConfig& config) {
   return hugging_face_config(config, at::kFloat, std::nullopt);
@@ -114,12 +147,14 @@ TEST(LlamaKinds, AreReadAsTheModelThatWroteThem) {
     EXPECT_EQ(read.config.sparse.router_score, config.sparse.router_score);
     EXPECT_EQ(read.config.sparse.dense_layers, config.sparse.dense_layers);
     EXPECT_EQ(read.config.attention.qk_norm, config.attention.qk_norm);
+    EXPECT_EQ(read.config.attention.qk_norm_over, config.attention.qk_norm_over);
+    EXPECT_EQ(read.config.branch_norms, config.branch_norms);
     EXPECT_EQ(num_parameters(read.config), num_parameters(config));
     EXPECT_FALSE(read.has_adjacent_pairs);
     // What is written says every key, so equal texts are equal models.
     EXPECT_EQ(text_of(read.config), text);
   }
-  EXPECT_EQ(architectures.size(), 7u);
+  EXPECT_EQ(architectures.size(), 10u);
 }
 
 TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
@@ -163,6 +198,42 @@ TEST(LlamaKinds, GranitesFactorOfScoresIsAWholeNumber) {
               HasSubstr("square root of a whole number"));
   EXPECT_THAT(refusal(granite(), "attention_multiplier", 0), HasSubstr("attention_multiplier"));
   EXPECT_THAT(refusal(granite(), "residual_multiplier", -1), HasSubstr("residual_multiplier"));
+}
+
+TEST(LlamaKinds, Olmo2HasBiasesOfAllProjectionsOrOfNone) {
+  ModelConfig config = olmo2();
+  config.attention.attention_bias = config.attention.attention_output_bias = true;
+  const HuggingFaceModel read = parse_hugging_face_config(text_of(config), "config.json");
+  EXPECT_TRUE(read.config.attention.attention_bias);
+  EXPECT_TRUE(read.config.attention.attention_output_bias);
+  EXPECT_EQ(text_of(read.config), text_of(config));
+  EXPECT_THAT(refusal(olmo2(), "hidden_act", "gelu"), HasSubstr("expected \"silu\""));
+  EXPECT_THAT(refusal(olmo2(), "clip_qkv", 8), HasSubstr("clip_qkv"));
+  EXPECT_THAT(refusal(olmo2(), "sliding_window", 8), HasSubstr("sliding_window"));
+  EXPECT_THAT(refusal(olmo2(), "layer_types", {"sliding_attention"}), HasSubstr("layer_types"));
+}
+
+TEST(LlamaKinds, Glm4AssumesHalfOfEachHead) {
+  json object = json::parse(text_of(glm4()));
+  for (const char* key : {"partial_rotary_factor", "attention_bias", "head_dim"}) object.erase(key);
+  const ModelConfig read = parse_hugging_face_config(object.dump(), "config.json").config;
+  EXPECT_EQ(read.rope.rotary_share, 0.5);
+  EXPECT_EQ(read.head_width(), 128);
+  EXPECT_TRUE(read.attention.attention_bias);
+  EXPECT_FALSE(read.attention.attention_output_bias);
+  EXPECT_THAT(refusal(glm4(), "partial_rotary_factor", 1.5), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(refusal(glm4(), "hidden_act", "gelu"), HasSubstr("expected \"silu\""));
+  EXPECT_THAT(refusal(glm4(), "sliding_window", 8), HasSubstr("sliding_window"));
+}
+
+TEST(LlamaKinds, Qwen2MoeRefusesTheExpertsThatOursAreNot) {
+  EXPECT_THAT(refusal(qwen2_moe(), "shared_expert_intermediate_size", 43),
+              AllOf(HasSubstr("shared_expert_intermediate_size is 43"),
+                    HasSubstr("a multiple of the experts' width, 14")));
+  EXPECT_THAT(refusal(qwen2_moe(), "mlp_only_layers", {1}), HasSubstr("mlp_only_layers"));
+  EXPECT_THAT(refusal(qwen2_moe(), "decoder_sparse_step", 0), HasSubstr("decoder_sparse_step"));
+  EXPECT_THAT(refusal(qwen2_moe(), "hidden_act", "gelu"), HasSubstr("expected \"silu\""));
+  EXPECT_THAT(refusal(qwen2_moe(), "layer_types", {"sliding_attention"}), HasSubstr("layer_types"));
 }
 
 HuggingFaceModel read_with(const ModelConfig& config, const json& keys) {

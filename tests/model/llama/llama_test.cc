@@ -56,6 +56,102 @@ const ModelConfig kSmallGranite{.layers = 5,
                                 .logits_divisor = 8,
                                 .attention = {.query_scalar = 256}};
 
+// Nothing is a default.
+const ModelConfig kTinyOlmo2{
+    .layers = 3,
+    .width = 24,
+    .heads = 6,
+    .kv_heads = 2,
+    .ffn_width = 40,
+    .sequence_length = 13,
+    .vocab_size = 29,
+    .norm_epsilon = 1e-4,
+    .rope_base = 500,
+    .branch_norms = BranchNorms::kAfter,
+    .attention = {.qk_norm = true, .qk_norm_over = QkNormOver::kAll, .head_width = 6}};
+
+// OLMo 2 7B, each size a thirty-second.
+const ModelConfig kSmallOlmo2{.layers = 4,
+                              .width = 128,
+                              .heads = 4,
+                              .kv_heads = 4,
+                              .ffn_width = 344,
+                              .sequence_length = 64,
+                              .vocab_size = 1000,
+                              .norm_epsilon = 1e-6,
+                              .rope_base = 5e5,
+                              .branch_norms = BranchNorms::kAfter,
+                              .attention = {.qk_norm = true, .qk_norm_over = QkNormOver::kAll}};
+
+// Nothing is a default, and the first and third blocks are dense. A loss that balances experts is
+// not the reference's.
+const ModelConfig kTinyQwen2Moe{.layers = 4,
+                                .width = 24,
+                                .heads = 6,
+                                .kv_heads = 2,
+                                .ffn_width = 40,
+                                .sequence_length = 13,
+                                .vocab_size = 29,
+                                .norm_epsilon = 1e-4,
+                                .rope_base = 500,
+                                .attention = {.attention_bias = true, .head_width = 6},
+                                .sparse = {.experts = 5,
+                                           .experts_per_token = 3,
+                                           .expert_width = 14,
+                                           .shared_experts = 2,
+                                           .shared_gate = true,
+                                           .dense_layers = 1,
+                                           .expert_interval = 2,
+                                           .router_normalise = false,
+                                           .balance_loss = 0}};
+
+// Qwen1.5-MoE-A2.7B, each size a sixteenth.
+const ModelConfig kSmallQwen2Moe{.layers = 3,
+                                 .width = 128,
+                                 .heads = 16,
+                                 .kv_heads = 16,
+                                 .ffn_width = 352,
+                                 .sequence_length = 64,
+                                 .vocab_size = 1000,
+                                 .norm_epsilon = 1e-6,
+                                 .rope_base = 1e6,
+                                 .attention = {.attention_bias = true},
+                                 .sparse = {.experts = 60,
+                                            .experts_per_token = 4,
+                                            .expert_width = 88,
+                                            .shared_experts = 4,
+                                            .shared_gate = true,
+                                            .router_normalise = false,
+                                            .balance_loss = 0}};
+
+// Nothing is a default; six of a head's ten numbers are turned.
+const ModelConfig kTinyGlm4{.layers = 3,
+                            .width = 24,
+                            .heads = 6,
+                            .kv_heads = 2,
+                            .ffn_width = 40,
+                            .sequence_length = 13,
+                            .vocab_size = 29,
+                            .norm_epsilon = 1e-4,
+                            .rope_base = 500,
+                            .branch_norms = BranchNorms::kBoth,
+                            .attention = {.attention_bias = true, .head_width = 10},
+                            .rope = {.rotary_share = 0.6}};
+
+// GLM-4-9B-0414, each size a thirty-second, but half its heads, of a sixteenth of their width.
+const ModelConfig kSmallGlm4{.layers = 4,
+                             .width = 128,
+                             .heads = 16,
+                             .kv_heads = 1,
+                             .ffn_width = 428,
+                             .sequence_length = 64,
+                             .vocab_size = 1000,
+                             .norm_epsilon = 1e-5,
+                             .rope_base = 1e4,
+                             .branch_norms = BranchNorms::kBoth,
+                             .attention = {.attention_bias = true, .head_width = 8},
+                             .rope = {.rotary_share = 0.5}};
+
 ModelConfig with_biases(ModelConfig config) {
   config.attention.attention_bias = config.attention.attention_output_bias = true;
   return config;
@@ -100,6 +196,55 @@ TEST(Llama, GraniteAgreesWithTransformers) {
   expect_agreement_with_transformers({{"tiny", kTinyGranite},
                                       {"Granite 3.1 2B", kSmallGranite},
                                       {"biases", with_biases(kTinyGranite)}});
+}
+
+TEST(Llama, Olmo2AgreesWithTransformers) {
+  expect_agreement_with_transformers({{"tiny", kTinyOlmo2, kExactTolerance},
+                                      {"OLMo 2 7B", kSmallOlmo2, kExactTolerance},
+                                      {"biases", with_biases(kTinyOlmo2), kExactTolerance}});
+}
+
+TEST(Llama, Qwen2MoeAgreesWithTransformers) {
+  ModelConfig normalised = kTinyQwen2Moe;
+  normalised.sparse.router_normalise = true;
+  normalised.attention.attention_bias = false;
+  expect_agreement_with_transformers({{"tiny", kTinyQwen2Moe, kExactTolerance},
+                                      {"normalised", normalised, kExactTolerance},
+                                      {"Qwen1.5-MoE", kSmallQwen2Moe, kExactTolerance}});
+}
+
+TEST(Llama, Glm4AgreesWithTransformers) {
+  ModelConfig plain = kTinyGlm4;
+  plain.attention.attention_bias = false;
+  plain.rope.rotary_share = 1;
+  expect_agreement_with_transformers({{"tiny", kTinyGlm4, kExactTolerance},
+                                      {"GLM-4 9B", kSmallGlm4, kExactTolerance},
+                                      {"whole heads", plain, kExactTolerance}});
+}
+
+TEST(Llama, OtherFamiliesRefuseItsNorms) {
+  for (const char* family : {"gemma", "gpt2", "bert", "t5"}) {
+    for (const BranchNorms norms : {BranchNorms::kAfter, BranchNorms::kBoth}) {
+      EXPECT_THAT(harness::message_of<ConfigError>([&] {
+                    validate({.family = family, .vocab_size = 29, .branch_norms = norms});
+                  }),
+                  testing::HasSubstr("model.branch_norms is \""));
+    }
+  }
+}
+
+TEST(Llama, BlocksHaveTheNormsThatTheKeySays) {
+  for (const BranchNorms norms : {BranchNorms::kAfter, BranchNorms::kBoth}) {
+    ModelConfig config = kTinyOlmo2;
+    config.branch_norms = norms;
+    config.layers = 1;
+    const auto names = make_model(config, 1, at::kFloat)->module().named_parameters();
+    EXPECT_EQ(names.contains("model.layers.0.input_layernorm.weight"), norms == BranchNorms::kBoth);
+    EXPECT_EQ(names.contains("model.layers.0.pre_feedforward_layernorm.weight"),
+              norms == BranchNorms::kBoth);
+    EXPECT_TRUE(names.contains("model.layers.0.post_attention_layernorm.weight"));
+    EXPECT_TRUE(names.contains("model.layers.0.post_feedforward_layernorm.weight"));
+  }
 }
 
 TEST(Llama, OtherFamiliesRefuseItsFactors) {

@@ -64,6 +64,15 @@ TEST(StageSeconds, EachAxisHasItsCommunication) {
   const StageSeconds alone = with([](Workload&) {});
   EXPECT_EQ(alone.forward.total(), alone.forward.compute);
   EXPECT_GT(with([](Workload& w) { w.axes.tensor = 8; }).forward.tensor, 0);
+  const auto tensor_with = [&](bool of_all_heads) {
+    return with([=](Workload& w) {
+      w.axes.tensor = 2;
+      w.model.attention.qk_norm = true;
+      if (of_all_heads) w.model.attention.qk_norm_over = model::QkNormOver::kAll;
+    });
+  };
+  EXPECT_GT(tensor_with(true).forward.tensor, tensor_with(false).forward.tensor);
+  EXPECT_GT(tensor_with(true).backward.tensor, tensor_with(false).backward.tensor);
   EXPECT_GT(with([](Workload& w) { w.axes.context = 4; }).backward.context, 0);
   const StageSeconds zero = with([](Workload& w) {
     w.axes.data = w.axes.shard = 64;

@@ -101,7 +101,8 @@ double uncounted_bytes(const RunConfig& config) {
   const double tokens = static_cast<double>(config.train.micro_batch) * T;
   const int64_t of_heads =
       model.heads + (model.attention.qk_norm ? model.heads + model.kv_heads : 0);
-  const double numbers = layers * (4 + static_cast<double>(of_heads)) + 2;
+  const int of_norms = model.branch_norms == model::BranchNorms::kBoth ? 8 : 4;
+  const double numbers = layers * (of_norms + static_cast<double>(of_heads)) + 2;
   const double generators = config.train.recompute == model::Recompute::kNone ? 0 : layers * 5200;
   return item * (tokens * numbers + T * static_cast<double>(model.head_width())) + 8 * T +
          generators;
@@ -132,7 +133,13 @@ TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
                                          {"model.residual_scale", "0.22"},
                                          {"model.logits_divisor", "0.7"},
                                          {"model.query_scalar", "5"}};
-  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms, wide, gemma, granite}) {
+  const std::vector<Override> olmo2 = {{"model.heads", "4"},
+                                       {"model.branch_norms", "after"},
+                                       {"model.qk_norm", "true"},
+                                       {"model.qk_norm_over", "all"}};
+  const std::vector<Override> both = {{"model.branch_norms", "both"}};
+  for (const std::vector<Override>& model :
+       {llama, grouped, gpt2, norms, wide, gemma, granite, olmo2, both}) {
     for (const std::string precision : {"fp32", "bf16"}) {
       for (const auto& [recompute, modules] :
            {std::pair<std::string, std::string>{"none", "attention_core"},
@@ -155,6 +162,26 @@ TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
       }
     }
   }
+}
+
+// The gate keeps what it multiplies, and of each token a number before and after the sigmoid.
+TEST(StageCosts, AGateOfSharedExpertsKeepsTheirResult) {
+  const auto config = [](const char* gate) {
+    return config_of({{"model.experts", "3"},
+                      {"model.shared_experts", "2"},
+                      {"model.dense_layers", "1"},
+                      {"model.shared_gate", gate}});
+  };
+  const RunConfig gated = config("true"), plain = config("false");
+  const double expected =
+      sum(gated, &parallel::LayerCost::activations) - sum(plain, &parallel::LayerCost::activations);
+  const double found = measured_activations(gated) - measured_activations(plain);
+  const model::ModelConfig& model = model_of(gated);
+  const auto blocks = static_cast<double>(model::num_sparse_blocks(model));
+  const auto tokens = static_cast<double>(gated.train.micro_batch * model.sequence_length);
+  EXPECT_DOUBLE_EQ(expected, blocks * tokens * static_cast<double>(model.width) * 4);
+  EXPECT_GE(found, expected);
+  EXPECT_LE(found, expected + blocks * tokens * 2 * 4);
 }
 
 TEST(StageCosts, AxesDivideActivationsAsTheyDivideTokensHeadsAndRows) {

@@ -109,6 +109,17 @@ TEST_F(InitialWeightsTest, ThatTheModelLacksAreLeftOutByName) {
   EXPECT_EQ(refusal(init("a.*"), {"a.weight"}), "");
 }
 
+TEST_F(InitialWeightsTest, SayWhichKeepTheirValuesAndLeaveOutWhatIsNotRead) {
+  harness::run_ranks(1, [&](comm::Communicator& world) {
+    InitialWeights wanted{.weights = whole_entries(
+                              {{"a.weight", at::zeros({4, 3})}, {"c.weight", at::zeros({4, 3})}}),
+                          .unread = "b.*, d.*"};
+    const InitConfig of_head = init("*", "c.*, d.*");
+    EXPECT_THAT(load_initial_weights(find_initial_weights(of_head), of_head, wanted, world),
+                testing::ElementsAre("c.weight"));
+  });
+}
+
 TEST_F(InitialWeightsTest, OfAnotherShapeAreRefusedByName) {
   harness::run_ranks(1, [&](comm::Communicator& world) {
     InitialWeights wanted{.weights = whole_entries(

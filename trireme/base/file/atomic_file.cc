@@ -97,12 +97,31 @@ AtomicFile::Temporary::Temporary(const fs::path& target) {
   }
 }
 
+AtomicFile::Temporary::Temporary(const Continued& continued) : path(continued.place), stays(true) {
+  const int mode = continued.num_bytes == 0 ? O_CREAT : 0;
+  const Descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | mode, 0666));
+  struct stat status {};
+  if (!file.is_open() || ::fstat(file.get(), &status) != 0) fail_for("cannot write", path);
+  if (static_cast<uint64_t>(status.st_size) < continued.num_bytes) {
+    throw Error(concat("cannot go on with ", path.string(), ": it has ", status.st_size,
+                       " bytes; expected at least ", continued.num_bytes));
+  }
+  if (::ftruncate(file.get(), static_cast<off_t>(continued.num_bytes)) != 0)
+    fail_for("cannot write", path);
+}
+
 AtomicFile::Temporary::~Temporary() {
-  if (!path.empty()) ::unlink(path.c_str());
+  if (!path.empty() && !stays) ::unlink(path.c_str());
 }
 
 AtomicFile::AtomicFile(const fs::path& path)
     : path_(check_replaceable(path)), temporary_(path_), file_(temporary_.path) {}
+
+AtomicFile::AtomicFile(const fs::path& path, const Continued& continued)
+    : path_(check_replaceable(path)),
+      temporary_(continued),
+      file_(temporary_.path, /*append=*/true) {}
 
 void AtomicFile::complete() {
   if (is_complete_) return;

@@ -1,6 +1,7 @@
 // A file that appears under its name when it is complete, in place of the one that was there.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string_view>
 
@@ -14,11 +15,25 @@ namespace trireme {
 // the next AtomicFile with this name removes it.
 class AtomicFile {
  public:
+  // A temporary file at a place of the caller's, in a folder that nobody else writes (WorkFolder).
+  // Its first bytes are there already, from a process that was interrupted.
+  struct Continued {
+    std::filesystem::path place;
+    uint64_t num_bytes = 0;
+  };
+
   // Throws: Error with path and reason; when a folder, a device or a pipe has that name
   explicit AtomicFile(const std::filesystem::path& path);
+  // Writes on behind those bytes; what follows them there is cut off. Without commit() the file
+  // stays at its place.
+  // Throws: also when it has fewer bytes
+  AtomicFile(const std::filesystem::path& path, const Continued& continued);
 
   // Throws: Error when the disk is full
   void write(std::string_view bytes) { file_.write(bytes); }
+  // Brings what was written to the disk, where a Continued finds it.
+  // Throws: Error with path and reason
+  void sync() { file_.sync(); }
   // Brings the content to the disk. Only commit() may follow.
   // Throws: Error with path and reason
   void complete();
@@ -33,11 +48,13 @@ class AtomicFile {
   // Makes a file that no other process has. Its lock tells those that clean up that it is in use.
   struct Temporary {
     explicit Temporary(const std::filesystem::path& target);
+    explicit Temporary(const Continued& continued);
     Temporary(const Temporary&) = delete;
     Temporary& operator=(const Temporary&) = delete;
     ~Temporary();
     std::filesystem::path path{};
     Descriptor lock{};
+    bool stays = false;  // without commit()
   };
 
   std::filesystem::path path_;

@@ -63,7 +63,7 @@ void check(const std::error_code& error, const char* what, const fs::path& path)
 
 }  // namespace
 
-WorkFolder::WorkFolder(const fs::path& target) {
+WorkFolder::WorkFolder(const fs::path& target, Left left) {
   const fs::path place = fs::absolute(target);
   const fs::path work = place.parent_path() / ("." + place.filename().string() + ".tmp");
   path_ = work;
@@ -73,7 +73,7 @@ WorkFolder::WorkFolder(const fs::path& target) {
     path_.clear();  // another's
     throw;
   }
-  clear();
+  if (left == Left::kRemoved) clear();
 }
 
 void WorkFolder::lock() {

@@ -38,19 +38,22 @@ class FolderLock {
 // place, locked against all processes on all hosts that see it.
 // Not thread safe. The destructor removes it with its content, unless release() was called. A
 // killed process leaves ".<name>.tmp" beside `target`; the next WorkFolder for that target removes
-// what is in it.
+// what is in it, unless it is to go on with it.
 class WorkFolder {
  public:
+  // What a killed process left in it.
+  enum class Left { kRemoved, kKept };
+
   // target: an absolute path or one relative to the working folder. It need not exist.
   // Throws: ConfigError when the folder cannot be made or written, when a link has its name, or
   //         while another WorkFolder of any process has the same target
-  explicit WorkFolder(const std::filesystem::path& target);
+  explicit WorkFolder(const std::filesystem::path& target, Left left = Left::kRemoved);
   WorkFolder(const WorkFolder&) = delete;
   WorkFolder& operator=(const WorkFolder&) = delete;
   ~WorkFolder();
 
   const std::filesystem::path& path() const { return path_; }
-  // The caller has renamed it.
+  // The caller has renamed it, or leaves it to the next.
   void release() { path_.clear(); }
 
  private:

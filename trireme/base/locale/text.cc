@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <clocale>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <locale>
 
 namespace trireme {
@@ -67,6 +69,12 @@ bool is_utf8_beginning(std::string_view text) {
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
+    // Most text is ASCII for long stretches.
+    for (uint64_t word = 0; text.size() >= sizeof(word); text.remove_prefix(sizeof(word))) {
+      std::memcpy(&word, text.data(), sizeof(word));
+      if ((word & 0x8080808080808080U) != 0) break;
+    }
+    if (text.empty()) break;
     const size_t length = utf8_character_bytes(text);
     if (length == 0) return false;
     text.remove_prefix(length);

@@ -1,5 +1,5 @@
-// trireme data prepare: text, conversations or pairs of answers to token files, or tables of
-// features to records.
+// trireme data prepare: text, conversations, pairs of answers or labelled texts to token files, or
+// tables of features to records.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,9 +11,11 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/machine/machine.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
@@ -74,42 +76,75 @@ nlohmann::json to_object(const dataset::PrepareFeaturesReport& report) {
 }
 
 constexpr const char* kTokens = "tokens";
+constexpr Choice<dataset::DocumentForm> kRowForms[] = {
+    {"json-lines", dataset::DocumentForm::kJsonLines},
+    {"parquet", dataset::DocumentForm::kParquet},
+    {"arrow", dataset::DocumentForm::kArrow}};
 constexpr const char* kChat = "chat";
 constexpr const char* kPreference = "preference";
+constexpr const char* kLabelled = "labelled";
+
+constexpr Choice<dataset::SplitBy> kSplits[] = {{"name", dataset::SplitBy::kName},
+                                                {"text", dataset::SplitBy::kText}};
 
 struct Arguments {
   std::string format = kTokens;
   std::string tokenizer{};
+  std::string split = name_of(kSplits, dataset::SplitBy::kName);
   dataset::PrepareOptions tokens{};
   dataset::PrepareFeaturesOptions features{};
   std::string ids = name_of(dataset::kCategoryIds, dataset::CategoryIds::kRows);
   bool json = false;
   std::string chat_template{};
+  int64_t image_size = 0;
+  int64_t patch_size = 14;
+  std::string image_folder{};
   std::vector<CLI::Option*> only_tokens{};
+  std::vector<CLI::Option*> only_rows{};       // json-lines, parquet and arrow
+  std::vector<CLI::Option*> only_documents{};  // tokens and these
   std::vector<CLI::Option*> only_chat{};
-  std::vector<CLI::Option*> only_text{};  // tokens, chat and preference
+  std::vector<CLI::Option*> only_text{};  // these, chat, preference and labelled
   std::vector<CLI::Option*> only_features{};
 };
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names = names_of(dataset::kRawFormats);
-  names.insert(names.begin(), {kTokens, kChat, kPreference});
+  names.insert(names.begin(), {kChat, kPreference, kLabelled});
+  const std::vector<std::string> rows = names_of(kRowForms);
+  names.insert(names.begin(), rows.begin(), rows.end());
+  names.insert(names.begin(), kTokens);
   return names;
 }
 
 void add_token_options(CLI::App& command, Arguments& arguments) {
   dataset::PrepareOptions& options = arguments.tokens;
   const auto add = [&](CLI::Option* option) {
-    arguments.only_tokens.push_back(option->group("Options of --format tokens"));
+    arguments.only_documents.push_back(
+        option->group("Options of --format tokens, json-lines, parquet and arrow"));
     return option;
   };
-  add(command.add_option(
-      "--glob", options.globs,
-      "patterns of the files to read from a folder, such as '*.py'. Default: all"));
+  add(command.add_option("--glob", options.globs,
+                         "patterns of the files to read from a folder, such as '*.py'. Default: "
+                         "all; json-lines: *.jsonl, *.ndjson, these with .gz or .zst behind them, "
+                         "*.json.gz and *.json.zst; parquet: *.parquet; arrow: *.arrow, *.arrows "
+                         "and *.feather"));
   add(command.add_option("--exclude", options.excludes, "names of files and folders to skip"));
-  add(command.add_flag(
-      "--as-text", options.as_text,
-      "read files as text even if they look like JSON lines, tables or compressed data"));
+  arguments.only_tokens.push_back(
+      command
+          .add_flag("--as-text", options.as_text,
+                    "read files as text even if they look like JSON lines, tables or compressed "
+                    "data")
+          ->group("Options of --format tokens"));
+  const auto splits = names_of(kSplits);
+  const auto split = command.add_option(
+      "--split", arguments.split,
+      "what the choice of a validation file depends on, beside --seed: name, its name below the "
+      "input, or text, so that files with one text are on one side");
+  split->group("Options of --format tokens")->check(CLI::IsMember(splits))->capture_default_str();
+  arguments.only_tokens.push_back(split);
+  add(command.add_flag("--dedupe", options.dedupe,
+                       "leave out documents whose text an earlier one has, and print how many. "
+                       "Takes up to 64 bytes of memory per document"));
   const auto kinds = names_of(dataset::kTokenizerKinds);
   arguments.tokenizer = kinds.front();
   add(command.add_option("--tokenizer", arguments.tokenizer, in_words(kinds)))
@@ -118,27 +153,64 @@ void add_token_options(CLI::App& command, Arguments& arguments) {
   add(command.add_option("--vocab-size", options.vocab_size,
                          "bpe: vocabulary size to train; 0 = 8192"))
       ->check(within({0, 1 << 26}));
+  add(command.add_option("--threads", options.num_threads,
+                         "threads that encode; the output is the same with any number. Default: "
+                         "one for each core"))
+      ->check(within({1, 1024}));
+  const auto add_of_rows = [&](CLI::Option* option) {
+    arguments.only_rows.push_back(
+        option->group("Options of --format json-lines, parquet and arrow"));
+    return option;
+  };
+  add_of_rows(command.add_option("--text-key", options.text_key,
+                                 "member or column of a row that has the text; data.text is the "
+                                 "member text of the member data"))
+      ->capture_default_str();
+  add_of_rows(command.add_flag(
+      "--skip-bad-rows", options.skip_bad_rows,
+      "leave out rows that are not JSON or UTF-8, or have no text or a null under the key, and "
+      "print how many. Without it, the first such row is an error"));
 }
 
 void add_chat_options(CLI::App& command, Arguments& arguments) {
   dataset::PrepareOptions& options = arguments.tokens;
   const auto add = [&](CLI::Option* option) {
-    arguments.only_text.push_back(option->group("Options of --format tokens, chat and preference"));
+    arguments.only_text.push_back(option->group("Options of text"));
   };
   add(command.add_option("--tokenizer-model", options.tokenizer_model,
                          "json: Hugging Face tokenizer.json to use; bpe: SentencePiece model to "
-                         "use instead of training one; chat, preference: folder of a Hugging Face "
-                         "model, or its tokenizer.json"));
+                         "use instead of training one; chat, preference, labelled: folder of a "
+                         "Hugging Face model, or its tokenizer.json"));
   add(command.add_option(
       "--end-of-document", options.end_of_document,
-      "json: added token that ends a document. Default: <|endoftext|>, <|end_of_text|> or </s>, "
+      "json: added token that ends a document. Default: <|endoftext|>, <|end_of_text|>, </s> or "
+      "[SEP], "
       "which input text cannot produce; input text can produce any other token. chat, preference: "
-      "added token that ends a text. Default: the model's eos_token, or one of these"));
+      "added token that ends a text. Default: the model's eos_token, or one of these. labelled: "
+      "the "
+      "same. Default: the model's sep_token, or [SEP] or </s>"));
   arguments.only_chat.push_back(
       command
           .add_option("--chat-template", arguments.chat_template,
                       "file with the chat template to use instead of the model's")
           ->group("Options of --format chat and preference"));
+  const auto add_image = [&](CLI::Option* option) {
+    arguments.only_chat.push_back(option->group("Options of --format chat and preference"));
+    return option;
+  };
+  add_image(command.add_option("--image-size", arguments.image_size,
+                               "chat: conversations have images, which become so many pixels high "
+                               "and wide, as vision.image_size of the model. Default: they have "
+                               "none"))
+      ->check(within({1, kMaxImageSize}));
+  add_image(command.add_option("--patch-size", arguments.patch_size,
+                               "chat: vision.patch_size of the model; an image takes "
+                               "(image-size / patch-size)^2 tokens"))
+      ->check(within({1, kMaxImageSize}))
+      ->capture_default_str();
+  add_image(command.add_option("--images", arguments.image_folder,
+                               "chat: folder of the images' paths. Default: that of the file that "
+                               "names them"));
 }
 
 void add_feature_options(CLI::App& command, Arguments& arguments) {
@@ -162,18 +234,32 @@ void add_feature_options(CLI::App& command, Arguments& arguments) {
 }
 
 int run_prepare(Arguments& arguments) {
-  const bool is_tokens = arguments.format == kTokens, are_pairs = arguments.format == kPreference,
-             is_chat = arguments.format == kChat || are_pairs;
+  const auto* const rows = find_choice(kRowForms, arguments.format);
+  const bool are_rows = rows != nullptr, is_tokens = arguments.format == kTokens || are_rows,
+             are_pairs = arguments.format == kPreference,
+             is_chat = arguments.format == kChat || are_pairs,
+             is_labelled = arguments.format == kLabelled;
   const auto refuse = [&](const std::vector<CLI::Option*>& others) {
     for (const CLI::Option* option : others) {
       TRIREME_CHECK(option->count() == 0, option->get_name(), " is not an option of --format ",
                     arguments.format, "; leave it out");
     }
   };
-  if (!is_tokens) refuse(arguments.only_tokens);
+  if (!is_tokens || are_rows) refuse(arguments.only_tokens);
+  if (!are_rows) refuse(arguments.only_rows);
+  if (!is_tokens) refuse(arguments.only_documents);
   if (!is_chat) refuse(arguments.only_chat);
-  refuse(is_tokens || is_chat ? arguments.only_features : arguments.only_text);
+  refuse(is_tokens || is_chat || is_labelled ? arguments.only_features : arguments.only_text);
   const dataset::PrepareOptions& tokens = arguments.tokens;
+  if (is_labelled) {
+    return run_prepare_labelled({.inputs = tokens.inputs,
+                                 .tokenizer_model = tokens.tokenizer_model,
+                                 .end_of_document = tokens.end_of_document,
+                                 .output = tokens.output,
+                                 .validation_fraction = tokens.validation_fraction,
+                                 .seed = tokens.seed},
+                                arguments.json);
+  }
   if (is_chat) {
     return run_prepare_chat(
         {.lines = are_pairs ? dataset::ChatLines::kPreferences : dataset::ChatLines::kConversations,
@@ -183,10 +269,15 @@ int run_prepare(Arguments& arguments) {
          .end_of_document = tokens.end_of_document,
          .output = tokens.output,
          .validation_fraction = tokens.validation_fraction,
+         .image_size = arguments.image_size,
+         .patch_size = arguments.patch_size,
+         .image_folder = arguments.image_folder,
          .seed = tokens.seed},
         arguments.json);
   }
   if (is_tokens) {
+    arguments.tokens.split = choose(kSplits, "--split", arguments.split);
+    if (are_rows) arguments.tokens.form = rows->value;
     arguments.tokens.tokenizer =
         choose(dataset::kTokenizerKinds, "--tokenizer", arguments.tokenizer);
     return run_prepare_tokens(tokens, arguments.json);
@@ -207,51 +298,6 @@ int run_prepare(Arguments& arguments) {
 }
 
 }  // namespace
-
-int run_prepare_tokens(const dataset::PrepareOptions& options, bool json) {
-  const auto start = std::chrono::steady_clock::now();
-  dataset::PrepareReport report;
-  {
-    ProgressBar bar("encode");
-    if (!json) std::printf("read    %s\n", printable(options.inputs.front()).c_str());
-    std::fflush(stdout);
-    report =
-        dataset::prepare(options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
-  }
-  const double seconds = seconds_since(start);
-  if (json) {
-    const nlohmann::json object = {
-        {"output", options.output},
-        {"tokenizer", name_of(dataset::kTokenizerKinds, report.tokenizer)},
-        {"vocab_size", report.vocab_size},
-        {"tokens", report.tokens},
-        {"documents", report.documents},
-        {"validation_tokens", report.validation_tokens},
-        {"validation_documents", report.validation_documents},
-        {"bytes_read", report.bytes},
-        {"unknown_tokens", report.unknown_tokens},
-        {"seconds", seconds}};
-    std::printf("%s\n", json_text(object).c_str());
-    return kDone;
-  }
-  std::printf("tokens  %s for training in %lld documents, %s for validation in %lld\n",
-              human_count(static_cast<double>(report.tokens)).c_str(),
-              static_cast<long long>(report.documents),
-              human_count(static_cast<double>(report.validation_tokens)).c_str(),
-              static_cast<long long>(report.validation_documents));
-  std::printf(
-      "wrote   %s.bin, .idx and .tokenizer.json: %s, vocabulary %lld, %.2f bytes per token, %s in "
-      "%s\n",
-      printable(options.output).c_str(),
-      name_of(dataset::kTokenizerKinds, report.tokenizer).c_str(),
-      static_cast<long long>(report.vocab_size), report.bytes_per_token,
-      human_bytes(static_cast<double>(report.bytes)).c_str(), human_duration(seconds).c_str());
-  if (report.unknown_tokens > 0) {
-    std::printf("note    %s of the tokens stand for text that the tokenizer's vocabulary lacks\n",
-                human_count(static_cast<double>(report.unknown_tokens)).c_str());
-  }
-  return kDone;
-}
 
 int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool json) {
   const auto start = std::chrono::steady_clock::now();
@@ -281,18 +327,27 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   dataset::PrepareOptions& options = arguments->tokens;
   options.validation_fraction = 0.01;
+  options.num_threads = num_cores();
   CLI::App* command = data.add_subcommand(
       "prepare",
-      "Turn text files, conversations or pairs of answers into token files (Megatron's .bin/.idx)\n"
-      "and a tokenizer, or tables of features into records for recommendation models\n"
+      "Turn text files, rows of JSON or Parquet, conversations, pairs of answers or labelled texts "
+      "into "
+      "token\n"
+      "files (Megatron's .bin/.idx) and a tokenizer, or tables of features into records for "
+      "recommendation models\n"
       "(docs/guide/recommend-data.md).\n"
       "  trireme data prepare --input src docs --glob '*.py' --glob '*.md' --tokenizer bpe \\\n"
       "      --vocab-size 8192 --output data/mine\n"
+      "  trireme data prepare --format json-lines --input c4/ --text-key text --tokenizer json \\\n"
+      "      --tokenizer-model Qwen3-0.6B/tokenizer.json --output data/c4\n"
+      "  trireme data prepare --format parquet --input fineweb/ --tokenizer bpe --output data/web\n"
       "  trireme data prepare --format chat --input chat.jsonl --tokenizer-model SmolLM2-Instruct "
       "\\\n"
       "      --output data/chat\n"
       "  trireme data prepare --format preference --input pairs.jsonl \\\n"
       "      --tokenizer-model SmolLM2-Instruct --output data/pairs\n"
+      "  trireme data prepare --format labelled --input reviews.jsonl --tokenizer-model bert \\\n"
+      "      --output data/reviews\n"
       "  trireme data prepare --format criteo --input day_0.tsv --min-count 10 \\\n"
       "      --output data/criteo\n");
   const auto formats = format_names();
@@ -302,14 +357,16 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
   command
       ->add_option(
           "--input", options.inputs,
-          "input files; tokens: files or folders, one document per file; chat: files of JSON "
+          "input files; tokens: files or folders, one document per file; json-lines: files or "
+          "folders of JSON lines, one document per line; parquet, arrow: the same of such files, "
+          "one document per row; chat: files of JSON "
           "lines, one conversation per line; preference: the same, one prompt with two answers per "
-          "line; criteo-numpy and "
+          "line; labelled: the same, one {\"text\", \"label\"} per line; criteo-numpy and "
           "criteo-multi-hot: prefix of a day's arrays, such as numpy/day_0")
       ->required();
   command
       ->add_option("--validation-fraction,--validation", options.validation_fraction,
-                   "fraction of the documents, conversations, pairs or samples held out for "
+                   "fraction of the documents, conversations, pairs, rows or samples held out for "
                    "validation")
       ->check(within({.minimum = 0, .maximum = 1, .below_maximum = true}))
       ->capture_default_str();
@@ -317,10 +374,10 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
   command
-      ->add_option(
-          "--output", options.output,
-          "tokens, chat and preference: prefix of the files to write; other formats: a new "
-          "folder")
+      ->add_option("--output", options.output,
+                   "tokens, json-lines, parquet, arrow, chat, preference and labelled: prefix of "
+                   "the files to "
+                   "write; other formats: a new folder")
       ->required();
   add_json(*command, arguments->json);
   add_token_options(*command, *arguments);

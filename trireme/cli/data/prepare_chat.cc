@@ -68,6 +68,10 @@ int run_prepare_chat(dataset::PrepareChatOptions options, bool json) {
                              {"validation_trained_tokens", validation.trained_tokens},
                              {"bytes_read", report.num_bytes},
                              {"seconds", seconds}};
+    if (options.image_size > 0) {
+      object["images"] = training.images;
+      object["validation_images"] = validation.images;
+    }
     if (are_pairs) {
       object["longest_tokens"] = report.longest_tokens;
     } else {
@@ -85,6 +89,12 @@ int run_prepare_chat(dataset::PrepareChatOptions options, bool json) {
               percent_of(training.trained_tokens + validation.trained_tokens,
                          training.tokens + validation.tokens),
               what_is_trained(report, are_pairs));
+  if (options.image_size > 0) {
+    std::printf("images  %lld for training, %lld for validation, of %lld x %lld pixels\n",
+                static_cast<long long>(training.images), static_cast<long long>(validation.images),
+                static_cast<long long>(options.image_size),
+                static_cast<long long>(options.image_size));
+  }
   if (report.untrained > 0) {
     std::printf("note    in %lld conversations the assistant says nothing\n",
                 static_cast<long long>(report.untrained));

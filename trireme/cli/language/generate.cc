@@ -1,60 +1,50 @@
 // trireme generate: text from a checkpoint.
-#include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/terminal_text.h"
-#include "trireme/dataset/tokenizer.h"
+#include "trireme/cli/language/asked_model.h"
+#include "trireme/cli/language/continued_texts.h"
 #include "trireme/model/generate.h"
-#include "trireme/tasks/language/trained_model.h"
 
 namespace trireme::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string checkpoint;
+  AskedModelOptions asked;
   std::string prompt;
-  bool average = false;
+  std::string prompts;  // a file
+  std::vector<std::string> stops;
+  bool reads_again = false;
   model::GenerateOptions options;
 };
 
 int generate(const GenerateArguments& arguments) {
-  const tasks::TrainedModel trained = tasks::load_trained_model(
-      arguments.checkpoint, arguments.average ? train::Weights::kAverage : train::Weights::kLast);
-  const model::ModelConfig& config = trained.model->config();
-  TRIREME_CHECK(config.is_causal(), arguments.checkpoint, " has a model of the family ",
-                config.family,
-                ", which restores hidden tokens and continues no text; expected a causal one, such "
-                "as llama: export it with `trireme checkpoint export`, and fill masks with "
-                "transformers");
-  const dataset::Tokenizer& tokenizer = *trained.tokenizer;
-  std::vector<int64_t> prompt = {tokenizer.end_of_document()};
-  for (const int32_t token : tokenizer.encode(arguments.prompt)) prompt.push_back(token);
-
-  model::GenerateOptions options = arguments.options;
-  options.stop_tokens = trained.end_tokens;
-  options.vocab_limit = tokenizer.vocab_size();
-  // Terminals obey control characters, and a model may produce any. Files and pipes get every byte.
-  const bool is_terminal = isatty(STDOUT_FILENO);
-  TerminalText terminal;
-  const auto print = [&](const std::string& text) {
-    const std::string shown = is_terminal ? terminal.add(text) : text;
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
-    std::fflush(stdout);
+  std::vector<std::string> prompts;
+  const auto check = [&](const tasks::TrainedModel& /*trained*/) {
+    for (const std::string& stop : arguments.stops)
+      TRIREME_CHECK(!stop.empty(), "--stop is empty; expected a text that ends what is generated");
+    if (!arguments.prompts.empty()) prompts = read_prompts(arguments.prompts);
   };
-  print(arguments.prompt);
-  model::generate(*trained.model, prompt, options, [&](int64_t token) {
-    const auto id = static_cast<int32_t>(token);
-    print(tokenizer.decode({&id, 1}));
+  return ask_model(arguments.asked, check, [&](const AskedModel& asked) {
+    ContinuedTexts texts{.model = asked.model,
+                         .tokenizer = *asked.trained.tokenizer,
+                         .options = options_for(asked.trained, arguments.options),
+                         .stops = arguments.stops,
+                         .prints = asked.prints,
+                         .gather = asked.gather};
+    texts.options.keeps_keys = !arguments.reads_again;
+    if (arguments.prompts.empty()) {
+      show_text(texts, arguments.prompt);
+    } else {
+      write_texts(texts, prompts);
+    }
   });
-  std::printf("%s\n", terminal.finish().c_str());
-  return kDone;
 }
 
 }  // namespace
@@ -64,15 +54,28 @@ void add_generate(CLI::App& app, int& exit_code) {
   auto& options = arguments->options;
   CLI::App* command = app.add_subcommand(
       "generate",
-      "Continue a prompt with a trained model.\n"
-      "  trireme generate --checkpoint runs/demo --prompt 'def ' --temperature 0.7\n");
+      "Continue a prompt with a trained model, or many, several at a time.\n"
+      "  trireme generate --checkpoint runs/demo --prompt 'def ' --temperature 0.7\n"
+      "  trireme generate --checkpoint runs/demo --prompts prompts.jsonl --stop '\\n\\n' > "
+      "texts.jsonl\n"
+      "  trireme generate --checkpoint runs/big --prompts prompts.jsonl --ranks 4 \\\n"
+      "      --parallel.tensor=2 --parallel.pipeline=2\n"
+      "A line of prompts.jsonl is {\"prompt\": \"def \"}; a line of texts.jsonl has the prompt, "
+      "the text, its tokens, and its end: \"stop\" or \"length\".\n");
+  CLI::Option* const prompt =
+      command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
   command
-      ->add_option("--checkpoint", arguments->checkpoint,
-                   "folder of a run, or one of its checkpoints")
-      ->required();
-  command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
-  command->add_flag("--average", arguments->average,
-                    "use the moving average of the weights (average.decay)");
+      ->add_option(
+          "--prompts", arguments->prompts,
+          "file with a line of JSON for each text to continue; may be compressed with gzip or zstd")
+      ->excludes(prompt);
+  command->add_option("--batch", options.texts_at_once, "texts of --prompts that grow at one time")
+      ->check(within({1, 1e6}))
+      ->capture_default_str();
+  command
+      ->add_option("--stop", arguments->stops,
+                   "text that ends what is generated, and is not printed; may be repeated")
+      ->allow_extra_args(false);
   command->add_option("--tokens", options.max_tokens, "maximum number of tokens to generate")
       ->check(within({0, 1e9}))
       ->capture_default_str();
@@ -90,10 +93,19 @@ void add_generate(CLI::App& app, int& exit_code) {
                    "to at least p")
       ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}))
       ->capture_default_str();
+  command
+      ->add_option("--repetition-penalty", options.repetition_penalty,
+                   "divides the positive logits of tokens that the text has, and multiplies the "
+                   "negative ones; 1 = none")
+      ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}))
+      ->capture_default_str();
+  command->add_flag("--no-cache", arguments->reads_again,
+                    "read the whole text again for each token, instead of keeping keys and values");
   command->add_option("--seed", options.seed, "random seed for sampling")
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
-  command->callback([arguments, &exit_code] { exit_code = generate(*arguments); });
+  add_asked_model(*command, "--checkpoint", arguments->asked, exit_code,
+                  [arguments] { return generate(*arguments); });
 }
 
 }  // namespace trireme::cli

@@ -44,7 +44,8 @@ double copy_seconds(const plan::StepPrediction& step, const plan::Device& device
 
 }  // namespace
 
-// Opens the data only when the config leaves the vocabulary or the number of steps to it.
+// Opens the data only when the config leaves the vocabulary, the classes or the number of steps to
+// it.
 void find_data_sizes(train::RunConfig& config) {
   TRIREME_CHECK(config.task_choice.name == tasks::kLanguage.name, "task.name is \"",
                 config.task_choice.name,
@@ -55,8 +56,13 @@ void find_data_sizes(train::RunConfig& config) {
   TRIREME_CHECK(!model.has_decoder(), "model.family is \"", model.family,
                 "\", whose encoder and decoder the cost model of steps does not know; plan another "
                 "family, or measure with `trireme train --train.steps`");
-  const bool needs_vocabulary = tasks::language_of(config).model.vocab_size == 0;
-  if (!needs_vocabulary && config.train.epochs == 0) return;
+  TRIREME_CHECK(!model.vision.is_on(), "vision.layers is ", model.vision.layers,
+                ", and the cost model of steps does not know a vision tower; set it to 0 to plan "
+                "the language model alone, or measure with `trireme train --train.steps`");
+  const bool needs_vocabulary = model.vocab_size == 0;
+  const bool needs_classes =
+      tasks::language_of(config).objective.is_classify() && model.classes == 0;
+  if (!needs_vocabulary && !needs_classes && config.train.epochs == 0) return;
   try {
     config.task->open(/*evaluates=*/false);
   } catch (const Error& error) {
@@ -64,6 +70,9 @@ void find_data_sizes(train::RunConfig& config) {
         needs_vocabulary
             ? concat("model.vocab_size is 0, and the tokenizer that would say it: ", error.what(),
                      "; set model.vocab_size")
+        : needs_classes
+            ? concat("model.classes is 0, and the data that would say it: ", error.what(),
+                     "; set model.classes")
             : concat("train.epochs is ", config.train.epochs, ", and the data that would say how ",
                      "many steps they take: ", error.what(), "; set train.epochs = 0"));
   }

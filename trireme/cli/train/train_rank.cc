@@ -33,12 +33,14 @@
 namespace trireme::cli {
 namespace {
 
-// Every rank records its calls in the run's folder, for `trireme doctor`.
+// Every rank records its calls in the run's folder, if there is one, for `trireme doctor`.
 // `job`: the same on all ranks.
 comm::GroupOptions group_options(const train::RunConfig& config, const comm::WorldInfo& rank,
                                  const std::string& job) {
   const comm::RecorderOptions options{
-      .folder = std::filesystem::path(config.output.folder) / "recorder",
+      .folder = config.output.folder.empty()
+                    ? ""
+                    : std::filesystem::path(config.output.folder) / "recorder",
       .rank = rank.rank,
       .world_size = rank.size,
       .job = job,

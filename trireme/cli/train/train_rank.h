@@ -21,7 +21,7 @@
 
 namespace trireme::cli {
 
-// The group of a training run's ranks, and this rank's flight recorder.
+// The group of a run's ranks, and this rank's flight recorder.
 class RankGroup {
  public:
   // One rank that no launcher has started, without a network. Sets config.device.

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
+#include "trireme/dataset/byte_level/token_table.h"
 
 namespace trireme::dataset {
 namespace {
@@ -31,17 +31,14 @@ size_t well_formed_prefix(std::string_view text) {
   return end;
 }
 
+// All but the hidden one.
 std::vector<AddedToken> chosen(const TokenizerFile& file, int32_t hidden, bool normalized) {
-  std::vector<AddedToken> tokens;
-  std::unordered_set<std::string> contents;
-  std::string memory;
-  for (AddedToken token : file.added) {
-    if (token.normalized != normalized || token.id == hidden) continue;
-    if (normalized && file.composes) token.content = std::string(composed(token.content, memory));
-    // Two may have one normal form; the first is found.
-    if (contents.insert(token.content).second) tokens.push_back(std::move(token));
-  }
-  return tokens;
+  std::vector<AddedToken> added = file.added;
+  std::erase_if(added, [&](const AddedToken& token) { return token.id == hidden; });
+  return tokens_to_find(added, normalized, [&](std::string content) {
+    std::string memory;
+    return file.composes ? std::string(composed(content, memory)) : content;
+  });
 }
 
 }  // namespace

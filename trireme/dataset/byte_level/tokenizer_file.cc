@@ -4,28 +4,25 @@
 #include <array>
 #include <limits>
 #include <optional>
-#include <unordered_map>
-#include <unordered_set>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
+#include "trireme/dataset/byte_level/token_table.h"
 
 namespace trireme::dataset {
 
 // The reader takes what this program's encoder does in the same way as the package `tokenizers`,
-// and refuses all else by its name: other tokens would train a model without anybody noticing. Each
-// number is taken once (taken_), so the numbers have no gaps. An added token either repeats one of
-// the vocabulary or lies behind it; its text is taken as it is, while the vocabulary's spell bytes.
-// Each of the 256 bytes must have a token, so that any text has tokens. The file is not trusted:
-// its sizes are bounded.
+// and refuses all else by its name: other tokens would train a model without anybody noticing. The
+// text of an added token is taken as it is, while the vocabulary's spell bytes. Each of the 256
+// bytes must have a token, so that any text has tokens. The file is not trusted: its sizes are
+// bounded.
 
 namespace {
 
 constexpr JsonLimits kLimits{.max_bytes = size_t{256} << 20, .max_values = size_t{8} << 20};
 constexpr size_t kMaxSplitSteps = 64;
-constexpr size_t kMaxAddedTokenBytes = 1024;
 constexpr size_t kShownBytes = 60;
 constexpr std::string_view kInstead =
     " (a SentencePiece tokenizer is read from its tokenizer.model with --tokenizer bpe)";
@@ -33,11 +30,6 @@ constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 bool is_null(const std::optional<JsonView>& view) { return !view || view->value().is_null(); }
-
-bool flag(const JsonView& object, std::string_view key, bool otherwise) {
-  const auto found = object.find(key);
-  return found ? found->boolean() : otherwise;
-}
 
 // The parts of a Sequence in order, at any depth; a part that is none by itself.
 void flatten(const JsonView& view, std::string_view parts_key, std::vector<JsonView>& parts) {
@@ -91,10 +83,11 @@ std::vector<SplitStep> read_pre_tokenizer(const JsonView& root) {
       steps.push_back(read_split(part));
     } else if (type.text() == "Digits") {
       steps.push_back(
-          {.pattern = flag(part, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"});
+          {.pattern = flag_of(part, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"});
     } else if (type.text() == "ByteLevel" && steps.size() + 1 == parts.size()) {
-      steps.push_back({.adds_space = flag(part, "add_prefix_space", true),
-                       .pattern = std::string(flag(part, "use_regex", true) ? kGpt2Pattern : "")});
+      steps.push_back(
+          {.adds_space = flag_of(part, "add_prefix_space", true),
+           .pattern = std::string(flag_of(part, "use_regex", true) ? kGpt2Pattern : "")});
     } else {
       type.fail("Split, Digits, or ByteLevel as the last");
     }
@@ -120,19 +113,18 @@ void require_unused(const JsonView& model, std::string_view key) {
   if (!unused) found->fail("null");
 }
 
-// The added tokens that the model's vocabulary lacks come behind it, so all numbers are taken once.
 class Reader {
  public:
   explicit Reader(const JsonView& root) : root_(root), model_(root.at("model")) {
     const JsonView type = model_.at("type");
-    if (type.text() != "BPE") type.fail("BPE");
+    if (type.text() != "BPE") type.fail("BPE, or WordPiece where there are no conversations");
     for (const auto key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       require_unused(model_, key);
     }
     file_.composes = read_normalizer(root_);
     file_.steps = read_pre_tokenizer(root_);
     check_decoder(root_);
-    file_.ignores_merges = flag(model_, "ignore_merges", false);
+    file_.ignores_merges = flag_of(model_, "ignore_merges", false);
   }
 
   TokenizerFile run() {
@@ -142,73 +134,29 @@ class Reader {
   }
 
  private:
+  // A name that spells no bytes stands for itself.
   void read_tokens() {
-    const JsonView vocabulary = model_.at("vocab");
-    const auto members = vocabulary.members();
-    std::vector<JsonView> added;
-    if (const auto found = root_.find("added_tokens"); !is_null(found)) added = found->elements();
-    size_t count = members.size();
-    for (const JsonView& token : added) {
-      count += vocabulary.find(token.at("content").text()) ? 0 : 1;
-    }
-    if (count == 0 || count > std::numeric_limits<int32_t>::max()) {
-      vocabulary.fail("at least 1 token and fewer than 2^31");
-    }
-    file_.tokens.resize(count);
-    taken_.resize(count);
+    TokenTable table = read_token_table(root_, [](const std::string& name, const JsonView& /*id*/) {
+      auto bytes = spelled_bytes(name);
+      return bytes ? *std::move(bytes) : name;
+    });
     file_.bytes.fill(-1);
-    for (const auto& [name, id] : members) add_token(name, id);
-    for (const JsonView& token : added) add_added_token(token);
-    for (unsigned byte = 0; byte < 256; ++byte) {
-      if (file_.bytes[byte] < 0) {
-        vocabulary.fail(concat("a token for each byte; there is none for byte ", byte, ", ",
-                               in_quotes(spelled_byte(static_cast<uint8_t>(byte)))));
-      }
-    }
-  }
-
-  size_t take_id(const JsonView& view) {
-    const auto id = static_cast<size_t>(view.integer(0, std::ssize(taken_) - 1));
-    if (taken_[id]) view.fail("a number that no other token has");
-    taken_[id] = true;
-    return id;
-  }
-
-  void add_token(const std::string& name, const JsonView& view) {
-    const size_t id = take_id(view);
-    const auto number = static_cast<int32_t>(id);
-    ids_.emplace(name, number);
-    auto bytes = spelled_bytes(name);
-    if (bytes && !bytes->empty()) {
+    for (const auto& [name, number] : table.vocabulary) {
+      const auto bytes = spelled_bytes(name);
+      if (!bytes || bytes->empty()) continue;
       file_.vocabulary.push_back(number);
       if (bytes->size() == 1) file_.bytes[static_cast<unsigned char>(bytes->front())] = number;
     }
-    file_.tokens[id] = bytes ? *std::move(bytes) : name;
-  }
-
-  void add_added_token(const JsonView& view) {
-    const JsonView content = view.at("content");
-    const JsonView id = view.at("id");
-    if (content.text().empty()) content.fail("a text");
-    // Each byte of a text may be compared with each of a token's.
-    if (content.text().size() > kMaxAddedTokenBytes)
-      content.fail(concat("a text of at most ", kMaxAddedTokenBytes, " bytes"));
-    const auto number = static_cast<int32_t>(id.integer(0, std::ssize(taken_) - 1));
-    if (!added_.insert(content.text()).second) content.fail("a text that no other added token has");
-    std::string& token = file_.tokens[static_cast<size_t>(number)];
-    if (const auto known = ids_.find(content.text()); known != ids_.end()) {
-      if (known->second != number) id.fail(concat(known->second, ", as in the vocabulary"));
-      if (token != content.text()) content.fail("a text that does not spell other bytes");
-    } else {
-      take_id(id);
-      token = content.text();
+    std::ranges::sort(file_.vocabulary);
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      if (file_.bytes[byte] < 0) {
+        model_.at("vocab").fail(concat("a token for each byte; there is none for byte ", byte, ", ",
+                                       in_quotes(spelled_byte(static_cast<uint8_t>(byte)))));
+      }
     }
-    file_.added.push_back({.id = number,
-                           .content = content.text(),
-                           .single_word = flag(view, "single_word", false),
-                           .lstrip = flag(view, "lstrip", false),
-                           .rstrip = flag(view, "rstrip", false),
-                           .normalized = flag(view, "normalized", !flag(view, "special", false))});
+    file_.tokens = std::move(table.tokens);
+    file_.added = std::move(table.added);
+    ids_ = std::move(table.vocabulary);
   }
 
   void read_merges() {
@@ -248,21 +196,27 @@ class Reader {
   JsonView root_;
   JsonView model_;
   TokenizerFile file_;
-  std::vector<bool> taken_;                       // by number
-  std::unordered_map<std::string, int32_t> ids_;  // of the model's vocabulary
-  std::unordered_set<std::string> added_;
+  decltype(TokenTable::vocabulary) ids_;
 };
 
 }  // namespace
 
+nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& source) {
+  return parse_json(text, source, kLimits);
+}
+
+TokenizerFile read_tokenizer_file(const JsonView& root) { return Reader(root).run(); }
+
 TokenizerFile read_tokenizer_file(std::string_view text, const std::string& source) {
-  const nlohmann::json value = parse_json(text, source, kLimits);
-  return Reader(JsonView(value, source)).run();
+  const nlohmann::json value = parse_tokenizer_json(text, source);
+  return read_tokenizer_file(JsonView(value, source));
 }
 
 namespace {
 constexpr std::string_view kUsualEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
-}
+// It has another purpose too: it ends each text of a pair.
+constexpr std::string_view kEndOfBert = "[SEP]";
+}  // namespace
 
 bool is_usual_end_of_document(const TokenizerFile& file, int32_t id) {
   const auto found = std::ranges::find(file.added, id, &AddedToken::id);
@@ -270,24 +224,25 @@ bool is_usual_end_of_document(const TokenizerFile& file, int32_t id) {
          std::ranges::find(kUsualEnds, found->content) != std::end(kUsualEnds);
 }
 
-int32_t find_end_of_document(const TokenizerFile& file, std::string_view name,
+int32_t find_end_of_document(std::span<const AddedToken> added, std::string_view name,
                              const std::string& source) {
   const auto find = [&](std::string_view content) {
-    return std::ranges::find(file.added, content, &AddedToken::content);
+    return std::ranges::find(added, content, &AddedToken::content);
   };
   if (!name.empty()) {
     const auto found = find(name);
-    TRIREME_CHECK(found != file.added.end(), source, ": no added token is ",
+    TRIREME_CHECK(found != added.end(), source, ": no added token is ",
                   in_quotes(name, kShownBytes), ", which is to end documents; choose one of its ",
-                  file.added.size(), " added tokens with --end-of-document");
+                  added.size(), " added tokens with --end-of-document");
     return found->id;
   }
   for (const std::string_view usual : kUsualEnds) {
-    if (const auto found = find(usual); found != file.added.end()) return found->id;
+    if (const auto found = find(usual); found != added.end()) return found->id;
   }
-  throw ConfigError(concat(source, ": none of its ", file.added.size(),
-                           " added tokens is <|endoftext|>, <|end_of_text|> or </s>; choose the "
-                           "one that ends a document with --end-of-document"));
+  if (const auto found = find(kEndOfBert); found != added.end()) return found->id;
+  throw ConfigError(concat(source, ": none of its ", added.size(),
+                           " added tokens is <|endoftext|>, <|end_of_text|>, </s> or [SEP]; choose "
+                           "the one that ends a document with --end-of-document"));
 }
 
 namespace {

@@ -5,10 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "trireme/base/bounded_json.h"
 #include "trireme/dataset/byte_level/added_tokens.h"
 #include "trireme/dataset/byte_level/merges.h"
 
@@ -35,14 +39,19 @@ struct TokenizerFile {
 // `source` begins every message.
 // Throws: ConfigError when the file is damaged, or describes another kind of tokenizer
 TokenizerFile read_tokenizer_file(std::string_view text, const std::string& source);
+TokenizerFile read_tokenizer_file(const JsonView& root);
+
+// Parses a tokenizer.json of any model, within limits.
+// Throws: ConfigError
+nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& source);
 
 // Whether it is <|endoftext|>, <|end_of_text|> or </s>, which have no other purpose.
 bool is_usual_end_of_document(const TokenizerFile& file, int32_t id);
 
 // The added token that ends a document: the one of content `name`. Without a name, the first that
-// there is of <|endoftext|>, <|end_of_text|> and </s>.
+// there is of <|endoftext|>, <|end_of_text|>, </s> and [SEP].
 // Throws: ConfigError when there is none
-int32_t find_end_of_document(const TokenizerFile& file, std::string_view name,
+int32_t find_end_of_document(std::span<const AddedToken> added, std::string_view name,
                              const std::string& source);
 
 // The alphabet in which byte-level tokenizers spell bytes. A printable Latin-1 character stands for

@@ -27,8 +27,8 @@ std::string end_of_text(const ChatFormat& format, const std::string& given,
 
 ByteLevelBpe make_bpe(const ChatFormat& format, const std::string& end_of_document) {
   TokenizerFile file = read_tokenizer_file(format.tokenizer, format.tokenizer_path);
-  const int32_t end =
-      find_end_of_document(file, end_of_text(format, end_of_document, file), format.tokenizer_path);
+  const int32_t end = find_end_of_document(file.added, end_of_text(format, end_of_document, file),
+                                           format.tokenizer_path);
   return {std::move(file), end, format.tokenizer_path, UsualEnd::kIsToken};
 }
 

@@ -6,6 +6,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/dataset/text/json_text.h"
 
 namespace trireme::dataset {
 namespace {
@@ -98,16 +99,6 @@ void take_tools(const ordered_json& object, const std::string& where, ordered_js
   variables["tools"] = std::move(tools);
 }
 
-// `has no "messages" but "text"`.
-std::string lacks(const ordered_json& object, const char* name) {
-  std::string keys;
-  for (const auto& [key, value] : object.items()) {
-    if (keys.size() > 100) break;
-    keys += concat(keys.empty() ? "" : ", ", in_quotes(key, 30));
-  }
-  return concat(" has no \"", name, "\"", keys.empty() ? "" : concat(" but ", keys));
-}
-
 // A conversation of these messages, with what else `object` has for the template.
 Conversation with_variables(const ordered_json& object, ordered_json messages,
                             const std::string& template_text, const std::string& where) {
@@ -133,11 +124,11 @@ Conversation with_variables(const ordered_json& object, ordered_json messages,
 Preference text_preference(const ordered_json& object, const std::string& where) {
   const auto text_of = [&](const char* name) {
     const auto found = object.find(name);
-    TRIREME_CHECK(
-        found != object.end() && found->is_string(), where,
-        found == object.end() ? lacks(object, name) : concat(": \"", name, "\" is not a text"),
-        "; expected \"prompt\", \"chosen\" and \"rejected\", all texts or all lists of "
-        "messages");
+    TRIREME_CHECK(found != object.end() && found->is_string(), where,
+                  found == object.end() ? lacks_member(object, name)
+                                        : concat(": \"", name, "\" is not a text"),
+                  "; expected \"prompt\", \"chosen\" and \"rejected\", all texts or all lists of "
+                  "messages");
     return found->get<std::string>();
   };
   Preference pair{.prompt = text_of("prompt"),
@@ -167,7 +158,7 @@ Conversation read_conversation(std::string_view line, const std::string& templat
   if (const ordered_json* const turns = list_of(object, "conversations", where)) {
     return with_variables(object, from_share_gpt(*turns, where), template_text, where);
   }
-  throw ConfigError(concat(where, lacks(object, "messages"),
+  throw ConfigError(concat(where, lacks_member(object, "messages"),
                            "; expected a list of {\"role\": ..., \"content\": ...}"));
 }
 
@@ -184,7 +175,7 @@ Preference read_preference(std::string_view line, const std::string& template_te
                 "with --chat-template, or texts");
   const ordered_json* const first = list_of(object, "chosen", where);
   const ordered_json* const second = list_of(object, "rejected", where);
-  TRIREME_CHECK(second != nullptr, where, lacks(object, "rejected"),
+  TRIREME_CHECK(second != nullptr, where, lacks_member(object, "rejected"),
                 "; expected a list of messages, as \"chosen\" is");
   ordered_json with_chosen = ordered_json::array(), with_rejected = ordered_json::array();
   Preference pair;

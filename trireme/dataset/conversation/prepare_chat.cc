@@ -8,13 +8,13 @@
 
 #ifdef TRIREME_HAVE_TOKENIZER_JSON
 #include "trireme/base/file/folder.h"
-#include "trireme/base/random/random.h"
 #include "trireme/dataset/conversation/chat_encoder.h"
 #include "trireme/dataset/conversation/chat_format.h"
+#include "trireme/dataset/conversation/chat_images.h"
 #include "trireme/dataset/conversation/conversation.h"
-#include "trireme/dataset/documents.h"
-#include "trireme/dataset/file/text_lines.h"
 #include "trireme/dataset/prepare.h"
+#include "trireme/dataset/row_files.h"
+#include "trireme/dataset/text/row_lines.h"
 #include "trireme/dataset/token_files.h"
 #include "trireme/dataset/token_stream.h"
 #endif
@@ -32,98 +32,6 @@ PrepareChatReport prepare_chat(const PrepareChatOptions&,
 #else
 
 namespace {
-
-bool is_blank(std::string_view line) {
-  return line.find_first_not_of(" \t") == std::string_view::npos;
-}
-
-// The conversations of all files, one at a time.
-class ConversationLines {
- public:
-  explicit ConversationLines(const std::vector<Document>& files) : files_(files) { open(); }
-
-  // The next line that is not blank; false after the last.
-  bool next(std::string_view& line) {
-    while (file_ < files_.size()) {
-      while (lines_->next(line)) {
-        if (is_blank(line)) continue;
-        ++number_;
-        return true;
-      }
-      done_ += files_[file_].size();
-      ++file_;
-      open();
-    }
-    return false;
-  }
-
-  std::string where() const { return lines_->where(); }
-  int64_t num_read() const { return done_ + (lines_ ? lines_->num_read() : 0); }
-  // Between 0 and 1, of (seed, file name, number of the conversation in it).
-  double draw(uint64_t seed) const {
-    return random_uniform(random_key(seed, concat("validation/", files_[file_].name, "/", number_)),
-                          0);
-  }
-
- private:
-  void open() {
-    lines_.reset();
-    number_ = -1;
-    if (file_ == files_.size()) return;
-    lines_.emplace(files_[file_].path, TextOrigin::kUser, kMaxConversationBytes);
-  }
-
-  const std::vector<Document>& files_;
-  size_t file_ = 0;
-  std::optional<TextLines> lines_;
-  int64_t number_ = -1;  // of the conversation in its file
-  int64_t done_ = 0;     // bytes of the files before it
-};
-
-// Which conversations are for validation: those with a draw below the fraction, and at least one on
-// either side.
-struct ChatSplit {
-  double fraction = 0;
-  int64_t lowest = -1;   // the conversation with the lowest draw, over all files
-  int64_t highest = -1;  // and the one with the highest
-
-  bool is_validation(int64_t index, double draw) const {
-    if (fraction == 0 || index == highest) return false;
-    return index == lowest || draw < fraction;
-  }
-};
-
-ChatSplit choose_split(const std::vector<Document>& files, const PrepareChatOptions& options) {
-  ChatSplit split{.fraction = options.validation_fraction};
-  if (split.fraction == 0) return split;
-  ConversationLines lines(files);
-  double low = 2, high = -1;
-  int64_t count = 0;
-  for (std::string_view line; lines.next(line); ++count) {
-    const double draw = lines.draw(options.seed);
-    if (draw < low) split.lowest = count;
-    if (draw >= high) split.highest = count;
-    low = std::min(low, draw);
-    high = std::max(high, draw);
-  }
-  TRIREME_CHECK(count != 1, options.inputs.front(), " has 1 conversation, too few to set ",
-                split.fraction,
-                " of them aside for validation; give more, or set --validation-fraction 0");
-  return split;
-}
-
-std::vector<Document> find_files(const PrepareChatOptions& options,
-                                 std::optional<WorkFolder>& work) {
-  const DocumentOptions wanted = {.inputs = options.inputs,
-                                  .globs = {"*.jsonl", "*.ndjson", "*.jsonl.gz", "*.ndjson.gz"},
-                                  .ignored = prepared_paths(options.output),
-                                  .as_text = true};
-  std::vector<Document> files = find_documents(wanted);
-  make_prefix_folder(options.output);
-  work.emplace(options.output);  // keeps another preparation away from this output
-  keep_pipes(files, wanted, work->path());
-  return files;
-}
 
 // The documents that a line becomes, with the bytes of their loss masks.
 std::vector<ChatTokens> documents_of(std::string_view line, ChatLines kind,
@@ -155,15 +63,52 @@ std::vector<ChatTokens> documents_of(std::string_view line, ChatLines kind,
   return documents;
 }
 
+// The image tokens and images of a line.
+class LineImages {
+ public:
+  LineImages(const PrepareChatOptions& options, const Tokenizer& tokenizer)
+      : options_({.image_size = options.image_size,
+                  .patch_size = options.patch_size,
+                  .folder = options.image_folder}) {
+    if (!is_on()) return;
+    TRIREME_CHECK(options.lines == ChatLines::kConversations,
+                  "--image-size is set and the lines are pairs of answers; expected conversations "
+                  "(--format chat)");
+    TRIREME_CHECK(options_.patch_size > 0 && options_.image_size % options_.patch_size == 0,
+                  "--patch-size is ", options_.patch_size, " and --image-size ",
+                  options_.image_size, "; expected a divisor of it");
+    const std::optional<int32_t> token = tokenizer.added_token(kImagePlace);
+    TRIREME_CHECK(token, options.tokenizer_model, " has no added token ", kImagePlace,
+                  ", whose places images take; add it to tokenizer.json");
+    token_ = *token;
+  }
+
+  bool is_on() const { return options_.is_on(); }
+  // Adds the images to `file`, and their tokens to `document`; returns how many there are.
+  int64_t add(std::string_view line, const RowLines& lines, ChatTokens& document,
+              TokenFile& file) const {
+    const std::string where = lines.where();
+    const std::vector<std::string> paths = images_of_line(line, where);
+    document =
+        with_image_tokens(document, token_, options_.tokens_per_image(), paths.size(), where);
+    const std::filesystem::path folder =
+        options_.folder.empty() ? lines.folder() : std::filesystem::path(options_.folder);
+    for (const std::string& path : paths) {
+      file.add_image(read_chat_image(folder / path, options_.image_size, where));
+    }
+    return std::ssize(paths);
+  }
+
+ private:
+  ChatImageOptions options_;
+  int32_t token_ = -1;
+};
+
 void check_chat_options(const PrepareChatOptions& options) {
   TRIREME_CHECK(!options.tokenizer_model.empty(),
                 "chat data has no tokenizer; give the model's folder or its tokenizer.json with "
                 "--tokenizer-model");
-  TRIREME_CHECK(options.validation_fraction >= 0 && options.validation_fraction < 1,
-                "validation_fraction is ", options.validation_fraction,
-                ", expected at least 0 and below 1");
-  TRIREME_CHECK(!options.output.empty() && options.output.back() != '/', "output is \"",
-                options.output, "\", expected a prefix of file names such as data/chat");
+  check_row_options(options.output, options.validation_fraction);
 }
 
 }  // namespace
@@ -178,25 +123,33 @@ PrepareChatReport prepare_chat(const PrepareChatOptions& options,
       options.end_of_document, options.now);
   const ChatFormat& format = encoder.format();
   std::optional<WorkFolder> work;
-  const std::vector<Document> files = find_files(options, work);
-  const ChatSplit split = choose_split(files, options);
+  const std::vector<Document> files =
+      find_row_files({.inputs = options.inputs}, options.output, work);
+  const RowSplit split = choose_split(files, {.fraction = options.validation_fraction,
+                                              .seed = options.seed,
+                                              .most_bytes = kMaxConversationBytes,
+                                              .row = "conversation"});
 
   PrepareChatReport report{.vocab_size = encoder.vocab_size(),
                            .is_marked = format.chat.marks_generation()};
   for (const Document& file : files) report.num_bytes += file.size();
-  TokenFile training(options.output, report.vocab_size, /*has_mask=*/true);
+  const auto tokenizer = make_json_tokenizer(format.tokenizer, int64_t{encoder.end_of_document()});
+  const LineImages images(options, *tokenizer);
+  TokenFile training(options.output, report.vocab_size, {.mask = true, .images = images.is_on()});
   std::optional<TokenFile> validation;
   if (split.fraction > 0) {
-    validation.emplace(validation_prefix(options.output), report.vocab_size, true);
+    validation.emplace(validation_prefix(options.output), report.vocab_size,
+                       FilesBeside{.mask = true, .images = images.is_on()});
   }
-  ConversationLines lines(files);
+  RowLines lines(files, kMaxConversationBytes);
   int64_t index = 0;
   for (std::string_view line; lines.next(line); ++index) {
     const bool is_validation = split.is_validation(index, lines.draw(options.seed));
     TokenFile& file = is_validation ? *validation : training;
     ChatCounts& counts = is_validation ? report.validation : report.training;
     ++counts.lines;
-    for (const ChatTokens& tokens : documents_of(line, options.lines, encoder, lines.where())) {
+    for (ChatTokens& tokens : documents_of(line, options.lines, encoder, lines.where())) {
+      if (images.is_on()) counts.images += images.add(line, lines, tokens, file);
       file.add_document(tokens.tokens, tokens.learnt);
       const int64_t trained = std::ssize(tokens.learnt) - std::ranges::count(tokens.learnt, 0);
       counts.tokens += std::ssize(tokens.tokens);
@@ -211,9 +164,8 @@ PrepareChatReport prepare_chat(const PrepareChatOptions& options,
                     ? " pairs of answers; expected lines with \"chosen\" and \"rejected\""
                     : " conversations, and none for training in which the assistant says "
                       "something; expected messages with the role \"assistant\"");
-  const auto tokenizer = make_json_tokenizer(format.tokenizer, int64_t{encoder.end_of_document()});
   publish_token_files(options.output, *tokenizer, training, validation ? &*validation : nullptr,
-                      format.template_text);
+                      {.chat_template = format.template_text});
   return report;
 }
 

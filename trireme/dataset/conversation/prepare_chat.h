@@ -20,14 +20,18 @@ enum class ChatLines {
 
 struct PrepareChatOptions {
   ChatLines lines = ChatLines::kConversations;
-  // Files of JSON lines, folders with *.jsonl, pipes; gzip too.
+  // Files of JSON lines, folders with *.jsonl, pipes; gzip and zstd too.
   std::vector<std::string> inputs{};
   std::string tokenizer_model{};     // a tokenizer.json, or the model's folder; see ChatFormatFiles
   std::string chat_template{};       // a file; empty: the model's
   std::string end_of_document{};     // see ChatEncoder
   std::string output{};              // prefix of the files to write
   double validation_fraction = 0.0;  // of the conversations
-  uint64_t seed = 1;                 // chooses them
+  // Conversations may have images: see chat_images.h. 0: they have none.
+  int64_t image_size = 0;
+  int64_t patch_size = 14;
+  std::string image_folder{};  // of paths that are not absolute; empty: that of the line's file
+  uint64_t seed = 1;           // chooses them
   // The local time, for templates that print it.
   std::optional<std::chrono::local_seconds> now{};
 };
@@ -36,6 +40,7 @@ struct ChatCounts {
   int64_t lines = 0;
   int64_t tokens = 0;
   int64_t trained_tokens = 0;  // that the loss mask has
+  int64_t images = 0;
 };
 
 struct PrepareChatReport {

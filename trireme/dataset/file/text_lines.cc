@@ -1,8 +1,6 @@
 #include "trireme/dataset/file/text_lines.h"
 
 #include <algorithm>
-#include <array>
-#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -12,10 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/dataset/file/as_config_error.h"
-
-#ifdef TRIREME_HAVE_ZLIB
-#include <zlib.h>
-#endif
+#include "trireme/dataset/file/compressed_text.h"
 
 namespace trireme::dataset {
 namespace {
@@ -26,74 +21,20 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 }  // namespace
 
-#ifdef TRIREME_HAVE_ZLIB
-
-struct GzipText::Stream {
-  z_stream state{};
-  std::array<std::byte, 64 << 10> piece{};
-  bool is_within_part = false;
-};
-
-bool reads_gzip() { return true; }
-
-GzipText::GzipText(std::string path, Source source)
-    : path_(std::move(path)), source_(std::move(source)), stream_(std::make_unique<Stream>()) {
-  constexpr int kGzipOnly = 16;
-  if (inflateInit2(&stream_->state, MAX_WBITS + kGzipOnly) != Z_OK) throw std::bad_alloc();
-}
-
-GzipText::~GzipText() { inflateEnd(&stream_->state); }
-
-size_t GzipText::read(std::span<char> out) {
-  z_stream& state = stream_->state;
-  state.next_out = reinterpret_cast<Bytef*>(out.data());
-  state.avail_out = static_cast<uInt>(out.size());
-  while (state.avail_out > 0) {
-    if (state.avail_in == 0) {
-      state.next_in = reinterpret_cast<Bytef*>(stream_->piece.data());
-      state.avail_in = static_cast<uInt>(source_(stream_->piece));
-      TRIREME_CHECK(state.avail_in > 0 || !stream_->is_within_part, path_,
-                    " ends in the middle of its compressed text; is it complete?");
-      if (state.avail_in == 0) break;
-    }
-    stream_->is_within_part = true;
-    const int code = inflate(&state, Z_NO_FLUSH);
-    TRIREME_CHECK(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, path_,
-                  " is damaged: ", state.msg != nullptr ? state.msg : "zlib cannot read it");
-    if (code == Z_STREAM_END) {
-      stream_->is_within_part = false;
-      inflateReset(&state);
-    }
-  }
-  return out.size() - state.avail_out;
-}
-
-#else
-
-struct GzipText::Stream {};
-
-bool reads_gzip() { return false; }
-
-GzipText::GzipText(std::string path, Source source)
-    : path_(std::move(path)), source_(std::move(source)) {}
-GzipText::~GzipText() = default;
-size_t GzipText::read(std::span<char>) { return 0; }
-
-#endif
-
 TextLines::TextLines(const std::filesystem::path& path, TextOrigin origin, size_t max_line_bytes)
     : file_(as_config_error([&] { return InputFile(path); })), max_line_bytes_(max_line_bytes) {
   TRIREME_CHECK(fill(), path.string(), " is empty; expected lines of text");
   if (origin == TextOrigin::kOwn) return;
   const std::string_view compression = compression_of(text_);
-  const bool is_gzip = compression == "gzip" && reads_gzip();
-  TRIREME_CHECK(compression.empty() || is_gzip, path.string(), " is compressed with ", compression,
-                "; unpack it first", reads_gzip() ? ", or use gzip" : "");
-  if (is_gzip) {
+  if (!compression.empty()) {
+    const std::string readable = readable_compressions();
+    TRIREME_CHECK(reads_compression(compression), path.string(), " is compressed with ",
+                  compression, "; unpack it first",
+                  readable.empty() ? "" : concat(", or use ", readable));
     read_ = 0;
     text_.clear();
-    gzip_ = std::make_unique<GzipText>(
-        path.string(), [this](std::span<std::byte> out) { return read_stored(out); });
+    packed_ = std::make_unique<CompressedText>(
+        compression, path.string(), [this](std::span<std::byte> out) { return read_stored(out); });
     TRIREME_CHECK(fill(), path.string(), " is empty; expected lines of text");
   }
   if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
@@ -115,7 +56,7 @@ bool TextLines::fill() {
   const size_t kept = text_.size();
   text_.resize(kept + kTextPieceBytes);
   const std::span<char> room = std::span(text_).subspan(kept);
-  const size_t count = gzip_ ? gzip_->read(room) : read_stored(std::as_writable_bytes(room));
+  const size_t count = packed_ ? packed_->read(room) : read_stored(std::as_writable_bytes(room));
   text_.resize(kept + count);
   return count > 0;
 }
@@ -152,6 +93,10 @@ void split_fields(std::string_view text, char separator, std::vector<std::string
   }
 }
 
+bool is_blank_line(std::string_view line) {
+  return line.find_first_not_of(" \t") == std::string_view::npos;
+}
+
 namespace {
 
 struct Magic {
@@ -161,10 +106,17 @@ struct Magic {
 
 constexpr Magic kCompressions[] = {{{"\x1f\x8b", 2}, "gzip"},
                                    {{"\x28\xb5\x2f\xfd", 4}, "zstd"},
+                                   {{"\x50\x2a\x4d\x18", 4}, "zstd"},  // as pzstd begins it
                                    {{"\xfd\x37\x7a\x58", 4}, "xz"},
                                    {{"\x04\x22\x4d\x18", 4}, "lz4"},
                                    {{"BZh", 3}, "bzip2"}};
-constexpr Magic kBinary[] = {{"PAR1", "Parquet"}, {"ARROW1", "an Arrow file"}};
+struct ColumnMagic {
+  std::string_view bytes;
+  std::string_view name;
+  std::string_view format;
+};
+constexpr ColumnMagic kColumnFiles[] = {{"PAR1", "a Parquet file", "parquet"},
+                                        {"ARROW1", "an Arrow file", "arrow"}};
 
 constexpr size_t kMostLines = 8;
 constexpr size_t kFewestLines = 2;  // that tell JSON lines from an object
@@ -184,12 +136,11 @@ FirstLines first_lines(std::string_view head) {
     const size_t end = head.find('\n');
     std::string_view line = head.substr(0, end);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    const bool is_blank = line.find_first_not_of(" \t") == std::string_view::npos;
     if (end == std::string_view::npos && !is_whole_file) {
       lines.cut = line;
       break;
     }
-    if (!is_blank) lines.whole.push_back(line);
+    if (!is_blank_line(line)) lines.whole.push_back(line);
     head.remove_prefix(end == std::string_view::npos ? head.size() : end + 1);
   }
   return lines;
@@ -248,14 +199,21 @@ std::string_view compression_of(std::string_view head) {
 }
 
 std::string not_text(std::string_view name, std::string_view head) {
-  if (const std::string_view compression = compression_of(head); !compression.empty())
-    return concat("is compressed with ", compression, ": unpack it");
-  for (const auto& [bytes, format] : kBinary) {
-    if (head.starts_with(bytes)) return concat("is ", format, ": write its text into a file");
+  if (const std::string_view compression = compression_of(head); !compression.empty()) {
+    const bool are_rows = name.find(".json") != std::string_view::npos ||
+                          name.find(".ndjson") != std::string_view::npos;
+    return concat("is compressed with ", compression, ": ",
+                  are_rows && reads_compression(compression)
+                      ? "read its rows with --format json-lines"
+                      : "unpack it");
+  }
+  for (const auto& [bytes, kind, format] : kColumnFiles) {
+    if (head.starts_with(bytes))
+      return concat("is ", kind, ": read its rows with --format ", format);
   }
   const FirstLines lines = first_lines(head);
   if (is_json_lines(name, lines))
-    return "looks like JSON lines: write the text of each into a file of its own";
+    return "looks like JSON lines: read the text of each with --format json-lines";
   if (is_table(name, lines))
     return "looks like a table: prepare features with another --format, or write its text into "
            "files";

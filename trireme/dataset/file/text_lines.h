@@ -1,11 +1,10 @@
 // The lines of a text file, read in pieces. Keeps one line at a time. The user's file may be
-// compressed with gzip, whose text comes in pieces too.
+// compressed, and its text comes in pieces too (compressed_text.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,35 +12,9 @@
 #include <vector>
 
 #include "trireme/base/file/file.h"
+#include "trireme/dataset/file/compressed_text.h"
 
 namespace trireme::dataset {
-
-// Whether this build reads files that gzip has compressed: it needs zlib.
-bool reads_gzip();
-
-// Their text, in pieces.
-class GzipText {
- public:
-  // Fills what it is given with the file's next bytes; returns how many there were, 0 at the end.
-  using Source = std::function<size_t(std::span<std::byte>)>;
-
-  // path: for messages
-  GzipText(std::string path, Source source);
-  ~GzipText();
-  GzipText(const GzipText&) = delete;
-  GzipText& operator=(const GzipText&) = delete;
-
-  // The next bytes of the text, fewer than `out` has room for only at its end. A file may have
-  // several parts, as `cat a.gz b.gz` makes them.
-  // Throws: ConfigError when the file is damaged or cut short
-  size_t read(std::span<char> out);
-
- private:
-  struct Stream;
-  std::string path_;
-  Source source_;
-  std::unique_ptr<Stream> stream_;
-};
 
 // Who wrote a file. The user's may be compressed. Ours may begin with the same bytes,
 // such as a dictionary whose first category is "BZhang". In front of the user's text a byte order
@@ -51,10 +24,13 @@ enum class TextOrigin { kUser, kOwn };
 // Of a line, unless the reader asks for longer ones.
 inline constexpr size_t kMaxLineBytes = size_t{1} << 20;
 
+// Whether a line has nothing but spaces and tabs.
+bool is_blank_line(std::string_view line);
+
 class TextLines {
  public:
   // Throws: ConfigError with the path when there is no such file, it is empty, or the user's is
-  //         compressed otherwise, or with gzip in a build without zlib
+  //         compressed in a way that this build does not read
   explicit TextLines(const std::filesystem::path& path, TextOrigin origin = TextOrigin::kUser,
                      size_t max_line_bytes = kMaxLineBytes);
 
@@ -71,7 +47,7 @@ class TextLines {
   // Size of the file as stored.
   int64_t num_bytes() const { return static_cast<int64_t>(file_.num_bytes()); }
   int64_t num_read() const {
-    return static_cast<int64_t>(gzip_ ? read_ : read_ - (text_.size() - at_));
+    return static_cast<int64_t>(packed_ ? read_ : read_ - (text_.size() - at_));
   }
   // "day_0.tsv:12"
   std::string where() const;
@@ -82,7 +58,7 @@ class TextLines {
 
   InputFile file_;
   size_t max_line_bytes_;
-  std::unique_ptr<GzipText> gzip_{};
+  std::unique_ptr<CompressedText> packed_{};
   std::string text_{};  // text read; unread lines begin at at_
   size_t at_ = 0;
   uint64_t read_ = 0;  // bytes of the file

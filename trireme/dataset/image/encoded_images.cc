@@ -55,8 +55,8 @@ at::Tensor ImageMaker::make(std::span<const std::byte> bytes, const std::string&
                      at::TensorOptions().dtype(at::kByte));
   };
   at::Tensor image = empty();
-  resize({decoded.pixels.values.get(), decoded.pixels.size, 3}, decoded.region, shape_, flip,
-         image.mutable_data_ptr<uint8_t>());
+  resize({decoded.pixels.values.get(), decoded.pixels.size, 3}, decoded.region, shape_,
+         {.flip = flip}, image.mutable_data_ptr<uint8_t>());
   if (!augmentation || augment.crop_padding == 0) return image;
   at::Tensor shifted = empty();
   shift_image(image.const_data_ptr<uint8_t>(), shape_,

@@ -54,7 +54,7 @@ class AugmentedImages final : public ImageSource {
       const Box box = options_.resized_crop ? draw_resized_crop(key, size, options_) : whole(size);
       changed = at::empty(image.sizes(), image.options());
       const std::vector<uint8_t> pixels = side_by_side(values, shape);
-      resize({pixels.data(), size, shape.channels}, as_region(box), shape, flip,
+      resize({pixels.data(), size, shape.channels}, as_region(box), shape, {.flip = flip},
              changed.mutable_data_ptr<uint8_t>());
     }
     if (options_.crop_padding == 0) return changed;

@@ -23,14 +23,29 @@ struct Taps {
 struct Filter {
   std::vector<Taps> taps;
   std::vector<int32_t> weights;
+  int64_t end() const { return taps.back().first + taps.back().count; }  // of the inputs
 };
 
+// The weight of a pixel at a distance, in pixels of the smaller image.
+double weight_at(ResizeFilter filter, double distance) {
+  const double x = std::abs(distance);
+  if (filter == ResizeFilter::kBilinear) return std::max(1 - x, 0.0);
+  constexpr double a = -0.5;
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return x < 2 ? a * (((x - 5) * x + 8) * x - 4) : 0;
+}
+
 // Along one side: `size` pixels from `begin` on become `num_out`. Pixels lie in [0, num_in).
-Filter make_filter(double begin, double size, int64_t num_in, int64_t num_out) {
+Filter make_filter(double begin, double size, int64_t num_in, int64_t num_out,
+                   const ResizeOptions& options) {
   const double scale = size / static_cast<double>(num_out);
-  const double reach = std::max(scale, 1.0);
-  const auto lowest = std::max<int64_t>(static_cast<int64_t>(std::floor(begin)), 0);
-  const auto end = std::min(static_cast<int64_t>(std::ceil(begin + size)), num_in);
+  const double unit = std::max(scale, 1.0);
+  const double reach = options.filter == ResizeFilter::kBicubic ? 2 * unit : unit;
+  int64_t lowest = 0, end = num_in;
+  if (!options.reads_around) {
+    lowest = std::max<int64_t>(static_cast<int64_t>(std::floor(begin)), 0);
+    end = std::min(static_cast<int64_t>(std::ceil(begin + size)), num_in);
+  }
   Filter filter;
   std::vector<double> exact;
   for (int64_t i = 0; i < num_out; ++i) {
@@ -42,8 +57,7 @@ Filter make_filter(double begin, double size, int64_t num_in, int64_t num_out) {
     exact.clear();
     double sum = 0;
     for (int64_t x = first; x < last; ++x) {
-      const double distance = std::abs(static_cast<double>(x) + 0.5 - centre) / reach;
-      exact.push_back(std::max(1 - distance, 0.0));
+      exact.push_back(weight_at(options.filter, (static_cast<double>(x) + 0.5 - centre) / unit));
       sum += exact.back();
     }
     const size_t place = filter.weights.size();
@@ -60,7 +74,10 @@ Filter make_filter(double begin, double size, int64_t num_in, int64_t num_out) {
   return filter;
 }
 
-uint8_t rounded(int32_t sum) { return static_cast<uint8_t>((sum + kOne / 2) >> kWeightBits); }
+// Bicubic weights may be negative, and their sums outside of a byte.
+inline uint8_t rounded(int32_t sum) {
+  return static_cast<uint8_t>(std::clamp((sum + kOne / 2) >> kWeightBits, 0, 255));
+}
 
 // out[i] = the sum over k of weights[k] * rows[k * stride + i].
 TRIREME_MULTIVERSION void blend_rows(const uint8_t* rows, int64_t stride, const int32_t* weights,
@@ -78,9 +95,7 @@ TRIREME_MULTIVERSION void blend_rows(const uint8_t* rows, int64_t stride, const 
         for (int64_t i = 0; i < size; ++i) sums[i] += weight * row[i];
       }
     }
-    for (int64_t i = 0; i < size; ++i) {
-      out[begin + i] = static_cast<uint8_t>((sums[i] + kOne / 2) >> kWeightBits);
-    }
+    for (int64_t i = 0; i < size; ++i) out[begin + i] = rounded(sums[i]);
   }
 }
 
@@ -101,6 +116,50 @@ void blend_columns(const uint8_t* row, const Filter& filter, bool flip, int64_t 
   }
 }
 
+void blend_columns(int64_t channels, const uint8_t* row, const Filter& filter, bool flip,
+                   int64_t plane, uint8_t* out) {
+  if (channels == 1) return blend_columns<1>(row, filter, flip, plane, out);
+  blend_columns<3>(row, filter, flip, plane, out);
+}
+
+// Rows first, because neighbours in a row are summed side by side. Only the region's columns.
+void blend_rows_first(const ImageView& from, const Filter& vertical, const Filter& horizontal,
+                      bool flip, uint8_t* out) {
+  const int64_t C = from.channels, stride = from.size.width * C;
+  const auto height = std::ssize(vertical.taps), width = std::ssize(horizontal.taps);
+  const int64_t left = horizontal.taps.front().first, right = horizontal.end();
+  std::vector<uint8_t> row(static_cast<size_t>(right * C));
+  for (int64_t y = 0; y < height; ++y) {
+    const Taps& taps = vertical.taps[static_cast<size_t>(y)];
+    blend_rows(from.values + taps.first * stride + left * C, stride,
+               vertical.weights.data() + taps.weights, taps.count, (right - left) * C,
+               row.data() + left * C);
+    blend_columns(C, row.data(), horizontal, flip, height * width, out + y * width);
+  }
+}
+
+// In Pillow's order, which shows where the sums of a bicubic filter are cut off between the two.
+void blend_columns_first(const ImageView& from, const Filter& vertical, const Filter& horizontal,
+                         bool flip, uint8_t* out) {
+  const int64_t C = from.channels, top = vertical.taps.front().first;
+  const auto height = std::ssize(vertical.taps), width = std::ssize(horizontal.taps);
+  const int64_t stride = C * width;  // of a row: a plane's part for each channel
+  std::vector<uint8_t> rows(static_cast<size_t>((vertical.end() - top) * stride));
+  for (int64_t y = top; y < vertical.end(); ++y) {
+    blend_columns(C, from.values + y * from.size.width * C, horizontal, flip, width,
+                  rows.data() + (y - top) * stride);
+  }
+  std::vector<uint8_t> row(static_cast<size_t>(stride));
+  for (int64_t y = 0; y < height; ++y) {
+    const Taps& taps = vertical.taps[static_cast<size_t>(y)];
+    blend_rows(rows.data() + (taps.first - top) * stride, stride,
+               vertical.weights.data() + taps.weights, taps.count, stride, row.data());
+    for (int64_t c = 0; c < C; ++c) {
+      std::copy_n(row.data() + c * width, width, out + (c * height + y) * width);
+    }
+  }
+}
+
 // A whole number in [0, count).
 int64_t below(RandomKey key, uint64_t index, int64_t count) {
   const auto drawn = static_cast<int64_t>(random_uniform(key, index) * static_cast<double>(count));
@@ -109,30 +168,18 @@ int64_t below(RandomKey key, uint64_t index, int64_t count) {
 
 }  // namespace
 
-void resize(const ImageView& from, const Region& region, const ImageShape& shape, bool flip,
-            uint8_t* out) {
+void resize(const ImageView& from, const Region& region, const ImageShape& shape,
+            const ResizeOptions& options, uint8_t* out) {
   TRIREME_ASSERT(from.channels == shape.channels && (shape.channels == 1 || shape.channels == 3),
                  from.channels, " channels to ", shape.channels);
-  const Filter vertical = make_filter(region.top, region.height, from.size.height, shape.height);
-  const Filter horizontal = make_filter(region.left, region.width, from.size.width, shape.width);
-  // Rows first, because neighbours in a row are summed side by side. Only the region's columns.
-  const int64_t C = shape.channels;
-  const int64_t left = horizontal.taps.front().first;
-  const int64_t right = horizontal.taps.back().first + horizontal.taps.back().count;
-  std::vector<uint8_t> row(static_cast<size_t>(right * C));
-  for (int64_t y = 0; y < shape.height; ++y) {
-    const Taps& taps = vertical.taps[static_cast<size_t>(y)];
-    const int64_t stride = from.size.width * C;
-    blend_rows(from.values + taps.first * stride + left * C, stride,
-               vertical.weights.data() + taps.weights, taps.count, (right - left) * C,
-               row.data() + left * C);
-    uint8_t* const to = out + y * shape.width;
-    const int64_t plane = shape.height * shape.width;
-    if (C == 1) {
-      blend_columns<1>(row.data(), horizontal, flip, plane, to);
-    } else {
-      blend_columns<3>(row.data(), horizontal, flip, plane, to);
-    }
+  const Filter vertical =
+      make_filter(region.top, region.height, from.size.height, shape.height, options);
+  const Filter horizontal =
+      make_filter(region.left, region.width, from.size.width, shape.width, options);
+  if (options.filter == ResizeFilter::kBicubic) {
+    blend_columns_first(from, vertical, horizontal, options.flip, out);
+  } else {
+    blend_rows_first(from, vertical, horizontal, options.flip, out);
   }
 }
 

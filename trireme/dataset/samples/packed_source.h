@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "trireme/base/choice.h"
@@ -44,6 +45,8 @@ class PackedSource : public TokenSamples {
   const PackingReport& report() const { return report_; }
   std::string description() const override;
   int64_t size() const override { return packed_.size(); }
+  // The documents of a sample, in its order.
+  std::span<const uint32_t> documents_of(int64_t index) const { return packed_.bin(index); }
 
   // Throws: as TokenStream
   NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override;

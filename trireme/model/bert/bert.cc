@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/init.h"
+#include "trireme/parallel/tensor/branch_rows.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
@@ -69,6 +70,25 @@ std::vector<at::Tensor> BertHead::transform_parameters() const {
   return {dense->weight, dense->bias, norm->weight_D, norm->bias_D};
 }
 
+BertPooler::BertPooler(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+    : axis_(axes.tensor),
+      sequence_length_(config.sequence_length),
+      dropout_(config.dropout, "classifier") {
+  dense = register_module(
+      "dense", std::make_shared<Linear>(config.width, config.width, /*bias=*/true, dtype));
+}
+
+at::Tensor BertPooler::forward(const at::Tensor& x, const TokenBatch& batch) {
+  const bool has_first = batch.context == nullptr || batch.context->group.rank() == 0;
+  const at::Tensor texts_B =
+      at::arange(has_first ? batch.B : 0, at::device(x.device()).dtype(at::kLong));
+  const at::Tensor first_BD = parallel::pick_rows(x, texts_B * batch.T, batch.B * batch.T, axis_);
+  const at::Tensor pooled_BD = at::linear(first_BD, dense->weight, dense->bias).tanh();
+  if (!dropout_.drops(batch)) return pooled_BD;
+  const at::Tensor rows_B = (texts_B + batch.training->first_sample) * sequence_length_;
+  return dropout_.forward(pooled_BD, rows_B, batch);
+}
+
 Bert::Bert(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
            at::ScalarType dtype)
     : Network(part), dropout_(config.dropout, "embedding") {
@@ -78,12 +98,21 @@ Bert::Bert(const ModelConfig& config, const ModelAxes& axes, const ModelPart& pa
         bert->register_module("embeddings", std::make_shared<BertEmbeddings>(config, axes, dtype));
     add_embedding("embeddings", {embeddings_->words->weight_VD, embeddings_->positions->weight_TD,
                                  embeddings_->types_YD});
-    tie_head(embeddings_->words->weight_VD);
+    if (config.classes == 0) tie_head(embeddings_->words->weight_VD);
     add_embedding_norm("embeddings.LayerNorm", embeddings_->norm->parameters());
   }
   const auto encoder = bert->register_module("encoder", std::make_shared<torch::nn::Module>());
   add_blocks<BertBlock>(*encoder, "layer", config, axes, dtype);
   if (!part.has_head) return;
+  if (config.classes > 0) {
+    pooler_ = bert->register_module("pooler", std::make_shared<BertPooler>(config, axes, dtype));
+    const auto classifier = register_module(
+        "classifier", std::make_shared<Linear>(config.width, config.classes, /*bias=*/true, dtype));
+    add_norm("pooler", pooler_->parameters());
+    add_head("classifier", classifier->weight);
+    add_head_bias("classifier", classifier->bias);
+    return;
+  }
   head_ = register_at(*this, "cls.predictions", std::make_shared<BertHead>(config, axes, dtype));
   add_norm("transform", head_->transform_parameters());
   add_head_bias("decoder", head_->bias_V);
@@ -97,8 +126,8 @@ at::Tensor Bert::embedding_norm(const at::Tensor& x, const TokenBatch& batch) {
   return dropout_.forward(embeddings_->norm->forward(x), batch);
 }
 
-at::Tensor Bert::last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) {
-  return head_->forward(x);
+at::Tensor Bert::last_norm(const at::Tensor& x, const TokenBatch& batch) {
+  return pooler_ ? pooler_->forward(x, batch) : head_->forward(x);
 }
 
 }  // namespace trireme::model

@@ -1,8 +1,9 @@
 // BERT: attention in both directions, a layer norm behind the embedding and behind each branch,
 // learned positions, biases, and a head of a dense layer, GELU, a norm and the embedding with a
-// bias. All tokens have the first token type. What only its other objective and tasks read, the
-// pooler and the next-sentence head, is left out.
-// Source: Devlin et al. 2018, arXiv:1810.04805, sections 3 and 3.1
+// bias. With model.classes the head reads the first token of a text instead: a dense layer and tanh
+// (the pooler), dropout, and the classifier. All tokens have the first token type. The
+// next-sentence head is left out.
+// Source: Devlin et al. 2018, arXiv:1810.04805, sections 3, 3.1 and 4.1
 #pragma once
 
 #include <memory>
@@ -67,6 +68,24 @@ class BertHead : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
+// tanh(dense(x)) of the first token of each text, after dropout.
+class BertPooler : public torch::nn::Module {
+ public:
+  BertPooler(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // Every rank of the tensor axis does it for all texts. Of the context axis only the first rank
+  // has first tokens; the others have no rows.
+  // Shapes: x [B, t, D], or its rows as the tensor axis holds them -> [B, D], or [0, D]
+  // Comm:   as parallel::pick_rows() of B rows
+  at::Tensor forward(const at::Tensor& x, const TokenBatch& batch);
+
+  std::shared_ptr<Linear> dense;  // [D, D]
+
+ private:
+  parallel::TensorAxis axis_;
+  int64_t sequence_length_;
+  Dropout dropout_;
+};
+
 // Embeddings, blocks and head, as far as the part has them.
 class Bert : public Network {
  public:
@@ -80,12 +99,13 @@ class Bert : public Network {
 
   std::shared_ptr<BertEmbeddings> embeddings_;  // null: the part does not embed
   Dropout dropout_;                             // behind the norm of the embeddings
-  std::shared_ptr<BertHead> head_;              // null: the part has no head
+  std::shared_ptr<BertHead> head_;              // null: the part has no head that predicts tokens
+  std::shared_ptr<BertPooler> pooler_;          // null: it has none that classifies
 };
 
 // The plan splits matrices by heads, feed-forward rows and vocabulary. Norms, positions, token
-// types, the head's dense layer and the biases of layers that sum over ranks are whole on every
-// rank.
+// types, the head's dense layer, pooler, classifier and the biases of layers that sum over ranks
+// are whole on every rank.
 const Family& bert_family();
 
 }  // namespace trireme::model

@@ -5,6 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/bounds.h"
 #include "trireme/base/error.h"
 #include "trireme/model/bert/bert.h"
 #include "trireme/model/family/branch_plan.h"
@@ -48,6 +52,38 @@ std::vector<HuggingFaceKey> bert_keys() {
   return keys;
 }
 
+// The number of classes: of names, or as a number where there are none.
+HuggingFaceKey bert_classes_key() {
+  return {.name = "id2label",
+          .value = [](const ModelConfig& config) -> HuggingFaceValue { return config.classes; },
+          .take =
+              [](const JsonView& found, HuggingFaceModel& model) {
+                if (found.value().is_object()) {
+                  const auto count = static_cast<int64_t>(found.value().size());
+                  if (count < 2 || count > kMaxClasses) found.fail("at least two classes");
+                  model.config.classes = count;
+                } else {
+                  model.config.classes = read_as(found, &ModelConfig::classes);
+                }
+              },
+          .missing = always(int64_t{2}),
+          .is_written = false,
+          .is_compared = false};
+}
+
+std::vector<HuggingFaceKey> bert_classifier_keys() {
+  std::vector<HuggingFaceKey> keys = bert_keys();
+  std::erase_if(keys, [](const HuggingFaceKey& key) { return key.name == "classifier_dropout"; });
+  keys.push_back(bert_classes_key());
+  HuggingFaceKey problem = expected("problem_type", std::string("single_label_classification"));
+  problem.missing = problem.value;
+  keys.push_back(std::move(problem));
+  const auto dropout = [](const ModelConfig& config) -> HuggingFaceValue { return config.dropout; };
+  keys.push_back(
+      {.name = "classifier_dropout", .value = dropout, .missing = dropout, .is_compared = false});
+  return keys;
+}
+
 constexpr std::pair<std::string_view, std::string_view> kCopies[] = {
     {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
 constexpr std::string_view kOtherTasks[] = {"bert.pooler.", "cls.seq_relationship."};
@@ -63,11 +99,30 @@ const HuggingFaceKind kBertKind{
     .copies = kCopies,
     .other_tasks = kOtherTasks};
 
+constexpr std::string_view kTasksOfPretraining[] = {"cls."};
+
+const HuggingFaceKind kBertClassifierKind{.name = "BERT",
+                                          .type = "bert",
+                                          .architecture = "BertForSequenceClassification",
+                                          .keys = bert_classifier_keys,
+                                          .begin =
+                                              [](HuggingFaceModel& model) {
+                                                model.config.family = "bert";
+                                                model.config.classes = 2;
+                                              },
+                                          .base_prefix = "bert.",
+                                          .head = "",
+                                          .other_tasks = kTasksOfPretraining};
+
 class BertFamily : public Family {
  public:
   void check(const ModelConfig& config) const override { check_plain_attention(config); }
 
-  bool has_tied_head(const ModelConfig& /*config*/) const override { return true; }
+  bool has_tied_head(const ModelConfig& config) const override { return config.classes == 0; }
+  bool has_classes() const override { return true; }
+  std::string_view trained_beside_adapters(const ModelConfig& config) const override {
+    return config.classes > 0 ? "bert.pooler.*, classifier.*" : "";
+  }
   bool is_causal() const override { return false; }
 
   ModelPlan plan(const ModelConfig& config, AxisSizes sizes) const override {
@@ -90,6 +145,13 @@ class BertFamily : public Family {
       add_columns(plan, block + "intermediate.dense", {F, D}, cuts.ffn);
       add_rows(plan, block + "output.dense", {D, F}, cuts.ffn);
       add_layer_norm(plan, block + "output.LayerNorm");
+    }
+    if (config.classes > 0) {
+      plan.add_whole("bert.pooler.dense.weight", {D, D});
+      plan.add_whole("bert.pooler.dense.bias", {D});
+      plan.add_whole("classifier.weight", {config.classes, D});
+      plan.add_whole("classifier.bias", {config.classes});
+      return plan;
     }
     const std::string head = "cls.predictions.";
     plan.add_split(head + "bias", {config.vocab_size}, 0, cuts.vocab);
@@ -119,22 +181,26 @@ class BertFamily : public Family {
 
   double head_matmul_parameters(const ModelConfig& config) const override {
     const auto D = static_cast<double>(config.width);
-    return Family::head_matmul_parameters(config) + D * D;
+    if (config.classes == 0) return Family::head_matmul_parameters(config) + D * D;
+    // One token of a text meets them.
+    const double all = D * D + static_cast<double>(config.classes) * D;
+    return all / static_cast<double>(config.sequence_length);
   }
 
   // A branch reads the residual stream itself, so its recomputation begins with one tensor. A block
   // keeps the feed-forward's tensors before and after the activation.
-  KeptByBlock kept_by_block(at::ScalarType /*dtype*/) const override {
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/,
+                            at::ScalarType /*dtype*/) const override {
     return {.branch_inputs = 1, .feed_forward = 2};
   }
 
   std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
-    static constexpr const HuggingFaceKind* kKinds[] = {&kBertKind};
+    static constexpr const HuggingFaceKind* kKinds[] = {&kBertKind, &kBertClassifierKind};
     return kKinds;
   }
 
   HuggingFaceForm hugging_face_form(const ModelPlan& plan) const override {
-    HuggingFaceForm form{.kind = &kBertKind};
+    HuggingFaceForm form{.kind = plan.config().classes > 0 ? &kBertClassifierKind : &kBertKind};
     for (const ParameterPlan& parameter : plan.parameters()) {
       form.tensors.push_back(own_tensor(parameter));
     }

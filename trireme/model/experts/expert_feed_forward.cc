@@ -53,11 +53,19 @@ ExpertFeedForward::ExpertFeedForward(const ModelConfig& config, const ModelAxes&
   shared_experts = register_module(
       "shared_experts",
       std::make_shared<FeedForward>(config.width, cuts.shared_of(axis_.rank()).size, axes, dtype));
+  if (!config.sparse.shared_gate) return;
+  shared_expert_gate = register_module(
+      "shared_expert_gate", std::make_shared<Linear>(config.width, 1, /*bias=*/false, dtype));
 }
 
 void ExpertFeedForward::set_dropout(double probability, const std::string& place) {
   dropout = Dropout(probability, place);
   if (shared_experts) shared_experts->dropout = Dropout(probability, place + ".shared_experts");
+}
+
+Dropout ExpertFeedForward::take_dropout() {
+  if (shared_experts) shared_experts->dropout = {};
+  return std::exchange(dropout, {});
 }
 
 std::vector<at::Tensor> ExpertFeedForward::stacks() const {
@@ -192,11 +200,27 @@ parallel::GroupedOptions ExpertFeedForward::copied_experts(const std::vector<at:
   return options;
 }
 
+at::Tensor ExpertFeedForward::add_shared(const at::Tensor& x, const at::Tensor& residual,
+                                         const TokenBatch& batch) const {
+  if (!shared_expert_gate) return shared_experts->forward(x, residual, batch);
+  const at::Tensor y = shared_experts->forward(x, {}, batch);
+  // As a product of one expert, so that a token's logit does not depend on the number of tokens.
+  const at::Tensor weight_11D =
+      parallel::weight_of_rows(shared_expert_gate->weight, axis_).unsqueeze(0);
+  const at::Tensor x_SD = parallel::view_rows(x);
+  const at::Tensor logits_S1 =
+      parallel::grouped_linear(x_SD, {weight_11D}, {.counts = {x_SD.size(0)}})[0];
+  std::vector<int64_t> rows = x.sizes().vec();
+  rows.back() = 1;
+  const at::Tensor gated = y * logits_S1.sigmoid().view(rows);
+  return residual.defined() ? residual + gated : gated;
+}
+
 at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                       const TokenBatch& batch) {
   at::Tensor sum = residual;
   std::function<void()> run_shared;
-  if (shared_experts) run_shared = [&] { sum = shared_experts->forward(x, residual, batch); };
+  if (shared_experts) run_shared = [&] { sum = add_shared(x, residual, batch); };
   const at::Tensor x_SD = parallel::open_branch(x, batch.B * batch.T, axis_);
   const ChosenExperts choice = gate->forward(x_SD, batch);
   const std::vector<at::Tensor> own = stacks();

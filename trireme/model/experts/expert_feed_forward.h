@@ -19,6 +19,7 @@
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/feed_forward.h"
+#include "trireme/model/layers/linear.h"
 #include "trireme/parallel/expert/grouped_linear.h"
 #include "trireme/parallel/expert/row_exchange.h"
 
@@ -48,7 +49,8 @@ class ExpertFeedForward : public torch::nn::Module {
   ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                     int64_t layer);
   // Adds to the residual stream, after dropout, the sum over a token's experts of weight *
-  // expert(x) in the router's order, and the shared experts' result.
+  // expert(x) in the router's order, and the shared experts' result, with model.shared_gate times
+  // sigmoid(shared_expert_gate x).
   // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them; residual
   //             undefined: none -> the same
   // Comm:       that of open_branch(), close_branch(), Router and RowExchange; in chunks
@@ -61,11 +63,17 @@ class ExpertFeedForward : public torch::nn::Module {
   std::shared_ptr<Router> gate;
   std::shared_ptr<ExpertWeights> experts;
   std::shared_ptr<FeedForward> shared_experts;  // null: none
+  std::shared_ptr<Linear> shared_expert_gate;   // [1, D]; null without model.shared_gate
   Dropout dropout;                              // of the sum over the experts
   // Names the shared experts' dropout after `place`.
   void set_dropout(double probability, const std::string& place);
+  // Drops nothing from now on. Returns what it dropped the sum with.
+  Dropout take_dropout();
 
  private:
+  // residual plus the shared experts' result.
+  at::Tensor add_shared(const at::Tensor& x, const at::Tensor& residual,
+                        const TokenBatch& batch) const;
   // What the experts compute with: gate_proj, up_proj and down_proj, and if there are biases also
   // theirs, [e, F, 1]. The ranks of the tensor axis add up their results, so down_proj's bias is
   // zero on all but the first.

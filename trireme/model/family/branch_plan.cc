@@ -22,6 +22,11 @@ void add_attention(ModelPlan& plan, const std::string& prefix) {
   plan.add_split(prefix + "o_proj.weight", {D, Q}, 1, cuts.heads, H);
   if (config.attention.attention_output_bias) plan.add_whole(prefix + "o_proj.bias", {D});
   if (!config.attention.qk_norm) return;
+  if (config.attention.norms_all_heads()) {
+    plan.add_split(prefix + "q_norm.weight", {Q}, 0, cuts.heads, H);
+    plan.add_split(prefix + "k_norm.weight", {G}, 0, cuts.kv_heads, H);
+    return;
+  }
   plan.add_whole(prefix + "q_norm.weight", {H});
   plan.add_whole(prefix + "k_norm.weight", {H});
 }

@@ -11,7 +11,7 @@ namespace trireme::model {
 
 // Adds attention's projections, split by heads: with biases by model.attention_bias and
 // model.attention_output_bias, with the sinks of model.attention_sinks, and with the norms of
-// model.qk_norm, which are whole.
+// model.qk_norm, which are whole, or split by heads as model.qk_norm_over says.
 // prefix: of the names, such as "model.layers.0.self_attn."
 void add_attention(ModelPlan& plan, const std::string& prefix);
 

@@ -10,6 +10,9 @@ namespace {
 void check_dense(const ExpertConfig& config) {
   TRIREME_CHECK(config.shared_experts == 0, "model.shared_experts is ", config.shared_experts,
                 " and model.experts 0, so that no block has experts; set model.experts");
+  TRIREME_CHECK(!config.shared_gate,
+                "model.shared_gate is true and model.experts 0, so that no block has experts; set "
+                "model.experts");
   TRIREME_CHECK(config.dense_layers == 0, "model.dense_layers is ", config.dense_layers,
                 " and model.experts 0, so that all blocks are dense; set model.experts");
   TRIREME_CHECK(config.expert_width == 0, "model.expert_width is ", config.expert_width,
@@ -31,6 +34,10 @@ void check_experts(const ModelConfig& config) {
       "model.swiglu_alpha is ", sparse.swiglu_alpha,
       " and model.swiglu_limit 0, so that nothing uses it; set the limit, or leave it out");
   if (sparse.experts == 0) return check_dense(sparse);
+  TRIREME_CHECK(
+      sparse.shared_experts > 0 || !sparse.shared_gate,
+      "model.shared_gate is true and model.shared_experts 0, so that nothing uses it; set "
+      "model.shared_experts, or leave it out");
   TRIREME_CHECK(sparse.experts_per_token <= sparse.experts, "model.experts_per_token is ",
                 sparse.experts_per_token, " and model.experts ", sparse.experts,
                 "; expected at most as many: lower the one or raise the other");

@@ -37,6 +37,10 @@ struct ExpertConfig {
               "hidden width of each expert's feed-forward; 0 = ffn_width", Range{0, kMaxFfnWidth})
   TRIREME_KEY(int64_t, shared_experts, 0, kMustStay,
               "number of additional experts that process every token", Range{0, kMaxExperts})
+  TRIREME_KEY(
+      bool, shared_gate, false, kMustStay,
+      "multiply the shared experts' result by the sigmoid of a learned logit of each token, "
+      "as in Qwen2-MoE")
   TRIREME_KEY(int64_t, dense_layers, 0, kMustStay, "number of leading blocks that stay dense",
               Range{0, kMaxLayers})
   TRIREME_KEY(

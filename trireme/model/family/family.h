@@ -43,11 +43,20 @@ class Family {
   // True when the head shares the embedding's weight.
   virtual bool has_tied_head(const ModelConfig& config) const = 0;
 
+  // Whether it has the layers of section [vision].
+  virtual bool reads_images() const { return false; }
+
   // False: a token also reads those behind it.
   virtual bool is_causal() const { return true; }
 
   // True when the model has a decoder besides its encoder, whose blocks follow the encoder's.
   virtual bool has_decoder() const { return false; }
+  // True when the head may decide between model.classes in place of tokens.
+  virtual bool has_classes() const { return false; }
+  // Patterns of the parameters that are trained in full beside adapters.
+  virtual std::string_view trained_beside_adapters(const ModelConfig& /*config*/) const {
+    return "";
+  }
   // False when block `layer` does not read what the block before it computes.
   virtual bool continues_at(const ModelConfig& /*config*/, int64_t /*layer*/) const { return true; }
   // The tensors besides the hidden state that parts pass on. Default: the weight of a tied head.
@@ -76,11 +85,11 @@ class Family {
 
   // The same of the head: by default the matrix [V, D].
   virtual double head_matmul_parameters(const ModelConfig& config) const {
-    return static_cast<double>(config.vocab_size) * static_cast<double>(config.width);
+    return static_cast<double>(config.logits_per_token()) * static_cast<double>(config.width);
   }
 
   // The activations that a block keeps when it computes in `dtype`.
-  virtual KeptByBlock kept_by_block(at::ScalarType dtype) const = 0;
+  virtual KeptByBlock kept_by_block(const ModelConfig& config, at::ScalarType dtype) const = 0;
 
   // The classes of transformers whose config.json is read as a model of this family.
   virtual std::span<const HuggingFaceKind* const> hugging_face_kinds() const = 0;

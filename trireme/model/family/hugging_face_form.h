@@ -29,6 +29,9 @@ using HuggingFaceValue =
 
 struct HuggingFaceKind;
 
+// Begins the names of a vision tower's keys, which files have in an object of that name.
+inline constexpr const char* kVisionPrefix = "vision_config.";
+
 // The contents of a config.json.
 struct HuggingFaceModel {
   ModelConfig config{};
@@ -88,6 +91,13 @@ struct HuggingFaceKind {
   // Whether layers with a window have rotary positions of their own, in rope_parameters an object
   // for each kind of layers.
   bool has_local_rope = false;
+  // Of a class whose file has its parts in objects: their model_type, and the keys beside them. See
+  // hugging_face_nested.h. Empty: the file is flat.
+  std::string_view text_type{};
+  std::string_view vision_type{};
+  std::span<const std::string_view> outer{};
+  // Prefixes of the tensor names, and others that files may have in their place.
+  std::span<const std::pair<std::string_view, std::string_view>> other_prefixes{};
   // The object of rotary positions that the class assumes in a file without one, as JSON. Null:
   // none.
   const char* missing_rope = nullptr;
@@ -110,9 +120,13 @@ struct HuggingFaceTensor {
   // whole.
   int64_t slice = -1;
   // Some files store the two rows of each pair that rotary positions turn next to each other, where
-  // ours are halves apart: of every `head_rows` rows the last `rotary_rows`. 0: there are none.
+  // ours are halves apart: of every `head_rows` rows the last `rotary_rows`, or the first. 0: there
+  // are none.
   int64_t head_rows = 0;
   int64_t rotary_rows = 0;
+  bool rotary_first = false;
+  // true: all files of the class store them so. An export writes them so, too.
+  bool has_adjacent_pairs = false;
   // Outputs of each part; empty: all parts have one shape.
   std::vector<int64_t> part_rows{};
 

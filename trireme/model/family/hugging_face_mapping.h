@@ -23,6 +23,8 @@ auto& section_of(Config& config) {
     return config.sparse;
   } else if constexpr (std::is_same_v<Section, EncoderDecoderConfig>) {
     return config.seq2seq;
+  } else if constexpr (std::is_same_v<Section, VisionConfig>) {
+    return config.vision;
   } else {
     static_assert(std::is_same_v<Section, ModelConfig>);
     return config;

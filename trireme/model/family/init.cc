@@ -53,7 +53,8 @@ void fill_run(scalar* out, int64_t begin, int64_t size, RandomKey key, double st
 Initialiser default_initialiser(const ModelConfig& config, std::string_view name) {
   const auto contains = [&](std::string_view part) { return name.find(part) != name.npos; };
   if (name.ends_with(".bias") || name.ends_with("_bias")) return {};
-  if (contains("norm.") || contains("layernorm.") || contains("ln_")) return {.value = 1};
+  if (contains("norm.") || contains("layernorm.") || contains("layer_norm") || contains("ln_"))
+    return {.value = 1};
   const bool closes_branch = contains(".o_proj") || contains(".down_proj") || contains(".c_proj");
   if (!closes_branch) return {.std = kStd};
   return {.std = kStd / std::sqrt(2.0 * static_cast<double>(config.layers))};

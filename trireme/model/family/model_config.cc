@@ -50,8 +50,20 @@ AdapterSizes adapter_sizes(const ModelConfig& config) {
 
 }  // namespace
 
+namespace {
+
+void check_qk_norm(const AttentionConfig& attention) {
+  TRIREME_CHECK(attention.qk_norm || attention.qk_norm_over == QkNormOver::kHead,
+                "model.qk_norm_over is \"", name_of(kQkNormsOver, attention.qk_norm_over),
+                "\" and model.qk_norm false, so that queries and keys have no norm; set "
+                "model.qk_norm to true, or leave it out");
+}
+
+}  // namespace
+
 void check_attention(const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
+  check_qk_norm(attention);
   const std::string& layers = attention.window_layers;
   TRIREME_CHECK(!layers.empty() && layers.find_first_not_of("wf") == layers.npos,
                 "model.window_layers is \"", layers,
@@ -101,6 +113,9 @@ void check_unscaled(const ModelConfig& config) {
                 ", model.residual_scale ", config.residual_scale, " and model.logits_divisor ",
                 config.logits_divisor, "; expected 1, 1 and 1 (", config.family,
                 " has no such factors): set them so, or model.family to \"llama\"");
+  TRIREME_CHECK(config.branch_norms == BranchNorms::kBefore, "model.branch_norms is \"",
+                name_of(kBranchNorms, config.branch_norms), "\" and model.family \"", config.family,
+                "\", whose norms have one place; leave it out, or set model.family to \"llama\"");
 }
 
 void check_plain_blocks(const ModelConfig& config) {
@@ -122,6 +137,7 @@ void check_plain_blocks(const ModelConfig& config) {
                 " and model.logits_softcap ", config.logits_softcap,
                 "; expected 0, 0, false and 0 (", config.family,
                 " has plain scores and logits): set them so, or model.family to \"llama\"");
+  check_qk_norm(attention);
   check_unscaled(config);
   bool has_rope = false;
   visit_keys<RopeConfig>(
@@ -174,11 +190,26 @@ void validate(const ModelConfig& config) {
     check_divides("heads", config.heads, "width", config.width);
   }
   check_divides("kv_heads", config.kv_heads, "heads", config.heads);
+  TRIREME_CHECK(config.classes == 0 || family.has_classes(), "model.classes is ", config.classes,
+                " and model.family \"", config.family,
+                "\", which has no head that classifies texts; set model.classes to 0, or "
+                "model.family to \"bert\"");
+  TRIREME_CHECK(config.classes != 1,
+                "model.classes is 1; expected at least 2, or 0 to take them from the data");
   visit_keys<EncoderDecoderConfig>([&](const auto& key) {
     TRIREME_CHECK(
         family.has_decoder() || config.seq2seq.*key.member == EncoderDecoderConfig{}.*key.member,
         "model.", key.name, " is set and model.family \"", config.family,
         "\", which has no encoder and decoder; leave it out, or set model.family to \"t5\"");
+  });
+  TRIREME_CHECK(!config.vision.is_on() || family.reads_images(), "vision.layers is ",
+                config.vision.layers, " and model.family \"", config.family,
+                "\", which reads text only; set vision.layers to 0, or model.family to \"llama\"");
+  visit_keys<VisionConfig>([&](const auto& key) {
+    TRIREME_CHECK(config.vision.is_on() || config.vision.*key.member == VisionConfig{}.*key.member,
+                  "vision.", key.name,
+                  " is set and vision.layers 0, so that there is no vision tower; set the layers, "
+                  "or leave it out");
   });
   family.check(config);
 }

@@ -13,6 +13,7 @@
 #include "trireme/model/family/adapter_config.h"
 #include "trireme/model/family/expert_config.h"
 #include "trireme/model/family/rope_config.h"
+#include "trireme/model/family/vision_config.h"
 
 namespace trireme::model {
 
@@ -21,11 +22,20 @@ struct ModelConfig;
 // Of factors of activations.
 inline constexpr Range kScale{1e-6, 1e6};
 
+enum class QkNormOver { kHead, kAll };
+inline constexpr Choice<QkNormOver> kQkNormsOver[] = {{"head", QkNormOver::kHead},
+                                                      {"all", QkNormOver::kAll}};
+
 // The forms of attention beside the plain one.
 struct AttentionConfig {
   TRIREME_KEYS_BEGIN(AttentionConfig)
   TRIREME_KEY(bool, qk_norm, false, kMustStay,
               "normalise the queries and keys of each head (RMSNorm), as in Qwen3")
+  TRIREME_KEY(
+      QkNormOver, qk_norm_over, QkNormOver::kHead, kMustStay,
+      "what qk_norm normalises together: head = each head by itself, all = all heads, as in "
+      "OLMo 2",
+      kQkNormsOver)
   TRIREME_KEY(bool, attention_bias, false, kMustStay,
               "add biases to the query, key and value projections, as in Qwen2")
   TRIREME_KEY(bool, attention_output_bias, false, kMustStay,
@@ -69,6 +79,7 @@ struct AttentionConfig {
   TRIREME_KEYS_END()
 
   bool is_latent() const { return kv_lora_rank > 0; }
+  bool norms_all_heads() const { return qk_norm && qk_norm_over == QkNormOver::kAll; }
   // The window of a layer, counted from the model's first; 0: none.
   int64_t window_of(int64_t layer) const {
     return letter_of(window_layers, layer) == 'w' ? window : 0;
@@ -90,9 +101,15 @@ void check_attention(const ModelConfig& config);
 void check_plain_attention(const ModelConfig& config);
 // The same without the rule that heads are width / heads wide.
 void check_plain_blocks(const ModelConfig& config);
-// The check of families whose embedding, branches and logits have no factors of their own.
+// The check of families whose embedding, branches and logits have no factors of their own, and
+// whose branches have the norms of the family.
 // Throws: ConfigError with the keys, the values found and the values expected
 void check_unscaled(const ModelConfig& config);
+
+// Where a branch of a block has its norm.
+enum class BranchNorms { kBefore, kAfter, kBoth };
+inline constexpr Choice<BranchNorms> kBranchNorms[] = {
+    {"before", BranchNorms::kBefore}, {"after", BranchNorms::kAfter}, {"both", BranchNorms::kBoth}};
 
 // Models with an encoder and a decoder.
 enum class FeedForwardForm { kRelu, kGatedGelu };
@@ -156,6 +173,12 @@ struct ModelConfig {
   TRIREME_KEY(int64_t, token_types, 2, kMustStay,
               "rows of the table of token types, of which every token has the first; bert only",
               Range{1, kMaxWidth})
+  TRIREME_KEY(
+      int64_t, classes, 0, kMustStay,
+      "C: classes between which the head decides for a whole text, in place of the head that "
+      "predicts tokens; 0 = none, or with objective.name = \"classify\" those of the data; "
+      "bert only",
+      Range{0, kMaxClasses})
   TRIREME_KEY(double, logits_softcap, 0.0, kMustStay,
               "soft cap c of the logits, which become c tanh(logit / c), as in Gemma 2; 0 = none",
               Range{0, 1e6})
@@ -171,6 +194,10 @@ struct ModelConfig {
               "number by which the logits are divided, as by Granite's logits_scaling; llama and "
               "mixtral families only",
               kScale)
+  TRIREME_KEY(BranchNorms, branch_norms, BranchNorms::kBefore, kMustStay,
+              "where a block's branches have their norms: before = of the input, after = of the "
+              "output, as in OLMo 2, both = of both, as in GLM-4; llama and mixtral families only",
+              kBranchNorms)
   TRIREME_KEY(double, dropout, 0.0, kMustStay,
               "dropout probability after the embedding, the attention and the feed-forward",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
@@ -180,7 +207,8 @@ struct ModelConfig {
   RopeConfig rope{};
   ExpertConfig sparse{};
   EncoderDecoderConfig seq2seq{};
-  AdapterConfig lora{};  // section [lora]
+  AdapterConfig lora{};   // section [lora]
+  VisionConfig vision{};  // section [vision]
 
   // True when a factor of activations is none but 1.
   bool is_unscaled() const {
@@ -199,6 +227,8 @@ struct ModelConfig {
   int64_t core_width() const {
     return attention.is_latent() ? attention.core_width() : head_width();
   }
+  // The logits that each token has: none where the head reads one token of a text.
+  int64_t logits_per_token() const { return classes > 0 ? 0 : vocab_size; }
   int64_t expert_width() const {  // the width of an expert's feed-forward
     return sparse.expert_width > 0 ? sparse.expert_width : ffn_width;
   }

@@ -33,7 +33,7 @@ void Network::add_embedding_norm(std::string unit, std::vector<at::Tensor> param
 }
 
 void Network::add_norm(std::string unit, std::vector<at::Tensor> parameters) {
-  units_.push_back({std::move(unit), std::move(parameters)});
+  norm_unit_ = add_unit(std::move(unit), std::move(parameters), true);
 }
 
 void Network::add_head(std::string unit, const at::Tensor& weight_VD) {
@@ -74,14 +74,15 @@ at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {
     x = run_unit(unit++, x, [&](const at::Tensor& tokens) { return embed(tokens, batch); });
   }
   if (has_embedding_norm_) {
-    x = run_unit(unit++, x, [&](const at::Tensor& in) { return embedding_norm(in, batch); });
+    x = run_unit(unit, x, [&](const at::Tensor& in) { return embedding_norm(in, batch); });
   }
+  if (part_.embeds) x = insert(x, batch);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     x = run_block(i, x, batch);
-    ++unit;
   }
   if (!part_.has_head) return x;
-  return run_unit(unit, x, [&](const at::Tensor& in) { return last_norm(in, batch); });
+  return run_unit(norm_unit_.value(), x,
+                  [&](const at::Tensor& in) { return last_norm(in, batch); });
 }
 
 }  // namespace trireme::model

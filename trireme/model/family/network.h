@@ -61,7 +61,7 @@ class Network : public torch::nn::Module {
   const at::Tensor& head_VD() const { return head_VD_; }  // [v, D]
   // What is added to the logits. Undefined: nothing.
   const at::Tensor& head_bias_V() const { return head_bias_V_; }  // [v]
-  void set_recompute(const RecomputePlan& plan);
+  virtual void set_recompute(const RecomputePlan& plan);
   // Adds the blocks' parameters again that have come since the blocks were added.
   void collect_parameters();
 
@@ -80,6 +80,10 @@ class Network : public torch::nn::Module {
   // Applies the norm between the embedding and the first block, in a unit of its own. Only called
   // after add_embedding_norm().
   virtual at::Tensor embedding_norm(const at::Tensor& x, const TokenBatch& /*batch*/) { return x; }
+  // Puts what the model reads beside its input into what was embedded, in units of its own, which
+  // come right after those of the embedding.
+  // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
+  virtual at::Tensor insert(const at::Tensor& x, const TokenBatch& /*batch*/) { return x; }
   // Applies what lies between the last block and the head: at least a norm.
   virtual at::Tensor last_norm(const at::Tensor& x, const TokenBatch& batch) = 0;
 
@@ -136,6 +140,7 @@ class Network : public torch::nn::Module {
   std::vector<BlockUnit> blocks_;
   std::vector<parallel::Unit> units_;
   bool has_embedding_norm_ = false;
+  std::optional<size_t> norm_unit_;  // of last_norm()
   std::optional<size_t> head_unit_;
   at::Tensor head_VD_;
   at::Tensor head_bias_V_;

@@ -50,12 +50,14 @@ void check_enough(int ranks, const char* key, int64_t value) {
 constexpr std::string_view kWeight = ".weight";
 
 // The linear layer in a block whose weight this is; "" for every other parameter. Blocks are
-// numbered; routers choose experts and stay as they are.
+// numbered; routers choose experts, and their like weights them: both stay as they are.
 std::string adapted_layer(const ParameterPlan& parameter) {
   const std::string& name = parameter.name;
   if (!name.ends_with(kWeight) || parameter.layout.shape().size() != 2) return "";
   std::string layer = name.substr(0, name.size() - kWeight.size());
-  if (layer.ends_with(".gate")) return "";
+  if (layer.ends_with(".gate") || layer.ends_with(".shared_expert_gate") ||
+      layer.find(concat(".", kVisionTower, ".")) != layer.npos)
+    return "";
   const std::vector<std::string> parts = split_list(layer, '.');
   const auto is_number = [](const std::string& part) {
     return std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
@@ -137,6 +139,12 @@ void ModelPlan::add_experts(std::string name, std::vector<int64_t> shape, int di
                     {mesh::Placement::sharded(0), of_tensor})});
 }
 
+void ModelPlan::freeze(std::string_view prefix) {
+  for (ParameterPlan& parameter : parameters_) {
+    if (parameter.name.starts_with(prefix)) parameter.is_trained = false;
+  }
+}
+
 // In place of the weight.
 void ModelPlan::add_codes(const ParameterPlan& weight, std::vector<ParameterPlan>& all) const {
   const WeightFormat format = config_.lora.base;
@@ -186,10 +194,12 @@ void ModelPlan::add_adapters() {
                 " and lora.dora true, whose magnitudes scale the layer and its adapter together; "
                 "set lora.dropout to 0");
 
+  const std::string trained =
+      concat(lora.also_train, ",", family_of(config_).trained_beside_adapters(config_));
   std::vector<ParameterPlan> all;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     ParameterPlan own = parameters_[i];
-    own.is_trained = matches_any(lora.also_train, own.name);
+    own.is_trained = own.is_trained && matches_any(trained, own.name);
     if (!own.is_trained && !adapted_layer(own).empty()) own.format = lora.base;
     if (has_scales(own.format)) {
       add_codes(own, all);

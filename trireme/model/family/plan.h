@@ -48,6 +48,8 @@ struct TensorCuts {
 
 struct RandomDraw;
 
+struct CachedTokens;  // cache/key_cache.h
+
 // The tokens of one forward, with what layers need to know about them.
 struct TokenBatch {
   int64_t B = 1;
@@ -77,6 +79,16 @@ struct TokenBatch {
   std::shared_ptr<const parallel::SequenceSplit> memory_split{};
   at::Tensor distance_bias_NR{};  // see AttentionReach
 
+  // The images whose features take the places of some tokens, [n, 3, image_size, image_size], n may
+  // be 0; and which feature each of this rank's tokens takes, [B, T] int64, -1: none. Undefined:
+  // the model reads text only.
+  at::Tensor images{};
+  at::Tensor image_rows_BT{};
+
+  // In generation: where the keys of earlier tokens are. B is 1, and the T tokens are those of its
+  // runs. Null: every token reads those of this batch.
+  std::shared_ptr<const CachedTokens> cached{};
+
   // The tensors of this batch that have gradients: what is recomputed takes them as inputs.
   std::vector<at::Tensor> tracked() const;
   // The same batch with others in their place.
@@ -102,6 +114,9 @@ class ModelPlan {
   // tensor axis dimension `dim` at `cuts`. Without cuts, its ranks hold them whole.
   void add_experts(std::string name, std::vector<int64_t> shape, int dim,
                    std::span<const int64_t> cuts);
+
+  // Marks the parameters whose names begin with `prefix` as not trained, whatever the config says.
+  void freeze(std::string_view prefix);
 
   // Adds the adapters of config().lora, each after its layer, and marks as not trained what they
   // are trained in place of. A layer whose outputs the tensor axis splits has the whole A and the

@@ -35,27 +35,22 @@ GemmaBlock::GemmaBlock(const ModelConfig& config, const ModelAxes& axes, at::Sca
   const auto norm = [&](const char* name) {
     return register_module(name, make_norm(config, axes, dtype));
   };
-  input_layernorm_ = norm("input_layernorm");
+  attention_form_.before = norm("input_layernorm");
   self_attn_ =
       register_attention("self_attn", std::make_shared<Attention>(config, axes, dtype, options));
-  post_attention_layernorm_ = norm("post_attention_layernorm");
-  pre_feedforward_layernorm_ = norm("pre_feedforward_layernorm");
+  attention_form_.after = norm("post_attention_layernorm");
+  feed_forward_form_.before = norm("pre_feedforward_layernorm");
   mlp_ = register_feed_forward(
       "mlp", std::make_shared<FeedForward>(config.width, rows, axes, dtype, Gate::kGeluTanh));
-  post_feedforward_layernorm_ = norm("post_feedforward_layernorm");
+  feed_forward_form_.after = norm("post_feedforward_layernorm");
   // A norm would undo the scale of what is dropped before it.
-  attention_dropout_ = std::exchange(self_attn_->dropout, {});
-  feed_forward_dropout_ = std::exchange(mlp_->dropout, {});
+  attention_form_.dropout = std::exchange(self_attn_->dropout, {});
+  feed_forward_form_.dropout = std::exchange(mlp_->dropout, {});
 }
 
 at::Tensor GemmaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
-  const auto [x0, normed0] = input_layernorm_->branch(x);
-  const at::Tensor attended = attend(*self_attn_, normed0, {}, batch);
-  const at::Tensor sum =
-      attention_dropout_.add(post_attention_layernorm_->forward(attended), x0, batch);
-  const auto [x1, normed1] = pre_feedforward_layernorm_->branch(sum);
-  const at::Tensor fed = feed_forward(*mlp_, normed1, {}, batch);
-  return feed_forward_dropout_.add(post_feedforward_layernorm_->forward(fed), x1, batch);
+  const at::Tensor y = add_attention(attention_form_, *self_attn_, x, batch);
+  return add_feed_forward(feed_forward_form_, *mlp_, y, batch);
 }
 
 Gemma::Gemma(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,

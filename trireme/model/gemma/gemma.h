@@ -27,14 +27,10 @@ class GemmaBlock : public TransformerBlock {
  private:
   at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) override;
 
-  std::shared_ptr<RmsNorm> input_layernorm_;
   std::shared_ptr<Attention> self_attn_;
-  std::shared_ptr<RmsNorm> post_attention_layernorm_;
-  std::shared_ptr<RmsNorm> pre_feedforward_layernorm_;
   std::shared_ptr<FeedForward> mlp_;
-  std::shared_ptr<RmsNorm> post_feedforward_layernorm_;
-  Dropout attention_dropout_;     // of what the branch adds, after its norm
-  Dropout feed_forward_dropout_;  // likewise
+  BranchForm attention_form_;
+  BranchForm feed_forward_form_;
 };
 
 class Gemma : public RotaryDecoder {

@@ -68,7 +68,7 @@ class GemmaFamily : public Family {
   }
 
   // gate, up, gelu(gate) and gelu(gate) * up. In fp16, norms are composed of libtorch operators.
-  KeptByBlock kept_by_block(at::ScalarType dtype) const override {
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/, at::ScalarType dtype) const override {
     return {.composes_norms = dtype == at::kHalf,
             .norms = 4,
             .branch_inputs = 1,

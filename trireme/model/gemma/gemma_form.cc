@@ -11,8 +11,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/hugging_face_mapping.h"
-#include "trireme/model/family/hugging_face_rope.h"
-#include "trireme/model/family/hugging_face_window.h"
+#include "trireme/model/keys/hugging_face_rope.h"
+#include "trireme/model/keys/hugging_face_window.h"
 
 namespace trireme::model {
 namespace {
@@ -141,6 +141,8 @@ void check_form(const HuggingFaceKind& kind, const ModelConfig& config) {
                 " trains without biases in attention (model.attention_bias and "
                 "model.attention_output_bias)",
                 kNoForm);
+  TRIREME_CHECK(!config.attention.norms_all_heads(), "transformers' ", kind.name,
+                " norms each head by itself, and model.qk_norm_over is \"all\"", kNoForm);
   TRIREME_CHECK(rope.rope_layers == "r", "transformers' ", kind.name,
                 " has positions in every layer, and model.rope_layers is \"", rope.rope_layers,
                 "\"", kNoForm);

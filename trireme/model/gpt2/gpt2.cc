@@ -151,7 +151,10 @@ class Gpt2Family : public Family {
   }
 
   // A block keeps the feed-forward's tensors before and after the activation.
-  KeptByBlock kept_by_block(at::ScalarType /*dtype*/) const override { return {.feed_forward = 2}; }
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/,
+                            at::ScalarType /*dtype*/) const override {
+    return {.feed_forward = 2};
+  }
 
   std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
     static constexpr const HuggingFaceKind* kKinds[] = {&kGpt2Kind};

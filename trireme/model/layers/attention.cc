@@ -4,10 +4,12 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/model/cache/key_cache.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/layers/rotary.h"
 #include "trireme/parallel/tensor/split_layers.h"
+#include "trireme/parallel/tensor/split_norm.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
@@ -51,13 +53,30 @@ at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, cons
   return out_BNTH.transpose(1, 2).reshape(q_BTD.sizes());
 }
 
+TensorFunction core_of(const TokenBatch& batch, const void* layer, int64_t heads, int64_t kv_heads,
+                       const parallel::AttentionReach& reach) {
+  return [context = batch.context, cached = batch.cached, layer, heads, kv_heads,
+          reach](const std::vector<at::Tensor>& in) {
+    parallel::AttentionReach own = reach;
+    if (in.size() > 3) own.distance_bias_NR = in[3];
+    if (cached) {
+      return cached->cache->attend(layer, in[0], in[1], in[2], heads, kv_heads, own, cached->runs);
+    }
+    if (!context) return attention_core(in[0], in[1], in[2], heads, kv_heads, own);
+    return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context, own);
+  };
+}
+
 Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                      const AttentionOptions& options)
     : axis_(axes.tensor),
       head_width_(config.head_width()),
       reach_{.window = options.window, .scores = score_form(config.attention)},
       rotary_(options.rotary),
-      across_(options.across) {
+      across_(options.across),
+      norms_all_heads_(config.attention.norms_all_heads()),
+      query_width_(config.heads * config.head_width()),
+      key_width_(config.kv_heads * config.head_width()) {
   if (options.score_scale > 0) reach_.scores.scale = options.score_scale;
   const TensorCuts cuts(config, axis_.size());
   const mesh::Range own = cuts.heads_of(axis_.rank());
@@ -85,26 +104,26 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
   if (config.attention.attention_sinks)
     sinks_N = register_parameter("sinks", new_parameter({heads_}, dtype));
   if (!config.attention.qk_norm) return;
-  const auto norm = [&](const char* name) {
-    return register_module(name, std::make_shared<SharedNorm>(head_width_, config.norm_epsilon,
-                                                              axis_, dtype, options.norm_offset));
+  const auto norm = [&](const char* name, int64_t own_width) {
+    return register_module(
+        name, std::make_shared<SharedNorm>(norms_all_heads_ ? own_width : head_width_,
+                                           config.norm_epsilon, axis_, dtype, options.norm_offset));
   };
-  q_norm = norm("q_norm");
-  k_norm = norm("k_norm");
+  q_norm = norm("q_norm", heads_ * head_width_);
+  k_norm = norm("k_norm", kv_width);
 }
 
-// The rows of a key or value projection that this rank computes.
-parallel::LinearWeight Attention::kv_weights(const Linear& projection,
-                                             const TokenBatch& batch) const {
+parallel::LinearWeight Attention::kv_weights(const Linear& projection, const TokenBatch& batch,
+                                             bool of_all_heads) const {
   parallel::LinearWeight own = projection.weights(batch);
   if (!shares_kv_heads_) return own;
-  const auto rows = [this](const at::Tensor& whole) {
-    return whole.defined() ? parallel::replicated_weight(whole, axis_)
-                                 .narrow(0, first_kv_row_, kv_heads_ * head_width_)
-                           : whole;
+  const auto rows = [this, of_all_heads](const at::Tensor& whole) {
+    if (!whole.defined()) return whole;
+    const at::Tensor shared = parallel::replicated_weight(whole, axis_);
+    return of_all_heads ? shared : shared.narrow(0, first_kv_row_, kv_heads_ * head_width_);
   };
   own.weight = rows(own.weight);
-  if (own.codes.defined())
+  if (own.codes.defined() && !of_all_heads)
     own.codes = own.codes.narrow_rows(first_kv_row_, kv_heads_ * head_width_);
   own.bias = rows(own.bias);
   own.adapter.b = rows(own.adapter.b);
@@ -120,8 +139,23 @@ at::Tensor Attention::kv_of_each_head(const at::Tensor& x_BTG) const {
   return x_BTG.unflatten(2, {kv_heads_, head_width_}).index_select(2, index).flatten(2);
 }
 
+std::pair<at::Tensor, at::Tensor> Attention::normed(const at::Tensor& q_BTD,
+                                                    const at::Tensor& k_BTG) const {
+  if (!q_norm) return {q_BTD, k_BTG};
+  if (!norms_all_heads_ || axis_.size() == 1)
+    return {q_norm->forward(q_BTD), k_norm->forward(k_BTG)};
+  std::vector<parallel::SplitNorm> norms{{q_BTD, q_norm->weight_H, query_width_}};
+  if (!shares_kv_heads_) norms.push_back({k_BTG, k_norm->weight_H, key_width_});
+  const std::vector<at::Tensor> results =
+      parallel::split_rms_norm(norms, q_norm->epsilon(), q_norm->offset(), axis_);
+  if (!shares_kv_heads_) return {results[0], results[1]};
+  // Every rank has the keys of all heads.
+  return {results[0], k_norm->forward(k_BTG).narrow(-1, first_kv_row_, kv_heads_ * head_width_)};
+}
+
 std::vector<at::Tensor> Attention::project(const at::Tensor& x, const TokenBatch& batch) const {
-  const parallel::LinearWeight q = q_proj->weights(batch), k = kv_weights(*k_proj, batch),
+  const parallel::LinearWeight q = q_proj->weights(batch),
+                               k = kv_weights(*k_proj, batch, norms_all_heads_),
                                v = kv_weights(*v_proj, batch);
   if (!across_) return parallel::column_linear(x, {q, k, v}, batch.lead(), axis_);
   std::vector<at::Tensor> qkv = parallel::column_linear(x, {q}, batch.lead(), axis_);
@@ -149,8 +183,7 @@ parallel::AttentionReach Attention::reach_of(const TokenBatch& batch) const {
 at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
                               const TokenBatch& batch) {
   const std::vector<at::Tensor> qkv = project(x, batch);
-  at::Tensor q_BTD = q_norm ? q_norm->forward(qkv[0]) : qkv[0];
-  at::Tensor k_BTG = k_norm ? k_norm->forward(qkv[1]) : qkv[1];
+  auto [q_BTD, k_BTG] = normed(qkv[0], qkv[1]);
   const bool is_local = reach_.window > 0 && batch.local_cos_TH.defined();
   const at::Tensor& cos_TH = is_local ? batch.local_cos_TH : batch.cos_TH;
   const at::Tensor& sin_TH = is_local ? batch.local_sin_TH : batch.sin_TH;
@@ -160,13 +193,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   }
   const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
   const parallel::AttentionReach reach = reach_of(batch);
-  const auto core = [heads = heads_, kv_heads, context = batch.context,
-                     reach](const std::vector<at::Tensor>& in) {
-    parallel::AttentionReach own = reach;
-    if (in.size() > 3) own.distance_bias_NR = in[3];
-    if (!context) return attention_core(in[0], in[1], in[2], heads, kv_heads, own);
-    return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context, own);
-  };
+  const TensorFunction core = core_of(batch, this, heads_, kv_heads, reach);
   std::vector<at::Tensor> inputs{q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])};
   if (reach.distance_bias_NR.defined()) inputs.push_back(reach.distance_bias_NR);
   const at::Tensor out_BTD = recompute_if(recompute_core, core, inputs);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -23,6 +24,13 @@ namespace trireme::model {
 at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
                           int64_t heads, int64_t kv_heads,
                           const parallel::AttentionReach& reach = {});
+
+// What a layer does with queries, keys, values and, if there are any, reach's distance biases: the
+// core over the whole sequences, over those that the context axis divides, or, in generation, over
+// what the cache keeps of the layer.
+// layer: see KeyCache::attend()
+TensorFunction core_of(const TokenBatch& batch, const void* layer, int64_t heads, int64_t kv_heads,
+                       const parallel::AttentionReach& reach);
 
 struct AttentionOptions {
   bool bias = false;   // for all four projections, whatever model.attention_bias is
@@ -46,19 +54,27 @@ class Attention : public AttentionBranch {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
                      const TokenBatch& batch) override;
 
-  std::shared_ptr<Linear> q_proj;      // [n * H, D], n of N heads
-  std::shared_ptr<Linear> k_proj;      // [k * H, D], k of K heads, or all K
-  std::shared_ptr<Linear> v_proj;      // [k * H, D]
-  std::shared_ptr<Linear> o_proj;      // [D, n * H]
-  std::shared_ptr<SharedNorm> q_norm;  // [H], of each head; null without model.qk_norm
-  std::shared_ptr<SharedNorm> k_norm;  // [H]
-  at::Tensor sinks_N;                  // [n]; undefined without model.attention_sinks
+  std::shared_ptr<Linear> q_proj;  // [n * H, D], n of N heads
+  std::shared_ptr<Linear> k_proj;  // [k * H, D], k of K heads, or all K
+  std::shared_ptr<Linear> v_proj;  // [k * H, D]
+  std::shared_ptr<Linear> o_proj;  // [D, n * H]
+  // [H], of each head; of all heads, the weights of those that this rank has, [n * H] and [k * H].
+  // Null without model.qk_norm.
+  std::shared_ptr<SharedNorm> q_norm;
+  std::shared_ptr<SharedNorm> k_norm;
+  at::Tensor sinks_N;  // [n]; undefined without model.attention_sinks
 
  private:
   // Queries, keys and values of this rank's heads.
   std::vector<at::Tensor> project(const at::Tensor& x, const TokenBatch& batch) const;
   parallel::AttentionReach reach_of(const TokenBatch& batch) const;
-  parallel::LinearWeight kv_weights(const Linear& projection, const TokenBatch& batch) const;
+  // The rows of a key or value projection that this rank computes: those of the heads that its
+  // queries read, or of all.
+  parallel::LinearWeight kv_weights(const Linear& projection, const TokenBatch& batch,
+                                    bool of_all_heads = false) const;
+  // Queries and keys behind their norms, if there are any.
+  // Comm: that of split_rms_norm(), if the norms are of all heads
+  std::pair<at::Tensor, at::Tensor> normed(const at::Tensor& q_BTD, const at::Tensor& k_BTG) const;
   at::Tensor kv_of_each_head(const at::Tensor& x_BTG) const;
 
   parallel::TensorAxis axis_;
@@ -70,6 +86,9 @@ class Attention : public AttentionBranch {
   bool across_;
   bool shares_kv_heads_;  // kv projections are whole on every rank
   int64_t first_kv_row_ = 0;
+  bool norms_all_heads_;
+  int64_t query_width_;              // N * H
+  int64_t key_width_;                // K * H
   std::vector<int64_t> kv_head_of_;  // if shared: each query head's, among those computed
 };
 

@@ -153,8 +153,12 @@ RandomKey Dropout::key(const RandomDraw& draw) const {
 }
 
 at::Tensor Dropout::forward(const at::Tensor& x, const TokenBatch& batch) const {
-  if (!drops(batch)) return x;
-  return drop(x, {}, batch.dropout->rows_S, key(*batch.dropout), probability_);
+  return drops(batch) ? forward(x, batch.dropout->rows_S, batch) : x;
+}
+
+at::Tensor Dropout::forward(const at::Tensor& x, const at::Tensor& rows_S,
+                            const TokenBatch& batch) const {
+  return drops(batch) ? drop(x, {}, rows_S, key(*batch.dropout), probability_) : x;
 }
 
 at::Tensor Dropout::add(const at::Tensor& x, const at::Tensor& residual,

@@ -44,6 +44,9 @@ class Dropout {
   bool drops(const TokenBatch& batch) const;
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) const;
+  // The same for other rows than the layers hold, with their numbers as RandomDraw has them.
+  // Shapes: x [..., D], rows_S [S] int64 -> x's shape
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& rows_S, const TokenBatch& batch) const;
   // residual + x, after dropout of x. residual undefined: x alone.
   // Shapes: x, residual as forward() has them -> the same
   at::Tensor add(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch) const;

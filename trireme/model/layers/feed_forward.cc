@@ -230,6 +230,16 @@ at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
   return dropout.close_branch(hidden, down_proj->weights(batch), residual, axis_, batch);
 }
 
+namespace {
+
+// The constant: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2.
+at::Tensor gelu_of(const at::Tensor& x, const std::string& approximation) {
+  if (approximation == "quick") return x * at::sigmoid(1.702 * x);
+  return at::gelu(x, approximation);
+}
+
+}  // namespace
+
 GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,
                                  at::ScalarType dtype, const GeluOptions& options)
     : axis_(axes.tensor), approximation_(options.approximation), relu_(options.relu) {
@@ -243,7 +253,7 @@ at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& resid
                                     const TokenBatch& batch) {
   const std::vector<at::Tensor> hidden =
       parallel::column_linear(x, {up_proj->weights(batch)}, batch.lead(), axis_);
-  const at::Tensor active = relu_ ? at::relu(hidden[0]) : at::gelu(hidden[0], approximation_);
+  const at::Tensor active = relu_ ? at::relu(hidden[0]) : gelu_of(hidden[0], approximation_);
   return dropout.close_branch(active, down_proj->weights(batch), residual, axis_, batch);
 }
 

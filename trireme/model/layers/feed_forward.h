@@ -69,7 +69,8 @@ class FeedForward : public torch::nn::Module {
 };
 
 struct GeluOptions {
-  const char* approximation = "tanh";  // as at::gelu() names it; "none": GELU itself
+  // As at::gelu() names it; "none": GELU itself; "quick": x sigmoid(1.702 x), as CLIP has.
+  const char* approximation = "tanh";
   // Names of the projections. A name with dots names modules within modules.
   const char* up = "c_fc";
   const char* down = "c_proj";

@@ -97,11 +97,7 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const at::Tensor& resid
   // The core divides by sqrt(H).
   const double scale = score_factor_ * std::sqrt(static_cast<double>(H) / static_cast<double>(Q));
   const at::Tensor q_BTnQ = scale == 1 ? own.q_BTnQ : own.q_BTnQ * scale;
-  const auto core = [heads = heads_, context = batch.context,
-                     reach = batch.reach()](const std::vector<at::Tensor>& in) {
-    if (!context) return attention_core(in[0], in[1], in[2], heads, heads, reach);
-    return parallel::context_attention(in[0], in[1], in[2], heads, heads, *context, reach);
-  };
+  const TensorFunction core = core_of(batch, this, heads_, heads_, batch.reach());
   const at::Tensor out_BTH =
       recompute_if(recompute_core, core,
                    {padded(q_BTnQ, H).flatten(2), padded(own.k_BTnQ, H).flatten(2),

@@ -66,6 +66,8 @@ class SharedNorm : public torch::nn::Module {
   // Each `width` consecutive elements are normed together.
   // Shapes: x [..., n * width] -> the same
   at::Tensor forward(const at::Tensor& x) const;
+  double epsilon() const { return epsilon_; }
+  double offset() const { return offset_; }
 
   at::Tensor weight_H;
 

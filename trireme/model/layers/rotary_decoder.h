@@ -2,6 +2,7 @@
 // embedding, the last norm, and a head that is the embedding if model.tied_embedding is true.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include <ATen/core/Tensor.h>
@@ -30,11 +31,14 @@ class RotaryDecoder : public Network {
   RotaryDecoder(const ModelConfig& config, const ModelPart& part, at::ScalarType dtype,
                 const DecoderOptions& options);
   // Registers the part's layers. A constructor calls it once.
+  // add_inserted: registers what insert() runs in the model, if the part embeds
   template <typename BlockType>
   void add_layers(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
-                  at::ScalarType dtype) {
+                  at::ScalarType dtype,
+                  const std::function<void(torch::nn::Module& model)>& add_inserted = {}) {
     const auto model = register_module("model", std::make_shared<torch::nn::Module>());
     if (part.embeds) add_tokens(*model, config, axes, dtype);
+    if (part.embeds && add_inserted) add_inserted(*model);
     add_blocks<BlockType>(*model, "layers", config, axes, dtype);
     if (part.has_head) add_end(*model, config, axes, dtype);
   }

@@ -17,6 +17,7 @@
 #include "trireme/model/family/network.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/linear.h"
+#include "trireme/model/layers/norm.h"
 #include "trireme/model/layers/recompute.h"
 
 namespace trireme::model {
@@ -61,6 +62,24 @@ class TransformerBlock : public Block {
     return run_branch(plan_.feed_forward, mlp, normed, residual, batch);
   }
 
+  // What a branch has around it. Either norm may be null, but not both.
+  struct BranchForm {
+    std::shared_ptr<RmsNorm> before{};  // of its input
+    std::shared_ptr<RmsNorm> after{};   // of its output
+    Dropout dropout{};                  // behind that norm
+    double scale = 1;                   // of what it adds to the residual stream
+  };
+  // x + scale * dropout(after(branch(before(x)))), with the branch's own dropout.
+  at::Tensor add_attention(const BranchForm& form, AttentionBranch& attention, const at::Tensor& x,
+                           const TokenBatch& batch) const {
+    return add_branch(plan_.attention, form, attention, x, batch);
+  }
+  template <typename FeedForward>
+  at::Tensor add_feed_forward(const BranchForm& form, FeedForward& mlp, const at::Tensor& x,
+                              const TokenBatch& batch) const {
+    return add_branch(plan_.feed_forward, form, mlp, x, batch);
+  }
+
   // name: with dots it names modules within modules. place: of its dropout.
   template <typename AttentionType>
   std::shared_ptr<AttentionType> register_attention(std::string_view name,
@@ -81,6 +100,18 @@ class TransformerBlock : public Block {
   }
 
  private:
+  // The sum of a branch's output and the residual stream, where the branch does not add it itself.
+  static at::Tensor close_branch(const BranchForm& form, const at::Tensor& y,
+                                 const at::Tensor& residual, const TokenBatch& batch);
+  template <typename Branch>
+  static at::Tensor add_branch(bool again, const BranchForm& form, Branch& branch,
+                               const at::Tensor& x, const TokenBatch& batch) {
+    const auto [residual, normed] = form.before ? form.before->branch(x) : std::pair(x, x);
+    const bool adds_itself = !form.after && form.scale == 1;
+    const at::Tensor y =
+        run_branch(again, branch, normed, adds_itself ? residual : at::Tensor(), batch);
+    return adds_itself ? y : close_branch(form, y, residual, batch);
+  }
   template <typename Branch>
   static at::Tensor run_branch(bool again, Branch& branch, const at::Tensor& normed,
                                const at::Tensor& residual, const TokenBatch& batch) {

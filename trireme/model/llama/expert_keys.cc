@@ -58,6 +58,21 @@ HuggingFaceKey expert_width_key(std::string name) {
   return key;
 }
 
+HuggingFaceKey shared_width_key(std::string name, int64_t missing_width) {
+  return {
+      .name = std::move(name),
+      .value = [](const ModelConfig& config) -> HuggingFaceValue { return config.shared_width(); },
+      .take =
+          [](const JsonView& found, HuggingFaceModel& model) {
+            const int64_t width = found.integer(1, kMaxFfnWidth);
+            const int64_t of_one = model.config.expert_width();
+            if (width % of_one != 0)
+              found.fail(concat("a multiple of the experts' width, ", of_one));
+            model.config.sparse.shared_experts = width / of_one;
+          },
+      .missing = always(missing_width)};
+}
+
 HuggingFaceKey dense_blocks_key() {
   return {.name = "mlp_only_layers",
           .value = [](const ModelConfig& config) -> HuggingFaceValue {

@@ -1,6 +1,7 @@
 // The keys of config.json about experts, and about the loss that balances their use.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,10 @@
 namespace trireme::model {
 
 HuggingFaceKey expert_width_key(std::string name);
+
+// The width of Qwen2-MoE's shared expert, here model.shared_experts of the experts' width: a
+// multiple of it, or refused. It comes after that width.
+HuggingFaceKey shared_width_key(std::string name, int64_t missing_width);
 
 // The blocks that stay dense, a list in Qwen3-MoE.
 HuggingFaceKey dense_blocks_key();

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
@@ -22,6 +23,25 @@ std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const
                                      AttentionOptions{.rotary = config.rope.turns(layer),
                                                       .window = config.attention.window_of(layer)});
 }
+
+// The names of a block's norms. Null: there is none at that place. Behind attention, the name of
+// transformers' classes with a norm there.
+struct BlockNorms {
+  explicit BlockNorms(BranchNorms places) {
+    if (places != BranchNorms::kAfter) before_attention = "input_layernorm";
+    if (places == BranchNorms::kBefore) {
+      before_feed_forward = "post_attention_layernorm";
+      return;
+    }
+    after_attention = "post_attention_layernorm";
+    if (places == BranchNorms::kBoth) before_feed_forward = "pre_feedforward_layernorm";
+    after_feed_forward = "post_feedforward_layernorm";
+  }
+  const char* before_attention = nullptr;
+  const char* after_attention = nullptr;
+  const char* before_feed_forward = nullptr;
+  const char* after_feed_forward = nullptr;
+};
 
 void add_latent_attention(ModelPlan& plan, const std::string& attention) {
   const AttentionConfig& latent = plan.config().attention;
@@ -76,6 +96,7 @@ void add_experts(ModelPlan& plan, const std::string& mlp) {
   if (config.sparse.shared_experts > 0)
     add_gated_feed_forward(plan, mlp + "shared_experts.", config.shared_width(),
                            plan.cuts().shared);
+  if (config.sparse.shared_gate) plan.add_whole(mlp + "shared_expert_gate.weight", {1, D});
 }
 
 class LlamaFamily : public Family {
@@ -87,29 +108,38 @@ class LlamaFamily : public Family {
                   config.family,
                   "\", whose head is separate unless model.tied_embedding is true; leave it out");
     check_rope(config);
+    check_vision(config);
   }
 
   bool has_tied_head(const ModelConfig& config) const override { return config.tied_embedding; }
+  bool reads_images() const override { return true; }
 
   ModelPlan plan(const ModelConfig& config, AxisSizes sizes) const override {
     ModelPlan plan(config, sizes);
     const TensorCuts& cuts = plan.cuts();
     const int64_t D = config.width, F = config.ffn_width, V = config.vocab_size;
     plan.add_split("model.embed_tokens.weight", {V, D}, 0, cuts.vocab);
+    if (config.vision.is_on()) add_image_input(plan, "model.");
+    const BlockNorms norms(config.branch_norms);
     for (int64_t layer = 0; layer < config.layers; ++layer) {
       const std::string block = concat("model.layers.", layer, ".");
-      plan.add_whole(block + "input_layernorm.weight", {D});
+      const auto add_norm = [&](const char* name) {
+        if (name != nullptr) plan.add_whole(concat(block, name, ".weight"), {D});
+      };
+      add_norm(norms.before_attention);
       if (config.attention.is_latent()) {
         add_latent_attention(plan, block + "self_attn.");
       } else {
         add_attention(plan, block + "self_attn.");
       }
-      plan.add_whole(block + "post_attention_layernorm.weight", {D});
+      add_norm(norms.after_attention);
+      add_norm(norms.before_feed_forward);
       if (config.sparse.is_sparse(layer)) {
         add_experts(plan, block + "mlp.");
       } else {
         add_gated_feed_forward(plan, block + "mlp.", F, cuts.ffn);
       }
+      add_norm(norms.after_feed_forward);
     }
     plan.add_whole("model.norm.weight", {D});
     if (!config.tied_embedding) plan.add_split("lm_head.weight", {V, D}, 0, cuts.vocab);
@@ -127,15 +157,29 @@ class LlamaFamily : public Family {
     const double attention = attention_parameters(config);
     if (!sparse) return attention + 3 * D * static_cast<double>(config.ffn_width);
     const auto used = static_cast<double>(config.sparse.experts_per_token * config.expert_width());
-    const auto router = static_cast<double>(config.sparse.experts);
+    const auto router =
+        static_cast<double>(config.sparse.experts + (config.sparse.shared_gate ? 1 : 0));
     return attention + D * router + 3 * D * (used + static_cast<double>(config.shared_width()));
   }
 
+  double flops_per_sequence(const ModelConfig& config) const override {
+    const double of_text = Family::flops_per_sequence(config);
+    if (!config.vision.is_on()) return of_text;
+    return of_text + config.vision.images_per_sequence * flops_of_image(config);
+  }
+
   // In fp16, RmsNorm and SwiGLU are composed of libtorch operators.
-  KeptByBlock kept_by_block(at::ScalarType dtype) const override {
+  KeptByBlock kept_by_block(const ModelConfig& config, at::ScalarType dtype) const override {
     const bool composed = dtype == at::kHalf;
+    // What scales or norms a branch's output adds it to the residual stream behind what is
+    // recomputed.
+    const bool adds_itself =
+        config.residual_scale == 1 && config.branch_norms == BranchNorms::kBefore;
     // gate, up and silu(gate) * up. The composed SwiGLU keeps silu(gate) too.
-    return {.composes_norms = composed, .feed_forward = composed ? 4 : 3};
+    return {.composes_norms = composed,
+            .norms = config.branch_norms == BranchNorms::kBoth ? 4 : 2,
+            .branch_inputs = adds_itself ? 2 : 1,
+            .feed_forward = composed ? 4 : 3};
   }
 
   std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
@@ -174,44 +218,71 @@ class MixtralFamily : public LlamaFamily {
 
 LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                        int64_t layer)
-    : TransformerBlock(config, layer), residual_scale_(config.residual_scale) {
-  input_layernorm_ =
-      register_module("input_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
+    : TransformerBlock(config, layer) {
+  const BlockNorms names(config.branch_norms);
+  const auto norm = [&](const char* name) -> std::shared_ptr<RmsNorm> {
+    if (name == nullptr) return nullptr;
+    return register_module(name, std::make_shared<RmsNorm>(config, axes, dtype));
+  };
+  attention_form_.before = norm(names.before_attention);
   self_attn_ = register_attention("self_attn", make_attention(config, axes, dtype, layer));
-  post_attention_layernorm_ =
-      register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
+  attention_form_.after = norm(names.after_attention);
+  feed_forward_form_.before = norm(names.before_feed_forward);
   if (config.sparse.is_sparse(layer)) {
     experts_ = register_feed_forward(
         "mlp", std::make_shared<ExpertFeedForward>(config, axes, dtype, layer));
-    return;
+  } else {
+    const int64_t rows = TensorCuts(config, axes.tensor.size()).ffn_of(axes.tensor.rank()).size;
+    mlp_ = register_feed_forward("mlp",
+                                 std::make_shared<FeedForward>(config.width, rows, axes, dtype));
   }
-  const int64_t rows = TensorCuts(config, axes.tensor.size()).ffn_of(axes.tensor.rank()).size;
-  mlp_ =
-      register_feed_forward("mlp", std::make_shared<FeedForward>(config.width, rows, axes, dtype));
+  feed_forward_form_.after = norm(names.after_feed_forward);
+  attention_form_.scale = feed_forward_form_.scale = config.residual_scale;
+  if (config.branch_norms == BranchNorms::kBefore) return;
+  // A norm would undo the scale of what is dropped before it.
+  attention_form_.dropout = std::exchange(self_attn_->dropout, {});
+  feed_forward_form_.dropout =
+      experts_ ? experts_->take_dropout() : std::exchange(mlp_->dropout, {});
 }
 
 at::Tensor LlamaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
-  const bool is_scaled = residual_scale_ != 1;
-  // What a branch has computed with `residual`: their sum, or the branch alone, which is scaled.
-  const auto sum = [&](const at::Tensor& branch, const at::Tensor& residual) {
-    return is_scaled ? at::add(residual, branch, residual_scale_) : branch;
-  };
-  const auto [x0, normed0] = input_layernorm_->branch(x);
-  const at::Tensor onto0 = is_scaled ? at::Tensor() : x0;
-  const auto [x1, normed1] =
-      post_attention_layernorm_->branch(sum(attend(*self_attn_, normed0, onto0, batch), x0));
-  const at::Tensor onto1 = is_scaled ? at::Tensor() : x1;
-  return sum(experts_ ? feed_forward(*experts_, normed1, onto1, batch)
-                      : feed_forward(*mlp_, normed1, onto1, batch),
-             x1);
+  const at::Tensor y = add_attention(attention_form_, *self_attn_, x, batch);
+  return experts_ ? add_feed_forward(feed_forward_form_, *experts_, y, batch)
+                  : add_feed_forward(feed_forward_form_, *mlp_, y, batch);
 }
 
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
     : RotaryDecoder(
           config, part, dtype,
-          {.embedding_scale = config.embedding_scale, .logits_divisor = config.logits_divisor}) {
-  add_layers<LlamaBlock>(config, axes, part, dtype);
+          {.embedding_scale = config.embedding_scale, .logits_divisor = config.logits_divisor}),
+      axis_(axes.tensor) {
+  add_layers<LlamaBlock>(config, axes, part, dtype, [&](torch::nn::Module& model) {
+    if (!config.vision.is_on()) return;
+    images_ = std::make_unique<ImageInput>(model, config, axes, dtype);
+    for (parallel::Unit& unit : images_->units()) {
+      image_units_.push_back(add_unit(std::move(unit.name), std::move(unit.parameters), true));
+    }
+  });
+}
+
+void Llama::set_recompute(const RecomputePlan& plan) {
+  RotaryDecoder::set_recompute(plan);
+  if (images_) images_->set_recompute(plan);
+}
+
+at::Tensor Llama::insert(const at::Tensor& x, const TokenBatch& batch) {
+  if (!images_) return x;
+  const at::Tensor features =
+      parallel::weight_of_rows(images_->features(batch.images, run_unit, image_units_), axis_);
+  at::Tensor rows_S = batch.image_rows_BT.flatten();
+  if (axis_.sequence) {
+    const mesh::Range own = axis_.own_rows(rows_S.numel());
+    rows_S = rows_S.narrow(0, own.offset, own.size);
+  }
+  const at::Tensor places = rows_S.ge(0).nonzero().squeeze(1);
+  const at::Tensor taken = features.index_select(0, rows_S.index_select(0, places));
+  return x.reshape({rows_S.numel(), x.size(-1)}).index_copy(0, places, taken).view(x.sizes());
 }
 
 const Family& llama_family() {

@@ -20,7 +20,10 @@ const HuggingFaceKind& kind_of(const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
   if (attention.is_latent()) return kDeepSeekKind;
   if (config.sparse.expert_bias || config.sparse.swiglu_limit > 0) return kGptOssKind;
+  if (config.sparse.shared_gate) return kQwen2MoeKind;
   if (config.sparse.experts > 0) return attention.qk_norm ? kQwen3MoeKind : kMixtralKind;
+  if (config.branch_norms == BranchNorms::kAfter) return kOlmo2Kind;
+  if (config.branch_norms == BranchNorms::kBoth) return kGlm4Kind;
   if (has_factors(config)) return kGraniteKind;
   if (config.rope.rotary_share != 1) return kPhi3Kind;
   if (config.rope.rope_layers != "r") return kSmolLm3Kind;
@@ -31,24 +34,43 @@ const HuggingFaceKind& kind_of(const ModelConfig& config) {
 
 void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
-  const bool has_all = attention.attention_bias && attention.attention_output_bias;
   const bool has_none = !attention.attention_bias && !attention.attention_output_bias;
   const bool may_have_all = &kind == &kLlamaKind || &kind == &kSmolLm3Kind ||
-                            &kind == &kGraniteKind || &kind == &kGptOssKind;
-  TRIREME_CHECK(has_none || (has_all && may_have_all) || &kind == &kQwen2Kind,
-                "transformers has no class with these biases: its ", kind.name, " has ",
-                may_have_all ? "either none or those" : "none",
-                " for queries, keys and values (model.attention_bias) ",
-                may_have_all ? "and" : "or",
-                " the output (model.attention_output_bias); the checkpoint goes on here, and has "
-                "no form there");
-  TRIREME_CHECK(has_none || !attention.qk_norm,
+                            &kind == &kGraniteKind || &kind == &kOlmo2Kind || &kind == &kGptOssKind;
+  const bool may_have_qkv = &kind == &kQwen2Kind || &kind == &kQwen2MoeKind || &kind == &kGlm4Kind;
+  const char* const known = may_have_all   ? "either none or those of all four projections"
+                            : may_have_qkv ? "either none or those of queries, keys and values"
+                                           : "none";
+  TRIREME_CHECK(has_none || (attention.attention_bias &&
+                             (attention.attention_output_bias ? may_have_all : may_have_qkv)),
+                "transformers has no class with these biases: its ", kind.name, " has ", known,
+                ", and model.attention_bias is ", attention.attention_bias,
+                " and model.attention_output_bias ", attention.attention_output_bias,
+                "; the checkpoint goes on here, and has no form there");
+  TRIREME_CHECK(has_none || !attention.qk_norm || &kind == &kOlmo2Kind,
                 "transformers has no class with both model.attention_bias and model.qk_norm; the "
                 "checkpoint goes on here, and has no form there");
   TRIREME_CHECK(!attention.qk_norm ||
-                    (&kind != &kSmolLm3Kind && &kind != &kGraniteKind && &kind != &kGptOssKind),
+                    (&kind != &kSmolLm3Kind && &kind != &kGraniteKind && &kind != &kGptOssKind &&
+                     &kind != &kQwen2MoeKind && &kind != &kGlm4Kind),
                 "transformers' ", kind.name,
                 " has no model.qk_norm; the checkpoint goes on here, and has no form there");
+}
+
+void check_norms_of(const HuggingFaceKind& kind, const ModelConfig& config) {
+  const bool is_olmo2 = &kind == &kOlmo2Kind;
+  const BranchNorms known = is_olmo2              ? BranchNorms::kAfter
+                            : &kind == &kGlm4Kind ? BranchNorms::kBoth
+                                                  : BranchNorms::kBefore;
+  TRIREME_CHECK(config.branch_norms == known, "transformers' ", kind.name,
+                " has no model.branch_norms \"", name_of(kBranchNorms, config.branch_norms),
+                "\"; the checkpoint goes on here, and has no form there");
+  TRIREME_CHECK(config.attention.norms_all_heads() == is_olmo2, "transformers' ", kind.name,
+                is_olmo2 ? " norms the queries and keys of all heads together"
+                         : " never norms the queries and keys of all heads together",
+                ", and model.qk_norm is ", config.attention.qk_norm, " over \"",
+                name_of(kQkNormsOver, config.attention.qk_norm_over),
+                "\" (model.qk_norm_over); the checkpoint goes on here, and has no form there");
 }
 
 bool has_own_scores(const ModelConfig& config) {
@@ -83,7 +105,8 @@ void check_scores_of(const HuggingFaceKind& kind, const ModelConfig& config) {
 
 void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
-  TRIREME_CHECK(rope.rotary_share == 1 || &kind == &kPhi3Kind, "transformers' ", kind.name,
+  const bool turns_parts = &kind == &kPhi3Kind || &kind == &kGlm4Kind;
+  TRIREME_CHECK(rope.rotary_share == 1 || turns_parts, "transformers' ", kind.name,
                 " turns whole heads, and model.rotary_share is ", rope.rotary_share,
                 "; the checkpoint goes on here, and has no form there");
   TRIREME_CHECK(rope.rope_layers == "r" || &kind == &kSmolLm3Kind, "transformers' ", kind.name,
@@ -100,11 +123,12 @@ void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
 
 void check_window_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
-  TRIREME_CHECK(attention.window == 0 || &kind != &kGraniteKind, "transformers' ", kind.name,
+  const bool has_none = &kind == &kGraniteKind || &kind == &kOlmo2Kind || &kind == &kGlm4Kind;
+  TRIREME_CHECK(attention.window == 0 || !has_none, "transformers' ", kind.name,
                 " has no window, and model.window is ", attention.window,
                 "; the checkpoint goes on here, and has no form there");
   const bool has_kinds = &kind == &kQwen2Kind || &kind == &kQwen3Kind || &kind == &kSmolLm3Kind ||
-                         &kind == &kGptOssKind;
+                         &kind == &kQwen2MoeKind || &kind == &kGptOssKind;
   TRIREME_CHECK(attention.window == 0 || attention.window_layers == "w" || has_kinds,
                 "transformers' ", kind.name,
                 " has its window on all layers, and "
@@ -121,12 +145,14 @@ void check_experts_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   };
   const bool is_deepseek = &kind == &kDeepSeekKind, is_gpt_oss = &kind == &kGptOssKind;
   const bool is_mixtral = &kind == &kMixtralKind || is_gpt_oss;  // likewise
+  const bool is_qwen2 = &kind == &kQwen2MoeKind;
   check(sparse.expert_bias == is_gpt_oss, "expert_bias");
   check((sparse.swiglu_limit > 0) == is_gpt_oss, "swiglu_limit");
   check(sparse.experts > 0 || !is_deepseek, "experts");
-  check((sparse.shared_experts > 0) == is_deepseek, "shared_experts");
+  check((sparse.shared_experts > 0) == (is_deepseek || is_qwen2), "shared_experts");
+  check(sparse.shared_gate == is_qwen2, "shared_gate");
   check(sparse.dense_layers == 0 || !is_mixtral, "dense_layers");
-  check(sparse.expert_interval == 1 || &kind == &kQwen3MoeKind, "expert_interval");
+  check(sparse.expert_interval == 1 || &kind == &kQwen3MoeKind || is_qwen2, "expert_interval");
   check(sparse.router_score == (is_deepseek ? RouterScore::kSigmoid : RouterScore::kSoftmax),
         "router_score");
   check(sparse.router_normalise || !is_mixtral, "router_normalise");
@@ -162,6 +188,28 @@ void add_experts(HuggingFaceForm& form, const HuggingFaceKind& kind,
   }
 }
 
+// GLM-4 has a name of its own for norms behind a branch, and Llama's for that of the feed-forward's
+// input.
+void rename_norm(std::string& name) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"post_attention_layernorm", "post_self_attn_layernorm"},
+      {"pre_feedforward_layernorm", "post_attention_layernorm"},
+      {"post_feedforward_layernorm", "post_mlp_layernorm"}};
+  for (const auto& [ours, theirs] : kNames) {
+    const size_t at = name.find(ours);
+    if (at == name.npos) continue;
+    name.replace(at, ours.size(), theirs);
+    return;
+  }
+}
+
+// Qwen2-MoE's shared experts are one.
+void rename_shared(std::string& name) {
+  constexpr std::string_view kOurs = ".shared_experts.";
+  const size_t at = name.find(kOurs);
+  if (at != name.npos) name.replace(at, kOurs.size(), ".shared_expert.");
+}
+
 // GPT-OSS has the experts in stacks, as here, and the rows of both halves of SwiGLU in turn.
 void add_gpt_oss_tensor(HuggingFaceForm& form, const ParameterPlan& parameter) {
   const std::string& name = parameter.name;
@@ -186,11 +234,19 @@ void add_gpt_oss_tensor(HuggingFaceForm& form, const ParameterPlan& parameter) {
   form.tensors.push_back(std::move(tensor));
 }
 
-// Which rows of latent attention's projections are turned by rotary positions.
-void mark_rotary_rows(HuggingFaceTensor& tensor, const ModelConfig& config) {
+// Which rows of projections are turned by rotary positions, where files have pairs side by side:
+// those of latent attention, and in GLM-4 the first of each head, with their biases.
+void mark_rotary_rows(HuggingFaceTensor& tensor, const HuggingFaceKind& kind,
+                      const ModelConfig& config) {
   const AttentionConfig& latent = config.attention;
-  if (!latent.is_latent()) return;
   const std::string& name = tensor.name;
+  if (&kind == &kGlm4Kind &&
+      (name.find(".q_proj.") != name.npos || name.find(".k_proj.") != name.npos)) {
+    tensor.head_rows = config.head_width();
+    tensor.rotary_rows = config.rotary_width();
+    tensor.rotary_first = tensor.has_adjacent_pairs = true;
+  }
+  if (!latent.is_latent()) return;
   if (name.ends_with(".q_proj.weight") || name.ends_with(".q_b_proj.weight")) {
     tensor.head_rows = latent.qk_width();
   } else if (name.ends_with(".kv_a_proj_with_mqa.weight")) {
@@ -201,9 +257,10 @@ void mark_rotary_rows(HuggingFaceTensor& tensor, const ModelConfig& config) {
   tensor.rotary_rows = latent.qk_rope_width;
 }
 
-// Phi-3 has queries, keys and values in one matrix, and both halves of SwiGLU in another. True: the
-// parameter is part of one.
-bool add_to_joined(HuggingFaceForm& form, const ParameterPlan& parameter) {
+// Phi-3 has queries, keys and values in one matrix, and both halves of SwiGLU in another. GLM-4 has
+// the latter. True: the parameter is part of one.
+bool add_to_joined(HuggingFaceForm& form, const HuggingFaceKind& kind,
+                   const ParameterPlan& parameter) {
   constexpr std::pair<std::string_view, std::string_view> kJoined[] = {
       {"q_proj.weight", "qkv_proj.weight"},
       {"k_proj.weight", "qkv_proj.weight"},
@@ -213,6 +270,7 @@ bool add_to_joined(HuggingFaceForm& form, const ParameterPlan& parameter) {
   const std::string& name = parameter.name;
   for (const auto& [part, joined] : kJoined) {
     if (!name.ends_with(concat(".", part))) continue;
+    if (&kind == &kGlm4Kind && joined != "gate_up_proj.weight") continue;
     HuggingFaceTensor tensor = own_tensor(parameter);
     tensor.name = concat(name.substr(0, name.size() - part.size()), joined);
     tensor.part_rows = {tensor.shape[0]};
@@ -241,9 +299,12 @@ void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const Model
       add_experts(form, kind, parameter);
       continue;
     }
-    if (&kind == &kPhi3Kind && add_to_joined(form, parameter)) continue;
+    const bool joins = &kind == &kPhi3Kind || &kind == &kGlm4Kind;
+    if (joins && add_to_joined(form, kind, parameter)) continue;
     form.tensors.push_back(own_tensor(parameter));
-    mark_rotary_rows(form.tensors.back(), plan.config());
+    mark_rotary_rows(form.tensors.back(), kind, plan.config());
+    if (&kind == &kQwen2MoeKind) rename_shared(form.tensors.back().name);
+    if (&kind == &kGlm4Kind) rename_norm(form.tensors.back().name);
     const bool is_router = name.ends_with(".mlp.gate.weight");
     if (!is_router) continue;
     if (&kind == &kMixtralKind) {
@@ -290,7 +351,8 @@ std::string torchtitan_name(std::string_view name) {
 
 std::vector<HuggingFaceTensor> llama_joined_tensors(const ModelPlan& plan) {
   const HuggingFaceKind& kind = kind_of(plan.config());
-  if (&kind != &kLlamaKind && &kind != &kMistralKind) return {};
+  const bool is_plain = &kind == &kLlamaKind || &kind == &kMistralKind;
+  if (!is_plain || plan.config().vision.is_on()) return {};
   HuggingFaceForm form;
   add_tensors(form, kPhi3Kind, plan);
   return form.tensors;
@@ -298,7 +360,8 @@ std::vector<HuggingFaceTensor> llama_joined_tensors(const ModelPlan& plan) {
 
 std::vector<HuggingFaceTensor> llama_torchtitan_tensors(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();
-  const bool is_llama = config.sparse.experts == 0 && &kind_of(config) == &kLlamaKind;
+  const bool is_llama =
+      config.sparse.experts == 0 && !config.vision.is_on() && &kind_of(config) == &kLlamaKind;
   if (!is_llama || has_own_scores(config) || config.attention.attention_output_bias) return {};
   std::vector<HuggingFaceTensor> tensors;
   for (const ParameterPlan& parameter : plan.parameters()) {
@@ -315,6 +378,7 @@ HuggingFaceForm llama_form(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();
   const HuggingFaceKind& kind = kind_of(config);
   check_attention_of(kind, config);
+  check_norms_of(kind, config);
   check_scores_of(kind, config);
   check_rope_of(kind, config);
   check_window_of(kind, config);
@@ -322,6 +386,11 @@ HuggingFaceForm llama_form(const ModelPlan& plan) {
     check_experts_of(kind, config);
   HuggingFaceForm form{.kind = &kind};
   add_tensors(form, kind, plan);
+  if (!config.vision.is_on()) return form;
+  TRIREME_CHECK(&kind == &kLlamaKind, "transformers' LLaVA has a Llama here, and the model is a ",
+                kind.name, "; the checkpoint goes on here, and has no form there");
+  form.kind = &kLlavaKind;
+  for (HuggingFaceTensor& tensor : form.tensors) tensor.name = llava_name(tensor.name);
   return form;
 }
 

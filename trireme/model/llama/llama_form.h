@@ -3,6 +3,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/model/family/hugging_face_form.h"
@@ -18,10 +20,17 @@ extern const HuggingFaceKind kQwen3Kind;
 extern const HuggingFaceKind kPhi3Kind;
 extern const HuggingFaceKind kSmolLm3Kind;
 extern const HuggingFaceKind kGraniteKind;
+extern const HuggingFaceKind kOlmo2Kind;
+extern const HuggingFaceKind kGlm4Kind;
 extern const HuggingFaceKind kMixtralKind;
+extern const HuggingFaceKind kQwen2MoeKind;
 extern const HuggingFaceKind kQwen3MoeKind;
 extern const HuggingFaceKind kDeepSeekKind;
 extern const HuggingFaceKind kGptOssKind;
+extern const HuggingFaceKind kLlavaKind;  // with a vision tower, which only a Llama has
+
+// The name of our parameter `name` in files of LLaVA.
+std::string llava_name(std::string_view name);
 
 // All kinds that can be read, except those of mixtral_kinds().
 std::span<const HuggingFaceKind* const> llama_kinds();
@@ -29,8 +38,9 @@ std::span<const HuggingFaceKind* const> mixtral_kinds();
 
 // The class of transformers that computes the same: Llama, with a window Mistral, with
 // attention_bias Qwen2, with qk_norm Qwen3, with rotary_share Phi-3, with rope_layers SmolLM3, with
-// query_scalar or a scale Granite; with experts Mixtral, with qk_norm Qwen3-MoE, with latent
-// attention DeepSeek-V3, with biases of experts GPT-OSS.
+// query_scalar or a scale Granite, with norms after its branches OLMo 2, with norms before and
+// after them GLM-4; with experts Mixtral, with qk_norm Qwen3-MoE, with shared_gate Qwen2-MoE, with
+// latent attention DeepSeek-V3, with biases of experts GPT-OSS.
 // Throws: ConfigError when there is none, with the key in its way
 HuggingFaceForm llama_form(const ModelPlan& plan);
 

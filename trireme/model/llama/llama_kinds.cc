@@ -12,8 +12,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/hugging_face_mapping.h"
-#include "trireme/model/family/hugging_face_rope.h"
-#include "trireme/model/family/hugging_face_window.h"
+#include "trireme/model/keys/hugging_face_rope.h"
+#include "trireme/model/keys/hugging_face_window.h"
+#include "trireme/model/llama/dense_keys.h"
 #include "trireme/model/llama/expert_keys.h"
 #include "trireme/model/llama/scale_keys.h"
 
@@ -27,73 +28,6 @@ namespace trireme::model {
 // a Mistral without a window is a Llama.
 
 namespace {
-
-using Keys = std::vector<HuggingFaceKey>;
-
-void append(Keys& keys, Keys more) { std::ranges::move(more, std::back_inserter(keys)); }
-
-// Keys that all classes have. The parameters are the values assumed when two of them are missing.
-Keys plain_keys(double missing_epsilon = 1e-6, double missing_base = 1e4) {
-  Keys keys = {
-      mapped("vocab_size", &ModelConfig::vocab_size), mapped("hidden_size", &ModelConfig::width),
-      mapped("num_hidden_layers", &ModelConfig::layers),
-      mapped("num_attention_heads", &ModelConfig::heads), fixed("hidden_act", std::string("silu")),
-      length_key(), mapped("rms_norm_eps", &ModelConfig::norm_epsilon, always(missing_epsilon)),
-      mapped("rope_theta", &ModelConfig::rope_base, always(missing_base)),
-      written("attention_dropout", 0.0), fixed("mlp_bias", false),
-      mapped("tie_word_embeddings", &ModelConfig::tied_embedding, always(false)),
-      // Written by programs that read the same files, and only ever false in them.
-      expected("rope_interleaved", false), expected("use_mrope", false),
-      ignored("is_llama_config")};
-  return keys;
-}
-
-// With rotary positions, of whole heads.
-Keys common_keys(double missing_epsilon = 1e-6, double missing_base = 1e4) {
-  Keys keys = plain_keys(missing_epsilon, missing_base);
-  append(keys, rope_keys());
-  keys.push_back(expected("partial_rotary_factor", 1.0));
-  return keys;
-}
-
-// missing_kv_heads: what the class assumes without the key; 0: as many as heads, as for null.
-Keys dense_keys(int64_t missing_kv_heads = 0, int64_t missing_head_width = 0) {
-  Keys keys = common_keys();
-  HuggingFaceKey kv_heads = mapped("num_key_value_heads", &ModelConfig::kv_heads);
-  kv_heads.null = [](const ModelConfig& config) -> HuggingFaceValue { return config.heads; };
-  kv_heads.missing = missing_kv_heads > 0 ? always(missing_kv_heads) : kv_heads.null;
-  append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width), std::move(kv_heads),
-                head_width_key(missing_head_width)});
-  return keys;
-}
-
-// Of all four projections of attention.
-HuggingFaceKey biases_key(bool missing) {
-  return {.name = "attention_bias",
-          .value = [](const ModelConfig& config) -> HuggingFaceValue {
-            return config.attention.attention_bias && config.attention.attention_output_bias;
-          },
-          .take =
-              [](const JsonView& found, HuggingFaceModel& model) {
-                AttentionConfig& attention = model.config.attention;
-                attention.attention_bias = attention.attention_output_bias = found.boolean();
-              },
-          .missing = always(missing)};
-}
-
-// Sets what a class assumes without the key.
-void assume(Keys& keys, std::string_view name, HuggingFaceValue value) {
-  const auto found = std::ranges::find(keys, name, &HuggingFaceKey::name);
-  TRIREME_ASSERT(found != keys.end(), "no key ", name);
-  found->missing = always(std::move(value));
-}
-
-// Keys of classes whose layers all have full attention.
-Keys full_attention_keys(int64_t missing_kv_heads = 0) {
-  Keys keys = dense_keys(missing_kv_heads);
-  append(keys, {ignored("max_window_layers"), layer_types_key()});
-  return keys;
-}
 
 Keys llama_keys() {
   Keys keys = full_attention_keys();
@@ -183,6 +117,24 @@ Keys qwen3_moe_keys() {
                 mapped("norm_topk_prob", &ExpertConfig::router_normalise, always(false)),
                 mapped("decoder_sparse_step", &ExpertConfig::expert_interval, always(int64_t{1})),
                 dense_blocks_key()});
+  append(keys, balance_keys());
+  append(keys, qwen_window_keys());
+  return keys;
+}
+
+Keys qwen2_moe_keys() {
+  Keys keys = common_keys();
+  append(keys,
+         {mapped("intermediate_size", &ModelConfig::ffn_width),
+          mapped("num_key_value_heads", &ModelConfig::kv_heads, always(int64_t{16})),
+          head_width_key(), mapped("qkv_bias", &AttentionConfig::attention_bias, always(true)),
+          experts_key("num_experts", "num_local_experts"),
+          mapped("num_experts_per_tok", &ExpertConfig::experts_per_token, always(int64_t{4})),
+          expert_width_key("moe_intermediate_size"),
+          shared_width_key("shared_expert_intermediate_size", /*missing_width=*/5632),
+          mapped("norm_topk_prob", &ExpertConfig::router_normalise, always(false)),
+          mapped("decoder_sparse_step", &ExpertConfig::expert_interval, always(int64_t{1})),
+          dense_blocks_key()});
   append(keys, balance_keys());
   append(keys, qwen_window_keys());
   return keys;
@@ -302,6 +254,7 @@ Keys gpt_oss_keys() {
 void begin_llama(HuggingFaceModel& model) { model.config.family = "llama"; }
 void begin_qwen2(HuggingFaceModel& model) { model.config.attention.attention_bias = true; }
 void begin_qwen3(HuggingFaceModel& model) { model.config.attention.qk_norm = true; }
+void begin_qwen2_moe(HuggingFaceModel& model) { model.config.sparse.shared_gate = true; }
 void begin_mixtral(HuggingFaceModel& model) { model.config.family = "mixtral"; }
 void begin_gpt_oss(HuggingFaceModel& model) {
   model.config.attention.attention_sinks = true;
@@ -370,6 +323,12 @@ const HuggingFaceKind kMixtralKind{.name = "Mixtral",
                                    .architecture = "MixtralForCausalLM",
                                    .keys = mixtral_keys,
                                    .begin = begin_mixtral};
+const HuggingFaceKind kQwen2MoeKind{.name = "Qwen2-MoE",
+                                    .type = "qwen2_moe",
+                                    .architecture = "Qwen2MoeForCausalLM",
+                                    .keys = qwen2_moe_keys,
+                                    .begin = begin_qwen2_moe,
+                                    .finish = take_qwen2_moe_window};
 const HuggingFaceKind kQwen3MoeKind{.name = "Qwen3-MoE",
                                     .type = "qwen3_moe",
                                     .architecture = "Qwen3MoeForCausalLM",
@@ -385,8 +344,9 @@ const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
 
 std::span<const HuggingFaceKind* const> llama_kinds() {
   static constexpr const HuggingFaceKind* kKinds[] = {
-      &kLlamaKind,   &kMistralKind, &kQwen2Kind,    &kQwen3Kind,    &kPhi3Kind,
-      &kSmolLm3Kind, &kGraniteKind, &kQwen3MoeKind, &kDeepSeekKind, &kGptOssKind};
+      &kLlamaKind,    &kMistralKind,  &kQwen2Kind,  &kQwen3Kind, &kPhi3Kind,
+      &kSmolLm3Kind,  &kGraniteKind,  &kOlmo2Kind,  &kGlm4Kind,  &kQwen2MoeKind,
+      &kQwen3MoeKind, &kDeepSeekKind, &kGptOssKind, &kLlavaKind};
   return kKinds;
 }
 

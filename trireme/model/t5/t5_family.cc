@@ -225,7 +225,7 @@ class T5Family : public Family {
     return 6 * (products + scores);
   }
 
-  KeptByBlock kept_by_block(at::ScalarType dtype) const override {
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/, at::ScalarType dtype) const override {
     return {.composes_norms = dtype == at::kHalf, .feed_forward = 2};
   }
 

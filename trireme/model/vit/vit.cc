@@ -1,6 +1,7 @@
 #include "trireme/model/vit/vit.h"
 
 #include <memory>
+#include <string>
 
 #include <ATen/ATen.h>
 
@@ -20,17 +21,34 @@ at::Tensor patch_rows(const at::Tensor& images, int64_t patch_size, at::ScalarTy
   return pixels;
 }
 
-VitEmbeddings::VitEmbeddings(const VitConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+namespace {
+
+// Registers a parameter under a path, in modules that are made for it.
+at::Tensor register_parameter_at(torch::nn::Module& parent, const std::string& path,
+                                 const at::Tensor& parameter) {
+  const size_t dot = path.rfind('.');
+  if (dot == path.npos) return parent.register_parameter(path, parameter);
+  const auto folder =
+      register_at(parent, path.substr(0, dot), std::make_shared<torch::nn::Module>());
+  return folder->register_parameter(path.substr(dot + 1), parameter);
+}
+
+}  // namespace
+
+VitEmbeddings::VitEmbeddings(const VitConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                             const VitEmbeddingNames& names)
     : axis_(axes.tensor) {
-  const int64_t D = config.width, P = config.patch_size;
-  cls_token = register_parameter("cls_token", new_parameter({1, 1, D}, dtype));
-  position_embeddings =
-      register_parameter("position_embeddings", new_parameter({1, config.num_tokens(), D}, dtype));
-  const auto projection =
-      register_at(*this, "patch_embeddings.projection", std::make_shared<torch::nn::Module>());
+  const int64_t D = config.width, P = config.patch_size, T = config.num_tokens();
+  const auto make = [&](int64_t rows) {
+    if (names.is_batched) return new_parameter({1, rows, D}, dtype);
+    return rows == 1 ? new_parameter({D}, dtype) : new_parameter({rows, D}, dtype);
+  };
+  cls_token = register_parameter_at(*this, names.class_token, make(1));
+  position_embeddings = register_parameter_at(*this, names.positions, make(T));
+  const auto projection = register_at(*this, names.patches, std::make_shared<torch::nn::Module>());
   weight_DCPP =
       projection->register_parameter("weight", new_parameter({D, config.channels, P, P}, dtype));
-  bias_D = projection->register_parameter("bias", new_parameter({D}, dtype));
+  if (names.has_bias) bias_D = projection->register_parameter("bias", new_parameter({D}, dtype));
 }
 
 // One product for all tokens. The zeros of the class token give it nothing but its own embedding,
@@ -42,11 +60,13 @@ at::Tensor VitEmbeddings::forward(const at::Tensor& images, const TokenBatch& ba
   const at::Tensor pixels_S = own_token_rows(
       patch_rows(images, weight_DCPP.size(2), weight_DCPP.scalar_type()), batch, axis_);
   const at::Tensor x_SD = at::linear(pixels_S, weight(weight_DCPP).flatten(1));
-  const int64_t D = bias_D.size(0);
-  const int64_t num_patches = position_embeddings.size(1) - 1;
-  const at::Tensor added_TD =
-      weight(position_embeddings).squeeze(0) +
-      at::cat({weight(cls_token).squeeze(0), weight(bias_D).expand({num_patches, D})});
+  const int64_t D = weight_DCPP.size(0);
+  const at::Tensor positions_TD = weight(position_embeddings).view({-1, D});
+  const int64_t num_patches = positions_TD.size(0) - 1;
+  const at::Tensor of_patches_D =
+      bias_D.defined() ? weight(bias_D) : at::zeros({D}, x_SD.options());
+  const at::Tensor added_TD = positions_TD + at::cat({weight(cls_token).view({1, D}),
+                                                      of_patches_D.expand({num_patches, D})});
   if (!axis_.sequence) {
     return x_SD.view({batch.B, batch.T, D}) + added_TD.index_select(0, batch.positions_T);
   }
@@ -56,22 +76,21 @@ at::Tensor VitEmbeddings::forward(const at::Tensor& images, const TokenBatch& ba
 }
 
 VitBlock::VitBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
-                   int64_t layer)
+                   int64_t layer, const VitBlockNames& names)
     : TransformerBlock(config, layer) {
-  const AttentionOptions names{.bias = true,
-                               .query = "attention.query",
-                               .key = "attention.key",
-                               .value = "attention.value",
-                               .output = "output.dense"};
-  const GeluOptions gelu{
-      .approximation = "none", .up = "intermediate.dense", .down = "output.dense"};
+  const AttentionOptions attention{.bias = true,
+                                   .query = names.query,
+                                   .key = names.key,
+                                   .value = names.value,
+                                   .output = names.output};
+  const GeluOptions gelu{.approximation = names.gelu, .up = names.up, .down = names.down};
   const auto norm = [&] { return std::make_shared<LayerNorm>(config, axes, dtype); };
-  layernorm_before_ = register_module("layernorm_before", norm());
-  attention_ =
-      register_attention("attention", std::make_shared<Attention>(config, axes, dtype, names));
-  layernorm_after_ = register_module("layernorm_after", norm());
+  layernorm_before_ = register_module(names.first_norm, norm());
+  attention_ = register_attention(names.attention,
+                                  std::make_shared<Attention>(config, axes, dtype, attention));
+  layernorm_after_ = register_module(names.second_norm, norm());
   feed_forward_ = register_feed_forward(
-      /*name=*/"", std::make_shared<GeluFeedForward>(config, axes, dtype, gelu));
+      names.feed_forward, std::make_shared<GeluFeedForward>(config, axes, dtype, gelu));
 }
 
 at::Tensor VitBlock::compute(const at::Tensor& x, const TokenBatch& batch) {

@@ -17,6 +17,7 @@
 #include "trireme/model/layers/norm.h"
 #include "trireme/model/layers/transformer_block.h"
 #include "trireme/model/vit/vit_config.h"
+#include "trireme/model/vit/vit_plan.h"
 
 namespace trireme::model {
 
@@ -25,19 +26,34 @@ namespace trireme::model {
 // Shapes: images [B, C, image_size, image_size] -> [B, T, C * P * P] of `dtype`
 at::Tensor patch_rows(const at::Tensor& images, int64_t patch_size, at::ScalarType dtype);
 
+// Names within the embeddings; a name with dots names modules within modules.
+struct VitEmbeddingNames {
+  const char* class_token = "cls_token";
+  const char* positions = "position_embeddings";
+  const char* patches = "patch_embeddings.projection";
+  bool has_bias = true;    // of the convolution
+  bool is_batched = true;  // class token and positions have a first dimension of 1
+};
+inline constexpr VitEmbeddingNames kClipEmbeddings{.class_token = "class_embedding",
+                                                   .positions = "position_embedding.weight",
+                                                   .patches = "patch_embedding",
+                                                   .has_bias = false,
+                                                   .is_batched = false};
+
 // Every rank holds all parameters and embeds the tokens that it holds between the layers. Under
 // sequence parallelism, their gradients are summed over the ranks.
 class VitEmbeddings : public torch::nn::Module {
  public:
-  VitEmbeddings(const VitConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  VitEmbeddings(const VitConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                const VitEmbeddingNames& names = {});
   // Shapes: images [B, C, image_size, image_size] -> [B, T, D], or its rows as the tensor axis
   //         holds them
   at::Tensor forward(const at::Tensor& images, const TokenBatch& batch);
 
-  at::Tensor cls_token;            // [1, 1, D]
-  at::Tensor position_embeddings;  // [1, T, D]
+  at::Tensor cls_token;            // [1, 1, D] or [D]
+  at::Tensor position_embeddings;  // [1, T, D] or [T, D]
   at::Tensor weight_DCPP;          // of the convolution that embeds patches
-  at::Tensor bias_D;
+  at::Tensor bias_D;               // undefined: none
 
  private:
   parallel::TensorAxis axis_;
@@ -47,7 +63,8 @@ class VitEmbeddings : public torch::nn::Module {
 class VitBlock : public TransformerBlock {
  public:
   // layer: the block's number in the whole model.
-  VitBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
+  VitBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer,
+           const VitBlockNames& names = {});
 
  private:
   at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) override;

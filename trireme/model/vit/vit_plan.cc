@@ -24,40 +24,48 @@ double total(const VitConfig& config, const VitCosts& costs) {
   return costs.embeddings + static_cast<double>(config.layers) * costs.block + costs.head;
 }
 
+void add_norm(ModelPlan& plan, const std::string& name, int64_t D) {
+  plan.add_whole(name + ".weight", {D});
+  plan.add_whole(name + ".bias", {D});
+}
+
 }  // namespace
+
+void add_image_block(ModelPlan& plan, const std::string& block, const VitConfig& config,
+                     const TensorCuts& cuts, const VitBlockNames& names) {
+  const int64_t D = config.width, F = config.ffn_width, H = D / config.heads;
+  const std::string attention = concat(block, names.attention, ".");
+  const std::string feed_forward =
+      *names.feed_forward == 0 ? block : concat(block, names.feed_forward, ".");
+  add_norm(plan, block + names.first_norm, D);
+  for (const char* const name : {names.query, names.key, names.value}) {
+    plan.add_split(concat(attention, name, ".weight"), {D, D}, 0, cuts.heads, H);
+    plan.add_split(concat(attention, name, ".bias"), {D}, 0, cuts.heads, H);
+  }
+  plan.add_split(concat(attention, names.output, ".weight"), {D, D}, 1, cuts.heads, H);
+  plan.add_whole(concat(attention, names.output, ".bias"), {D});
+  add_norm(plan, block + names.second_norm, D);
+  plan.add_split(concat(feed_forward, names.up, ".weight"), {F, D}, 0, cuts.ffn);
+  plan.add_split(concat(feed_forward, names.up, ".bias"), {F}, 0, cuts.ffn);
+  plan.add_split(concat(feed_forward, names.down, ".weight"), {D, F}, 1, cuts.ffn);
+  plan.add_whole(concat(feed_forward, names.down, ".bias"), {D});
+}
 
 ModelPlan make_vit_plan(const VitConfig& config, int tensor_ranks) {
   TRIREME_CHECK(config.classes > 0, "model.classes = ", config.classes,
                 "; expected at least 1: set it, or take it from the data before building");
   ModelPlan plan(config.block_config(), {.tensor = tensor_ranks});
   const TensorCuts& cuts = plan.cuts();
-  const int64_t D = config.width, F = config.ffn_width, H = D / config.heads;
-  const int64_t C = config.channels, P = config.patch_size;
-  const auto add_norm = [&](const std::string& name) {
-    plan.add_whole(name + ".weight", {D});
-    plan.add_whole(name + ".bias", {D});
-  };
+  const int64_t D = config.width, C = config.channels, P = config.patch_size;
   plan.add_whole("vit.embeddings.cls_token", {1, 1, D});
   plan.add_whole("vit.embeddings.position_embeddings", {1, config.num_tokens(), D});
   plan.add_whole("vit.embeddings.patch_embeddings.projection.weight", {D, C, P, P});
   plan.add_whole("vit.embeddings.patch_embeddings.projection.bias", {D});
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string block = concat("vit.encoder.layer.", layer, ".");
-    add_norm(block + "layernorm_before");
-    for (const char* name : {"query", "key", "value"}) {
-      plan.add_split(concat(block, "attention.attention.", name, ".weight"), {D, D}, 0, cuts.heads,
-                     H);
-      plan.add_split(concat(block, "attention.attention.", name, ".bias"), {D}, 0, cuts.heads, H);
-    }
-    plan.add_split(block + "attention.output.dense.weight", {D, D}, 1, cuts.heads, H);
-    plan.add_whole(block + "attention.output.dense.bias", {D});
-    add_norm(block + "layernorm_after");
-    plan.add_split(block + "intermediate.dense.weight", {F, D}, 0, cuts.ffn);
-    plan.add_split(block + "intermediate.dense.bias", {F}, 0, cuts.ffn);
-    plan.add_split(block + "output.dense.weight", {D, F}, 1, cuts.ffn);
-    plan.add_whole(block + "output.dense.bias", {D});
+    add_image_block(plan, block, config, cuts, {});
   }
-  add_norm("vit.layernorm");
+  add_norm(plan, "vit.layernorm", D);
   plan.add_whole("classifier.weight", {config.classes, D});
   plan.add_whole("classifier.bias", {config.classes});
   return plan;

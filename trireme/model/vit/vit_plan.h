@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <c10/core/ScalarType.h>
@@ -14,6 +15,38 @@
 #include "trireme/model/vit/vit_config.h"
 
 namespace trireme::model {
+
+// Names within a block, and the function between its feed-forward's layers. A name with dots names
+// modules within modules; an empty one, none.
+struct VitBlockNames {
+  const char* first_norm = "layernorm_before";
+  const char* attention = "attention";
+  const char* query = "attention.query";
+  const char* key = "attention.key";
+  const char* value = "attention.value";
+  const char* output = "output.dense";
+  const char* second_norm = "layernorm_after";
+  const char* feed_forward = "";
+  const char* up = "intermediate.dense";
+  const char* down = "output.dense";
+  const char* gelu = "none";  // see GeluOptions
+};
+inline constexpr VitBlockNames kClipBlock{.first_norm = "layer_norm1",
+                                          .attention = "self_attn",
+                                          .query = "q_proj",
+                                          .key = "k_proj",
+                                          .value = "v_proj",
+                                          .output = "out_proj",
+                                          .second_norm = "layer_norm2",
+                                          .feed_forward = "mlp",
+                                          .up = "fc1",
+                                          .down = "fc2",
+                                          .gelu = "quick"};
+
+// Adds the parameters of a block.
+// block: begins the names, such as "vit.encoder.layer.0."
+void add_image_block(ModelPlan& plan, const std::string& block, const VitConfig& config,
+                     const TensorCuts& cuts, const VitBlockNames& names);
 
 // Every parameter of the whole model, in the order in which the network registers them, under the
 // names in checkpoints of Hugging Face's ViTForImageClassification. Matrices are split by heads and

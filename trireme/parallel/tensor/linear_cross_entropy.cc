@@ -27,12 +27,12 @@ constexpr double kNoTarget = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-at::Tensor gather_stats(const at::Tensor& mine_C3, const TensorAxis& axis) {
-  if (axis.size() == 1) return mine_C3.unsqueeze(0);
+at::Tensor gather_stats(const at::Tensor& mine_Cn, const TensorAxis& axis) {
+  if (axis.size() == 1) return mine_Cn.unsqueeze(0);
   const at::Tensor all =
-      empty_on(axis, {axis.size(), mine_C3.size(0), kNumStats}, mine_C3.options());
+      empty_on(axis, {axis.size(), mine_Cn.size(0), mine_Cn.size(1)}, mine_Cn.options());
   const auto start = MovingRows::Clock::now();
-  return MovingRows(axis, all, axis.group->all_gather(all.unbind(0), mine_C3), start).wait();
+  return MovingRows(axis, all, axis.group->all_gather(all.unbind(0), mine_Cn), start).wait();
 }
 
 RowsLoss loss_of_rows(const LogitRows& rows, const TensorAxis& axis,

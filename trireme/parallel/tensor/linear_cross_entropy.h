@@ -20,10 +20,10 @@ namespace trireme::parallel {
 // log-sum-exp of its logits.
 inline constexpr int64_t kNumStats = 3;
 
-// Gathers the statistics of all ranks: [C, 3] fp64 -> [p, C, 3].
-// Comm:       24 bytes per row from each rank to all
+// Gathers n statistics of each row from all ranks: [C, n] fp64 -> [p, C, n].
+// Comm:       8 n bytes per row from each rank to all
 // Collective: every rank of the axis
-at::Tensor gather_stats(const at::Tensor& mine_C3, const TensorAxis& axis);
+at::Tensor gather_stats(const at::Tensor& mine_Cn, const TensorAxis& axis);
 
 struct LogitRows {
   at::Tensor logits_Cv;     // fp32 or fp64
@@ -40,7 +40,7 @@ struct RowsLoss {
 
 // The loss of the rows by libtorch's operators where the tensors are: the host waits for nothing.
 // gradient: the type of the gradient, which is rounded once; none if empty
-// Comm:       gather_stats()
+// Comm:       24 bytes per row from each rank to all
 // Collective: every rank of the axis
 RowsLoss loss_of_rows(const LogitRows& rows, const TensorAxis& axis,
                       std::optional<at::ScalarType> gradient);

@@ -1,9 +1,11 @@
 #include "trireme/parallel/tensor/linear_distillation.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -11,76 +13,28 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/matrix_product.h"
+#include "trireme/parallel/tensor/divergence_rows.h"
 #include "trireme/parallel/tensor/linear_cross_entropy.h"
 
 namespace trireme::parallel {
 
 // As in linear_cross_entropy(), a chunk's products, losses and gradients follow each other, and the
-// gradient is computed in forward. With the vocabulary split over ranks, the divergence of a row is
-// put together from those of the ranks' parts: with P_r and Q_r the probabilities that teacher and
-// student give the part of rank r, and K_r the divergence within it,
-//
-//   KL = sum over r of P_r (K_r + log P_r - log Q_r).
-//
-// Each rank sends K_r and two log-sum-exps, and nothing is subtracted that is large. Where both
-// models give the same logits, the divergence and its gradient are exactly zero.
+// gradient is computed in forward. The teacher is a function that gives the divergence of a chunk's
+// rows from it.
 
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kHostChunk = 64;
-constexpr int64_t kDeviceChunkLogits = int64_t{1} << 24;
-
-// Log-probabilities among this rank's columns, and the log of what these sum up to.
-struct LogRows {
-  at::Tensor log_Cv;
-  at::Tensor log_sum_C;  // fp64
-};
-
-LogRows log_rows(const at::Tensor& logits_Cv, double temperature) {
-  const at::Tensor top_C1 = logits_Cv.amax(1, /*keepdim=*/true);
-  at::Tensor log_Cv = logits_Cv - top_C1;
-  if (temperature != 1) log_Cv.div_(temperature);
-  const at::Tensor sum_C1 = log_Cv.exp().sum(1, /*keepdim=*/true);
-  log_Cv.sub_(sum_C1.log());
-  return {log_Cv, (top_C1.to(at::kDouble) / temperature + sum_C1.to(at::kDouble).log()).squeeze(1)};
-}
-
-// KL(teacher || student) of each row, and with `wants_gradient` the student's probabilities less
-// the teacher's.
-// Comm: gather_stats()
-RowsLoss divergence_of_rows(const at::Tensor& student_Cv, const at::Tensor& teacher_Cv,
-                            double temperature, const TensorAxis& axis, bool wants_gradient) {
-  const LogRows student = log_rows(student_Cv, temperature);
-  const LogRows teacher = log_rows(teacher_Cv, temperature);
-  const at::Tensor within_C =
-      (teacher.log_Cv - student.log_Cv).mul_(teacher.log_Cv.exp()).sum(1).to(at::kDouble);
-  const at::Tensor all_pC3 =
-      gather_stats(at::stack({student.log_sum_C, teacher.log_sum_C, within_C}, 1), axis);
-  const at::Tensor of_student_C = at::logsumexp(all_pC3.select(2, 0), 0);
-  const at::Tensor of_teacher_C = at::logsumexp(all_pC3.select(2, 1), 0);
-  const at::Tensor log_q_pC = all_pC3.select(2, 0) - of_student_C;
-  const at::Tensor log_p_pC = all_pC3.select(2, 1) - of_teacher_C;
-  RowsLoss result;
-  result.losses_C = (all_pC3.select(2, 2) + (log_p_pC - log_q_pC)).mul_(log_p_pC.exp()).sum(0);
-  if (!wants_gradient) return result;
-  const auto probabilities = [&](const LogRows& rows, const at::Tensor& log_share_pC) {
-    if (axis.size() > 1) {
-      rows.log_Cv.add_(
-          log_share_pC.select(0, axis.rank()).unsqueeze(1).to(rows.log_Cv.scalar_type()));
-    }
-    return at::Tensor(rows.log_Cv).exp_();
-  };
-  result.gradient_Cv = probabilities(student, log_q_pC).sub_(probabilities(teacher, log_p_pC));
-  return result;
-}
+// Of the rows from `start` on.
+using DivergenceOfRows = std::function<RowsLoss(const StudentRows& student, int64_t start)>;
 
 struct DistillationCall : torch::CustomClassHolder {
   DistillationOptions options;
   double student_cap = 0;
-  LinearHead teacher;
+  DivergenceOfRows divergence_from_teacher;
+  int64_t chunk = 1;
   at::Tensor targets_S;
   at::ScalarType wide{};
   at::ScalarType factors{};  // the student's; see CrossEntropyCall
@@ -91,32 +45,10 @@ struct DistillationCall : torch::CustomClassHolder {
   at::Tensor cross_entropy, divergence;  // what forward finds beside the loss
 
   bool wants_gradient() const { return wants_x || wants_w || wants_b; }
-  int64_t chunk_tokens(int64_t vocab) const {
-    if (options.chunk_tokens > 0) return options.chunk_tokens;
-    if (targets_S.is_cpu()) return kHostChunk;
-    return std::max<int64_t>(1, kDeviceChunkLogits / std::max<int64_t>(1, vocab));
-  }
 };
 
-// The type in which the rows of `x` are multiplied.
-at::ScalarType factors_of(const at::Tensor& x) {
-  const bool widens = x.is_cpu() && !multiplies_narrow(x);
-  return widens ? at::promote_types(x.scalar_type(), at::kFloat) : x.scalar_type();
-}
-
-// Caps the logits in place. Returns the slope of each if it is wanted and there is a cap.
-at::Tensor apply_cap(const at::Tensor& logits_Cv, double cap, bool wants_slope) {
-  at::Tensor slope_Cv;
-  if (cap <= 0) return slope_Cv;
-  logits_Cv.div_(cap).tanh_();
-  if (wants_slope) slope_Cv = logits_Cv.square().neg_().add_(1);
-  logits_Cv.mul_(cap);
-  return slope_Cv;
-}
-
 // Adds up the losses of a chunk in the call. Returns the gradient for its logits, if it is wanted.
-at::Tensor take_chunk(DistillationCall& call, const at::Tensor& student_Cv,
-                      const at::Tensor& teacher_Cv, int64_t start) {
+at::Tensor take_chunk(DistillationCall& call, const at::Tensor& student_Cv, int64_t start) {
   const auto& [temperature, weight, chunk, axis, first_row, vocab_size] = call.options;
   const bool wants_gradient = call.wants_gradient();
   const at::Tensor slope_Cv = apply_cap(student_Cv, call.student_cap, wants_gradient);
@@ -128,8 +60,9 @@ at::Tensor take_chunk(DistillationCall& call, const at::Tensor& student_Cv,
                     .first_row = first_row,
                     .has_ignored = call.has_ignored},
                    axis, learns_targets ? std::optional(call.wide) : std::nullopt);
-  const RowsLoss divergence =
-      divergence_of_rows(student_Cv, teacher_Cv.to(call.wide), temperature, axis, wants_gradient);
+  const RowsLoss divergence = call.divergence_from_teacher(
+      {.logits_Cv = student_Cv, .temperature = temperature, .wants_gradient = wants_gradient},
+      start);
   if (call.has_ignored) {
     const at::Tensor ignored_C = targets_C.eq(kIgnoredTarget);
     divergence.losses_C.masked_fill_(ignored_C, 0);
@@ -151,18 +84,12 @@ class LinearDistillationFunction : public torch::autograd::Function<LinearDistil
                             const std::optional<at::Tensor>& bias_v,
                             const c10::intrusive_ptr<DistillationCall>& call) {
     const TensorAxis& axis = call->options.axis;
-    const LinearHead& teacher = call->teacher;
     const int64_t S = call->targets_S.numel(), v = weight_vD.size(0);
     const at::Tensor x_SD = gather_rows(x, S, axis).wait().to(call->factors);
-    const at::ScalarType teacher_factors = factors_of(teacher.x);
-    const at::Tensor teacher_x_SD = gather_rows(teacher.x, S, axis).wait().to(teacher_factors);
     const ProductFactor w = weight_vD.to(call->factors);
-    const ProductFactor teacher_w = teacher.w_vD.to(teacher_factors);
     const auto wide = x_SD.options().dtype(call->wide);
-    const int64_t chunk = std::max<int64_t>(1, std::min(call->chunk_tokens(v), S));
+    const int64_t chunk = call->chunk;
     const at::Tensor student_Cv = at::empty({chunk, v}, wide);
-    const at::Tensor taught_Cv =
-        at::empty({chunk, v}, wide.dtype(at::promote_types(teacher_factors, at::kFloat)));
     at::Tensor grad_x_SD, grad_w_vD, grad_b_v;
     if (call->wants_x) grad_x_SD = empty_on(axis, x_SD.sizes(), wide);
     if (call->wants_w) grad_w_vD = at::zeros(weight_vD.sizes(), wide);
@@ -175,11 +102,7 @@ class LinearDistillationFunction : public torch::autograd::Function<LinearDistil
       const at::Tensor logits_Cv = student_Cv.narrow(0, 0, C);
       multiply_on_device(logits_Cv, x_CD, w.t());
       if (bias_v) logits_Cv.add_(*bias_v);
-      const at::Tensor teacher_Cv = taught_Cv.narrow(0, 0, C);
-      multiply_on_device(teacher_Cv, teacher_x_SD.narrow(0, start, C), teacher_w.t());
-      if (teacher.bias_v.defined()) teacher_Cv.add_(teacher.bias_v);
-      apply_cap(teacher_Cv, teacher.softcap, /*wants_slope=*/false);
-      const at::Tensor found_Cv = take_chunk(*call, logits_Cv, teacher_Cv, start);
+      const at::Tensor found_Cv = take_chunk(*call, logits_Cv, start);
       if (!found_Cv.defined()) continue;
       if (call->wants_b) grad_b_v.add_(found_Cv.sum(0, false, call->wide));
       const ProductFactor gradient_Cv = found_Cv;
@@ -216,23 +139,22 @@ class LinearDistillationFunction : public torch::autograd::Function<LinearDistil
   }
 };
 
-}  // namespace
+int64_t chunk_of(const LinearHead& student, const at::Tensor& targets_BT,
+                 const DistillationOptions& options) {
+  return chunk_rows(options.chunk_tokens, targets_BT.numel(), student.w_vD.size(0),
+                    targets_BT.device());
+}
 
-DistillationLoss linear_distillation(const LinearHead& student, const LinearHead& teacher,
-                                     const at::Tensor& targets_BT,
-                                     const DistillationOptions& options) {
+DistillationLoss distil(const LinearHead& student, DivergenceOfRows divergence,
+                        const at::Tensor& targets_BT, const DistillationOptions& options) {
   TRIREME_ASSERT(options.temperature > 0 && options.weight >= 0 && options.weight <= 1,
                  "temperature ", options.temperature, " and weight ", options.weight);
-  TRIREME_ASSERT(student.w_vD.size(0) == teacher.w_vD.size(0), "a student's ", student.w_vD.size(0),
-                 " rows of the vocabulary beside a teacher's ", teacher.w_vD.size(0));
   auto call = c10::make_intrusive<DistillationCall>();
   call->options = options;
   call->student_cap = student.softcap;
-  call->teacher = {.x = view_rows(teacher.x.detach()).contiguous(),
-                   .w_vD = teacher.w_vD.detach(),
-                   .bias_v = teacher.bias_v.defined() ? teacher.bias_v.detach() : at::Tensor(),
-                   .softcap = teacher.softcap};
+  call->divergence_from_teacher = std::move(divergence);
   call->targets_S = targets_BT.reshape({-1}).contiguous();
+  call->chunk = chunk_of(student, targets_BT, options);
   DistillationLoss loss;
   loss.count = count_targets(call->targets_S.cpu(),
                              options.vocab_size > 0 ? options.vocab_size : student.w_vD.size(0));
@@ -260,6 +182,45 @@ DistillationLoss linear_distillation(const LinearHead& student, const LinearHead
                                    .bias_v = student.bias_v})
                  .sum;
   return loss;
+}
+
+}  // namespace
+
+DistillationLoss linear_distillation(const LinearHead& student, const LinearHead& teacher,
+                                     const at::Tensor& targets_BT,
+                                     const DistillationOptions& options) {
+  TRIREME_ASSERT(student.w_vD.size(0) == teacher.w_vD.size(0), "a student's ", student.w_vD.size(0),
+                 " rows of the vocabulary beside a teacher's ", teacher.w_vD.size(0));
+  const at::ScalarType wide = at::promote_types(student.x.scalar_type(), at::kFloat);
+  FrozenLogits logits(teacher, targets_BT.numel(), chunk_of(student, targets_BT, options),
+                      options.axis);
+  const auto divergence = [&](const StudentRows& rows, int64_t start) {
+    const at::Tensor teacher_Cv = logits.rows(start, rows.logits_Cv.size(0));
+    return divergence_from_logits(rows, teacher_Cv.to(wide), options.axis);
+  };
+  return distil(student, divergence, targets_BT, options);
+}
+
+DistillationLoss linear_distillation(const LinearHead& student, const TopOutputs& teacher,
+                                     const at::Tensor& targets_BT,
+                                     const DistillationOptions& options) {
+  const int64_t S = targets_BT.numel(), k = teacher.tokens_Sk.size(-1);
+  TRIREME_ASSERT(teacher.tokens_Sk.numel() == S * k && teacher.log_p_Sk.numel() == S * k &&
+                     teacher.log_rest_S.numel() == S,
+                 "outputs of shapes ", teacher.tokens_Sk.sizes(), ", ", teacher.log_p_Sk.sizes(),
+                 " and ", teacher.log_rest_S.sizes(), " for ", S, " tokens");
+  const TopOutputs all{.tokens_Sk = teacher.tokens_Sk.reshape({S, k}),
+                       .log_p_Sk = teacher.log_p_Sk.reshape({S, k}),
+                       .log_rest_S = teacher.log_rest_S.reshape({S})};
+  const auto divergence = [&](const StudentRows& rows, int64_t start) {
+    const int64_t C = rows.logits_Cv.size(0);
+    return divergence_from_top(rows,
+                               {.tokens_Sk = all.tokens_Sk.narrow(0, start, C),
+                                .log_p_Sk = all.log_p_Sk.narrow(0, start, C),
+                                .log_rest_S = all.log_rest_S.narrow(0, start, C)},
+                               options.first_row, options.axis);
+  };
+  return distil(student, divergence, targets_BT, options);
 }
 
 }  // namespace trireme::parallel

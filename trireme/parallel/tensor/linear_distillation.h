@@ -7,17 +7,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/parallel/tensor/linear_head.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
+#include "trireme/parallel/tensor/top_outputs.h"
 
 namespace trireme::parallel {
-
-// The last linear layer of a language model and its input. The width and the dtype may be any.
-struct LinearHead {
-  at::Tensor x;         // as the layers hold it, [..., D] or with axis.sequence [s, D]
-  at::Tensor w_vD;      // [v, D], this rank's rows of the vocabulary
-  at::Tensor bias_v{};  // [v]; undefined: none
-  double softcap = 0;   // c: logits become c tanh(logit / c); 0: they stay
-};
 
 struct DistillationOptions {
   double temperature = 1;    // T > 0: both distributions are softmax(logits / T)
@@ -47,6 +41,21 @@ struct DistillationLoss {
 // Throws:     ConfigError when a target is neither in [0, V) nor kIgnoredTarget
 // Source:     Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2
 DistillationLoss linear_distillation(const LinearHead& student, const LinearHead& teacher,
+                                     const at::Tensor& targets_BT,
+                                     const DistillationOptions& options = {});
+
+// The same beside what a teacher has said of the tokens at options.temperature: the divergence
+// between both models' distributions over k + 1 classes, the teacher's k most probable tokens and
+// all others as one. That never exceeds the divergence over all tokens (the log-sum inequality),
+// and equals it where k is V. Training on k tokens as if the others had no probability would teach
+// the student that, so the others are a class with theirs.
+// Shapes:     teacher of all S tokens, on every rank of the axis
+// Memory:     six times chunk_tokens * v elements in fp32 at least, and the student's gradients
+// Comm:       56 bytes per token from each rank to all; for the student's x as
+//             linear_cross_entropy()
+// Source:     Anshumann et al. 2025, arXiv:2503.16870 (outputs kept, the bias of a cut
+//             distribution); Cover and Thomas 2006, theorem 2.7.1 (the inequality)
+DistillationLoss linear_distillation(const LinearHead& student, const TopOutputs& teacher,
                                      const at::Tensor& targets_BT,
                                      const DistillationOptions& options = {});
 

@@ -80,7 +80,7 @@ BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
 
 HeadWork head_work(const Workload& work) {
   const double n = tokens_of(work);
-  const double columns = number(work.model.vocab_size) / number(work.axes.tensor);
+  const double columns = number(work.model.logits_per_token()) / number(work.axes.tensor);
   const double D = number(work.model.width);
   return {.logits = {n, columns, D},
           .dense = {rows_of(work), work.counts().head_dense / D, D},
@@ -125,8 +125,7 @@ bool copies_keys(const Workload& work) {
 // weight that came from the first stage.
 double bytes_of_head(const Workload& work, double norm_input, double rows) {
   const double D = static_cast<double>(work.model.width);
-  const double weight =
-      static_cast<double>(work.model.vocab_size) / static_cast<double>(work.axes.tensor) * D;
+  const double weight = number(work.model.logits_per_token()) / number(work.axes.tensor) * D;
   const bool comes_from_another_rank = work.counts().has_tied_head && work.axes.pipeline > 1 &&
                                        !parallel::ends_where_it_begins(work.schedule);
   const double of_dense = 2 * work.sizes.weight * work.counts().head_dense / D;
@@ -156,10 +155,13 @@ AttentionKept attention_kept(const Workload& work, double norm_input) {
   const auto queries = static_cast<double>(model.heads * model.head_width());
   const auto all_keys = static_cast<double>(model.kv_heads * model.head_width());
   const double G = copies_keys(work) ? queries : all_keys;
-  // q, its output, k and v; the norms' q and k.
-  return {(stores ? queries : 2 * queries + 2 * G) +
-              (latent.qk_norm ? norm_input * (queries + all_keys) : 0),
-          0};
+  // q, its output, k and v; the norms' q and k. Ranks that share kv heads norm the keys of all,
+  // where the norm is of all.
+  const double of_queries = latent.qk_norm ? norm_input * queries : 0;
+  const double of_keys = latent.qk_norm ? norm_input * all_keys : 0;
+  const bool repeats_keys = latent.norms_all_heads() && work.axes.tensor > model.kv_heads;
+  return {(stores ? queries : 2 * queries + 2 * G) + of_queries + (repeats_keys ? 0 : of_keys),
+          repeats_keys ? of_keys : 0};
 }
 
 // Activations of composed attention: the softmax of the scores, its dropout, and the byte mask.
@@ -206,8 +208,10 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
                        (stores_scores ? bytes_of_scores(work) : 0);
   const double whole = attention.latents;
   kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;
+  // What the gate of the shared experts multiplies.
+  const double gated = model.sparse.shared_gate && !again.feed_forward ? item * D * rows : 0;
   kept.sparse_block =
-      norms + item * ((attention.heads + experts) / tensor + whole + copies) * tokens +
+      norms + gated + item * ((attention.heads + experts) / tensor + whole + copies) * tokens +
       item / tensor * number(work.expert_replicas) * work.counts().expert_parameters;
   return kept;
 }
@@ -294,14 +298,14 @@ LayerKinds layer_kinds(const Workload& work, bool stores_scores, double expert_s
   const double per_parameter =
       state_bytes_per_parameter(work.sizes, work.zero, work.axes.sharing()) /
       static_cast<double>(work.axes.tensor);
-  LayerKinds kinds{
-      .dense = {.time = counts.dense_flops,
-                .memory = counts.dense_parameters * per_parameter,
-                .activations = kept.dense_block},
-      .embedding = {.time = 0, .memory = counts.embedding_parameters * per_parameter},
-      .head = {.time = 6 * (number(model.vocab_size) * number(model.width) + counts.head_dense),
-               .memory = counts.head_parameters * per_parameter,
-               .activations = kept.head}};
+  LayerKinds kinds{.dense = {.time = counts.dense_flops,
+                             .memory = counts.dense_parameters * per_parameter,
+                             .activations = kept.dense_block},
+                   .embedding = {.time = 0, .memory = counts.embedding_parameters * per_parameter},
+                   .head = {.time = 6 * (number(model.logits_per_token()) * number(model.width) +
+                                         counts.head_dense),
+                            .memory = counts.head_parameters * per_parameter,
+                            .activations = kept.head}};
   kinds.sparse = model.sparse.experts > 0
                      ? parallel::LayerCost{.time = counts.sparse_flops,
                                            .memory = states_of_sparse_block(work),

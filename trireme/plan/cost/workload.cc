@@ -94,8 +94,9 @@ ModelCounts count_model(const model::ModelConfig& with_adapters) {
   }
   counts.has_tied_head = config.has_tied_head();
   counts.is_causal = config.is_causal();
-  counts.head_dense = family.head_matmul_parameters(config) - of_int(config.vocab_size) * D;
-  counts.head_parameters = counts.has_tied_head ? 0 : of_int(config.vocab_size) * D;
+  counts.head_dense = family.head_matmul_parameters(config) - of_int(config.logits_per_token()) * D;
+  const int64_t rows = config.classes > 0 ? config.classes : config.vocab_size;
+  counts.head_parameters = counts.has_tied_head ? 0 : of_int(rows) * D;
   counts.embedding_parameters = of_int(model::num_parameters(none)) - counts.head_parameters;
   counts.flops_per_token = model::flops_per_token(with_adapters);
   return counts;

@@ -154,6 +154,19 @@ class StageModel {
     const int repeated = work_.recompute.block ? 2 : 0;
     ahead.tensor = exposed(2 * one, ahead.compute, work_.hides_tensor);
     back.tensor = exposed((2 + repeated) * one, back.compute, work_.hides_tensor);
+    add_sums_of_norms(ahead, back);
+  }
+
+  // A norm of all heads waits for its sums, of queries and of keys. Ranks that share kv heads have
+  // all keys.
+  void add_sums_of_norms(PhaseSeconds& ahead, PhaseSeconds& back) const {
+    if (!work_.model.attention.norms_all_heads()) return;
+    const double norms = work_.axes.tensor > work_.model.kv_heads ? 1 : 2;
+    const double sums = all_reduce_seconds(cluster_, tensor_group(work_),
+                                           tokens_of(work_) * norms * work_.sizes.wide);
+    const bool is_repeated = work_.recompute.block || work_.recompute.attention;
+    ahead.tensor += sums;
+    back.tensor += is_repeated ? 2 * sums : sums;
   }
 
   // Keys and values go round the ring forward; with their gradients backward.

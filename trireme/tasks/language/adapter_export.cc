@@ -123,7 +123,9 @@ ordered_json adapter_config(const model::ModelConfig& model, const PeftForm& for
     if (saved.empty() || saved.back() != module) saved.push_back(std::move(module));
   }
   return {{"peft_type", "LORA"},
-          {"task_type", model.has_decoder() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM"},
+          {"task_type", model.classes > 0     ? "SEQ_CLS"
+                        : model.has_decoder() ? "SEQ_2_SEQ_LM"
+                                              : "CAUSAL_LM"},
           {"base_model_name_or_path",
            base_model.empty() ? ordered_json(nullptr) : ordered_json(base_model)},
           {"r", lora.rank},
@@ -151,9 +153,11 @@ AdapterExport write_adapters(const std::filesystem::path& folder, const model::M
                 "--format hf");
   const PeftForm form = peft_form(config);
   for (const PeftMatrix& matrix : form.matrices) {
-    TRIREME_CHECK(matrix.tensor.rotary_rows == 0, "the adapter of ", matrix.tensor.name,
-                  " has rows that transformers may keep in another order (rope_interleave); export "
-                  "the merged model (--format hf), or leave the layer out of lora.targets");
+    TRIREME_CHECK(
+        matrix.tensor.rotary_rows == 0, "the adapter of ", matrix.tensor.name,
+        " has rows that transformers may keep in another order (DeepSeek's and GLM-4's, "
+        "which positions turn); export the merged model (--format hf), or leave the layer "
+        "out of lora.targets");
   }
   AdapterReader reader(config, source, dtype);
   const std::vector<AdapterTensor> tensors = adapter_tensors(form, config.lora, reader, dtype);

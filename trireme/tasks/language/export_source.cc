@@ -100,6 +100,7 @@ at::Tensor ExportSource::read(const HuggingFaceTensor& tensor, const mesh::Box& 
   open(tensor);
   const mesh::Box stored = stored_box(tensor, box);
   if (tensor.alternates) return read_alternating(tensor, stored);
+  if (tensor.has_adjacent_pairs) return read_paired(tensor, stored);
   const int64_t begin = stored.offset.at(0), end = begin + stored.size.at(0);
   std::vector<at::Tensor> values;
   int64_t first = 0;  // of a parameter, in all of them
@@ -132,6 +133,20 @@ at::Tensor ExportSource::read_alternating(const HuggingFaceTensor& tensor, const
   const at::Tensor rows =
       at::stack(values, 2).flatten(1, 2).narrow(1, begin - parts * own.offset[1], box.size.at(1));
   return (tensor.is_transposed ? rows.transpose(-2, -1) : rows).contiguous();
+}
+
+at::Tensor ExportSource::read_paired(const HuggingFaceTensor& tensor, const mesh::Box& box) {
+  const int64_t width = tensor.head_rows;
+  const int64_t begin = box.offset.at(0), end = begin + box.size.at(0);
+  mesh::Box heads = box;  // those that the rows are of
+  heads.offset[0] = begin / width * width;
+  heads.size[0] = (end + width - 1) / width * width - heads.offset[0];
+  HuggingFaceTensor own = tensor;
+  own.shape = heads.size;
+  const std::vector<at::Tensor> parts{read_parameter(tensor.parts.at(0), heads)};
+  return model::join_parts(own, parts)
+      .narrow(0, begin - heads.offset[0], box.size.at(0))
+      .contiguous();
 }
 
 bool ExportSource::is_frozen(const std::string& parameter) const {

@@ -66,6 +66,8 @@ class ExportSource {
   at::Tensor read_stored(const std::string& stored, const mesh::Box& box);
   at::Tensor read_finite(const std::string& stored, const mesh::Box& box);
   at::Tensor read_parameter(const std::string& parameter, const mesh::Box& box);
+  // A box of a tensor with adjacent pairs, of one parameter as it is.
+  at::Tensor read_paired(const model::HuggingFaceTensor& tensor, const mesh::Box& box);
   // A box of a tensor that alternates, before it is transposed.
   at::Tensor read_alternating(const model::HuggingFaceTensor& tensor, const mesh::Box& box);
   // A box of a layer's weight with its adapter, in fp64, before the magnitudes.

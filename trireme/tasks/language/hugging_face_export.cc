@@ -22,6 +22,7 @@
 #include "trireme/model/hugging_face.h"
 #include "trireme/tasks/language/adapter_export.h"
 #include "trireme/tasks/language/export_source.h"
+#include "trireme/tasks/language/foreign/class_labels.h"
 #include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/foreign/peft_form.h"
@@ -180,7 +181,8 @@ void write_lossy_tokenizer(const fs::path& folder, const dataset::Tokenizer& tok
 }
 
 void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
-  if (tokenizer.unknown_token()) return write_lossy_tokenizer(folder, tokenizer);
+  const bool is_bpe = tokenizer.kind() == dataset::TokenizerKind::kBpe;
+  if (is_bpe && tokenizer.unknown_token()) return write_lossy_tokenizer(folder, tokenizer);
   switch (tokenizer.kind()) {
     case dataset::TokenizerKind::kBytes: return;  // transformers has no such one
     case dataset::TokenizerKind::kBpe: return write_bpe_tokenizer(folder, tokenizer);
@@ -203,13 +205,15 @@ void write_beside(const fs::path& target, const fs::path& checkpoint,
         "are left out";
   }
   const bool is_kept = belong && !config.empty();
+  std::string kept =
+      is_kept ? model::kept_keys(config, "the imported config.json", shape) : std::string();
   write_file_atomically(
       target / "config.json",
       model::hugging_face_config(
           shape, report.dtype,
           tokenizer != nullptr ? std::optional<int64_t>(tokenizer->end_of_document())
                                : std::nullopt,
-          is_kept ? model::kept_keys(config, "the imported config.json", shape) : ""));
+          shape.classes > 0 ? with_labels(checkpoint, std::move(kept)) : kept));
   const bool has_tokenizer = belong && imported.has_tokenizer();
   if (tokenizer != nullptr && !has_tokenizer) write_tokenizer(target, *tokenizer);
 }

@@ -13,7 +13,9 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/base/words.h"
+#include "trireme/dataset/labelled/class_names.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/token_files.h"
@@ -23,6 +25,7 @@
 #include "trireme/model/family/plan.h"
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/expert_report.h"
+#include "trireme/tasks/language/foreign/class_labels.h"
 #include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/foreign_weights.h"
 #include "trireme/tasks/language/foreign/frozen_source.h"
@@ -67,7 +70,8 @@ class LanguageTaskModel : public train::TaskModel {
                                                              sparse.experts_per_token, " a token");
     return {
         .name = concat(model.family, ", ", layers_name(model), " layers, width ", model.width,
-                       experts, ", vocabulary ", model.vocab_size),
+                       experts, ", vocabulary ", model.vocab_size,
+                       model.classes == 0 ? "" : concat(", ", model.classes, " classes")),
         .axes = {"tensor", "context", "expert", "pipeline"},
         .num_parameters = model::num_parameters(model),
         .flops_per_sample =
@@ -105,12 +109,14 @@ class LanguageTaskModel : public train::TaskModel {
                   ", which leaves the model as it is; set model.router_bias_rate to 0");
     model::ModelConfig model = config_.model;
     if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
+    model.classes = least_classes();
     model::validate(model);
     if (lora.is_on()) model::make_plan(model);  // its patterns must match
-    check_padding();
-    check_masking();
+    check_padding(config_);
+    check_masking(config_);
     check_spans(config_);
     check_objective(config_, config);
+    check_images(config_);
   }
   void check_layout(const train::RunConfig& config) const override {
     const int64_t experts = config_.model.sparse.experts;
@@ -135,9 +141,16 @@ class LanguageTaskModel : public train::TaskModel {
         config_.model.lora.dropout == 0 || config.parallel.tensor == 1, "lora.dropout is ",
         config_.model.lora.dropout, " and parallel.tensor ", config.parallel.tensor,
         ", whose ranks have parts of some adapters' inputs; set one of them to its default");
+    const model::VisionConfig& vision = config_.model.vision;
+    TRIREME_CHECK(
+        !vision.is_on() || config.parallel.tensor <= std::min(vision.heads, vision.ffn_width),
+        "parallel.tensor is ", config.parallel.tensor, " and vision.heads ", vision.heads,
+        ", vision.ffn_width ", vision.ffn_width,
+        ", so that a rank would have no part of the vision tower; lower parallel.tensor");
     if (config_.model.lora.is_on()) {  // a rank must have whole blocks of lora.base
       model::ModelConfig model = config_.model;
       model.vocab_size = std::max(model.vocab_size, config.parallel.tensor);
+      model.classes = least_classes();
       model::make_plan(model, {.tensor = static_cast<int>(config.parallel.tensor)});
     }
     model::check_axes(config_.model,
@@ -155,7 +168,7 @@ class LanguageTaskModel : public train::TaskModel {
   }
   std::optional<plan::Workload> workload(const train::RunConfig& config) const override {
     // The cost model has blocks of one kind.
-    if (config_.model.has_decoder()) return std::nullopt;
+    if (config_.model.has_decoder() || config_.model.vision.is_on()) return std::nullopt;
     return workload_of(config, config_);
   }
 
@@ -170,7 +183,7 @@ class LanguageTaskModel : public train::TaskModel {
   std::vector<train::StageEdges> edges_of(std::span<const model::ModelPart> stages) const override {
     std::vector<train::StageEdges> result;
     for (size_t stage = 0; stage < stages.size(); ++stage) {
-      result.push_back(edges_of_stage(static_cast<int>(stage), stages));
+      result.push_back(edges_of_stage(config_, static_cast<int>(stage), stages));
     }
     return result;
   }
@@ -180,69 +193,16 @@ class LanguageTaskModel : public train::TaskModel {
   }
 
  private:
+  // As the data sets them in open(), or some number of them before.
+  int64_t least_classes() const {
+    const bool has_classes =
+        config_.objective.is_classify() && model::family_of(config_.model).has_classes();
+    return config_.model.classes == 0 && has_classes ? 2 : config_.model.classes;
+  }
+
   static std::string layers_name(const model::ModelConfig& model) {
     const std::string own = std::to_string(model.layers);
     return model.has_decoder() ? concat(own, " + ", model.decoder_layers()) : own;
-  }
-
-  // Tokens go to every stage, for their number, positions and documents. A tied head's weight comes
-  // from the embedding's stage, and its gradient goes back there.
-  train::StageEdges edges_of_stage(int stage, std::span<const model::ModelPart> stages) const {
-    const bool is_last = stage + 1 == std::ssize(stages);
-    const model::ModelPart& part = stages[static_cast<size_t>(stage)];
-    const model::Family& family = model::family_of(config_.model);
-    train::StageEdges edges{.inputs = {"tokens"}};
-    if (family.has_decoder()) edges.inputs.push_back("decoder_tokens");
-    if (config_.data.separate_documents) edges.inputs.push_back("documents");
-    if (stage > 0 && family.continues_at(config_.model, part.first_layer))
-      edges.inputs.push_back(train::hidden_edge(stage));
-    if (is_last && !config_.is_teacher) edges.inputs.push_back("targets");
-    if (is_last && config_.objective.is_distill()) edges.inputs.push_back("teacher");
-    if (is_last && config_.objective.is_dpo()) edges.inputs.push_back("reference");
-    if (is_last) {
-      edges.outputs.push_back(config_.is_teacher ? "teacher" : "loss");
-    } else if (family.continues_at(config_.model, part.end())) {
-      edges.outputs.push_back(train::hidden_edge(stage + 1));
-    }
-    for (const model::CarriedTensor& tensor : family.carried(config_.model)) {
-      if (tensor.is_received_by(part)) edges.inputs.push_back(carried_edge(tensor, stage));
-      if (tensor.is_sent_by(part)) edges.outputs.push_back(carried_edge(tensor, stage + 1));
-    }
-    if (is_last && config_.objective.is_dpo())
-      edges.outputs.insert(edges.outputs.end(), {"metrics", "scores"});
-    if (is_last && config_.objective.is_distill()) edges.outputs.push_back("metrics");
-    return edges;
-  }
-
-  // A router sees padding as tokens, and these would count in what all tokens share.
-  void check_padding() const {
-    const model::ExpertConfig& sparse = config_.model.sparse;
-    const bool counts_tokens = sparse.balance_loss > 0 || sparse.router_z_loss > 0 ||
-                               sparse.capacity_factor > 0 || sparse.router_bias_rate > 0;
-    const bool is_whole = config_.data.packing == dataset::Packing::kWhole;
-    TRIREME_CHECK(
-        !(is_whole || config_.objective.is_dpo()) || sparse.experts == 0 || !counts_tokens,
-        is_whole ? "data.packing is \"whole\"" : "objective.name is \"dpo\"",
-        ", and model.balance_loss is ", sparse.balance_loss, ", model.router_z_loss ",
-        sparse.router_z_loss, ", model.capacity_factor ", sparse.capacity_factor,
-        " and model.router_bias_rate ", sparse.router_bias_rate,
-        ", in which padding would count; expected 0 each: set them so",
-        is_whole ? ", or data.packing to \"stream\"" : "");
-  }
-  void check_masking() const {
-    const TokenDataConfig& data = config_.data;
-    const std::string& family = config_.model.family;
-    TRIREME_CHECK(data.masked_share > 0 || config_.model.is_causal(),
-                  "data.masked_share is 0 and model.family \"", family,
-                  "\", whose tokens read those behind them, so that the next one is no secret; set "
-                  "data.masked_share, such as to 0.15");
-    TRIREME_CHECK(data.masked_share == 0 || !config_.model.is_causal(), "data.masked_share is ",
-                  data.masked_share, " and model.family \"", family,
-                  "\", whose tokens read only those before them; set data.masked_share to 0, or "
-                  "model.family to \"bert\" or \"t5\"");
-    TRIREME_CHECK(data.masked_share > 0 || data.mask_token < 0, "data.mask_token is ",
-                  data.mask_token,
-                  " and data.masked_share 0, so that no token is hidden; leave it out");
   }
 
   const LanguageConfig& config_;
@@ -255,8 +215,11 @@ class LanguageTask : public train::Task {
       : Task(other),
         config_(other.config_),
         tokenizer_(other.tokenizer_),
+        classes_(other.classes_),
         training_(other.training_),
-        validation_(other.validation_) {}
+        validation_(other.validation_),
+        taught_(other.taught_),
+        taught_validation_(other.taught_validation_) {}
   LanguageTask& operator=(const LanguageTask&) = delete;
 
   std::unique_ptr<train::Task> clone() const override {
@@ -270,6 +233,7 @@ class LanguageTask : public train::Task {
     keys.add("model", config_.model.sparse);
     keys.add("model", config_.model.seq2seq);
     keys.add("lora", config_.model.lora);
+    keys.add("vision", config_.model.vision);
     keys.add("data", config_.data);
     keys.add("objective", config_.objective);
   }
@@ -277,28 +241,36 @@ class LanguageTask : public train::Task {
   train::TaskTraits traits() const override {
     static constexpr train::CallbackKind kCallbacks[] = {{ExpertReport::kName, make_expert_report}};
     const int64_t T = config_.model.sequence_length;
-    const bool is_dpo = config_.objective.is_dpo();
+    const bool is_dpo = config_.objective.is_dpo(), has_images = config_.model.vision.is_on();
     const int64_t tokens = config_.sequences_per_sample() * config_.tokens_per_sequence();
     // int64 tokens and targets, and the document of each token.
-    const double bytes_per_token = config_.data.separate_documents ? 24 : 16;
+    const double bytes_per_token = config_.has_documents() ? 24 : 16;
     const std::string packed = training_ ? training_->description() : "";
     std::vector<std::string> files = imported_file_names();
     files.push_back(dataset::tokenizer_json_path("tokenizer").string());
     files.push_back(dataset::tokenizer_model_path("tokenizer").string());
     if (is_dpo) files.emplace_back(train::kReferenceFile);
-    return {.data_name = config_.data.path,
-            .samples_name = concat(is_dpo ? "pairs of " : "", "sequences of ", T, " tokens",
-                                   packed.empty() ? "" : ", ", packed),
-            .unit = "tokens",
-            .units_per_sample = tokens,
-            .sample_bytes = bytes_per_token * static_cast<double>(tokens),
-            .metrics = metrics(),
-            .num_scores = is_dpo ? 2 : 0,
-            .teacher_key = kTeacherKey,
-            .teacher_name = config_.objective.teacher,
-            .file_names = std::move(files),
-            .new_parameters = adapter_patterns(),
-            .callbacks = kCallbacks};
+    if (config_.objective.is_classify()) files.emplace_back(kClassesFile);
+    return {
+        .data_name = config_.data.path,
+        .samples_name = concat(is_dpo ? "pairs of " : "", "sequences of ", T, " tokens",
+                               packed.empty() ? "" : ", ", packed,
+                               config_.outputs ? ", with " + config_.outputs->description() : ""),
+        .unit = "tokens",
+        .units_per_sample = tokens,
+        .sample_bytes = has_images
+                            ? 0
+                            : bytes_per_token * static_cast<double>(tokens) +
+                                  (config_.outputs ? config_.outputs->bytes_per_sample() : 0),
+        .metrics = metrics(),
+        .num_scores = is_dpo ? 2 : 0,
+        .teacher_key = kTeacherKey,
+        .teacher_name = config_.objective.teacher,
+        .file_names = std::move(files),
+        .new_parameters = adapter_patterns(),
+        .new_head = new_head_patterns(),
+        .unread_parameters = config_.objective.is_classify() ? "cls.*" : "",
+        .callbacks = kCallbacks};
   }
   const train::TaskModel& model() const override { return model_; }
 
@@ -313,6 +285,7 @@ class LanguageTask : public train::Task {
   std::unique_ptr<checkpoint::TensorSource> open_weights(
       const std::filesystem::path& folder) const override {
     const std::string& adapters = config_.model.lora.init;
+    if (classes_) require_same_classes(folder, *classes_);
     if (!is_hugging_face_folder(folder)) {
       TRIREME_CHECK(adapters.empty(), "lora.init is \"", shown(adapters), "\" and init.folder \"",
                     shown(folder.string()),
@@ -323,9 +296,9 @@ class LanguageTask : public train::Task {
     require_same_model(foreign, config_.model);
     if (tokenizer_) require_tokenizer_of(folder, config_.model.vocab_size, *tokenizer_);
     const c10::ScalarType dtype = stored_dtype(folder, *foreign.tensors);
-    auto weights = std::make_unique<ForeignWeights>(folder, std::move(foreign.tensors),
-                                                    config_.model.without_adapters(),
-                                                    foreign.model.has_adjacent_pairs, dtype);
+    auto weights = std::make_unique<ForeignWeights>(
+        folder, std::move(foreign.tensors), config_.model.without_adapters(),
+        foreign.model.has_adjacent_pairs, dtype, new_head_patterns());
     if (adapters.empty()) return frozen(std::move(weights), config_.model);
     return frozen(
         std::make_unique<PeftAdapters>(adapters, config_.model, foreign.model.has_adjacent_pairs,
@@ -358,6 +331,7 @@ class LanguageTask : public train::Task {
     return task;
   }
   train::DataIdentity identify_teacher() const override {
+    if (config_.outputs) return config_.outputs->identity();
     return config_.teacher ? tasks::identify_teacher(*config_.teacher) : train::DataIdentity();
   }
 
@@ -370,22 +344,39 @@ class LanguageTask : public train::Task {
       take_mask_token();
     }
     take_vocabulary();
-    if (config_.objective.is_distill()) config_.teacher = open_teacher(config_, *tokenizer_);
+    if (config_.objective.is_classify()) take_classes();
+    if (config_.objective.is_distill()) open_teacher_or_outputs();
     training_ = open_tokens(config_.data.path, config_);
+    if (training_->images() != nullptr) {
+      config_.model.vision.images_per_sequence =
+          static_cast<double>(training_->images()->num_documents()) /
+          static_cast<double>(training_->size());
+    }
     if (evaluates) {
       validation_ = open_tokens(dataset::validation_prefix(config_.data.path), config_);
     }
+    if (config_.outputs) use_outputs();
   }
 
-  const dataset::Source& training() const override { return *training_; }
-  const dataset::Source* validation() const override { return validation_.get(); }
+  const dataset::Source& training() const override {
+    return taught_ ? static_cast<const dataset::Source&>(*taught_) : *training_;
+  }
+  const dataset::Source* validation() const override {
+    return taught_validation_ ? static_cast<const dataset::Source*>(taught_validation_.get())
+                              : validation_.get();
+  }
   train::DataIdentity identify(const dataset::Source& source) const override {
-    return tasks::identify(dynamic_cast<const dataset::TokenSamples&>(source).stream(),
-                           *tokenizer_);
+    const auto* const taught = dynamic_cast<const TaughtSource*>(&source);
+    const auto& samples =
+        dynamic_cast<const dataset::TokenSamples&>(taught ? taught->without_outputs() : source);
+    train::DataIdentity identity = tasks::identify(samples.stream(), *tokenizer_, samples.images());
+    if (classes_) identity.checksums["classes"] = checksum_of(classes_->text());
+    return identity;
   }
   void write_files(const std::filesystem::path& folder) const override {
     dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
     keep_chat_template(dataset::chat_template_path(config_.data.path), folder);
+    if (classes_) write_file_atomically(folder / kClassesFile, classes_->text());
   }
   LanguageConfig& config() { return config_; }
   const LanguageConfig& config() const { return config_; }
@@ -395,7 +386,43 @@ class LanguageTask : public train::Task {
   std::vector<train::Metric> metrics() const {
     if (config_.objective.is_dpo()) return preference_metrics();
     if (config_.objective.is_distill()) return distillation_metrics();
+    if (config_.objective.is_classify()) return classification_metrics();
     return {};
+  }
+
+  void open_teacher_or_outputs() {
+    if (is_file(config_.objective.teacher)) {
+      config_.outputs = open_outputs(config_.objective.teacher);
+    } else {
+      config_.teacher = open_teacher(config_, *tokenizer_);
+    }
+  }
+  void use_outputs() {
+    config_.outputs->require_origin(
+        origin_of(config_, identify(*training_),
+                  validation_ ? identify(*validation_) : train::DataIdentity()));
+    taught_ =
+        std::make_shared<const TaughtSource>(training_, config_.outputs, OutputsOf::kTraining);
+    if (validation_) {
+      taught_validation_ = std::make_shared<const TaughtSource>(validation_, config_.outputs,
+                                                                OutputsOf::kValidation);
+    }
+  }
+
+  // What a pretrained model lacks.
+  std::string new_head_patterns() const {
+    if (!config_.objective.is_classify()) return "";
+    return std::string(model::family_of(config_.model).trained_beside_adapters(config_.model));
+  }
+
+  void take_classes() {
+    classes_ = read_classes(dataset::classes_path(config_.data.path));
+    int64_t& classes = config_.model.classes;
+    TRIREME_CHECK(classes == 0 || classes == classes_->size(), "model.classes is ", classes,
+                  " and ", dataset::classes_path(config_.data.path).string(), " has ",
+                  classes_->size(),
+                  "; expected the same: set it to 0, or prepare data with the model's classes");
+    classes = classes_->size();
   }
 
   void take_mask_token() {
@@ -424,8 +451,11 @@ class LanguageTask : public train::Task {
   LanguageConfig config_;
   LanguageTaskModel model_{config_};
   std::shared_ptr<const dataset::Tokenizer> tokenizer_;
+  std::optional<dataset::ClassNames> classes_;  // of labelled data
   std::shared_ptr<const dataset::TokenSamples> training_;
   std::shared_ptr<const dataset::TokenSamples> validation_;  // null without evaluation
+  // Both with what a teacher says of them, of a file; null without one.
+  std::shared_ptr<const TaughtSource> taught_, taught_validation_;
 };
 
 }  // namespace
@@ -434,10 +464,26 @@ void LanguageConfig::take_model(const model::ModelConfig& other) {
   // Devlin et al. 2018, arXiv:1810.04805, section 3.1.
   constexpr double kUsualMaskedShare = 0.15;
   model = other;
-  if (!model.is_causal()) data.masked_share = kUsualMaskedShare;
+  if (model.classes > 0) {
+    objective.name = Objective::kClassify;
+  } else if (!model.is_causal()) {
+    data.masked_share = kUsualMaskedShare;
+  }
 }
 
 std::unique_ptr<train::Task> make_language_task() { return std::make_unique<LanguageTask>(); }
+
+std::unique_ptr<train::Task> make_reading_task(const model::ModelConfig& model,
+                                               std::shared_ptr<TextGroups> texts) {
+  auto task = std::make_unique<LanguageTask>();
+  task->config().model = model;
+  task->config().model.lora.dropout = 0;
+  task->config().model.lora.init.clear();  // the checkpoint has the adapters
+  if (model.vision.is_on())
+    task->config().data.packing = dataset::Packing::kWhole;  // as it must be
+  task->config().texts = std::move(texts);
+  return task;
+}
 
 LanguageConfig& language_of(train::RunConfig& config) {
   return train::task_of<LanguageTask>(config).config();

@@ -1,12 +1,17 @@
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <memory>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <c10/util/accumulate.h>
 
+#include "trireme/model/clip/image_input.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/recompute.h"
@@ -125,6 +130,28 @@ std::vector<parallel::LayerCost> seq2seq_costs(const train::RunConfig& config,
   return costs;
 }
 
+// Time is that of a token, as the blocks' is. The parameters are among the embedding's.
+void add_images(parallel::LayerCost& first, const train::RunConfig& config,
+                const LanguageConfig& own) {
+  const model::ModelConfig& model = own.model;
+  const double images = model.vision.images_per_sequence;
+  first.time += images * model::flops_of_image(model) / static_cast<double>(model.sequence_length);
+  const std::vector<model::ParameterPlan> parameters = model::make_plan(model).parameters();
+  const std::set<std::string> frozen = train::frozen_parameters(config, parameters);
+  const bool trains_tower = std::ranges::any_of(parameters, [&](const auto& parameter) {
+    return parameter.name.find(model::kVisionTower) != std::string::npos &&
+           !frozen.contains(parameter.name);
+  });
+  const auto num_images =
+      static_cast<int64_t>(std::ceil(images * static_cast<double>(config.largest_micro_batch())));
+  first.activations += model::kept_bytes_of_images(model,
+                                                   {.num_images = num_images,
+                                                    .dtype = config.dtype(),
+                                                    .recompute = config.recompute_plan(),
+                                                    .tensor = config.parallel.tensor},
+                                                   trains_tower);
+}
+
 }  // namespace
 
 double teacher_flops_per_token(const LanguageConfig& own) {
@@ -161,15 +188,13 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.bucket_bytes = config.train.bucket_bytes;
   work.expert_chunk = parallel.expert_chunk;
   work.expert_replicas = parallel.expert_replicas;
-  work.separate_documents = own.data.separate_documents;
+  work.separate_documents = own.has_documents();
   work.recompute_kind = config.train.recompute;
   work.recompute = config.recompute_plan();
   work.input_offload_rate =
       config.leaves_memory(config.offload.activations) ? plan::kUnknownRate : 0;
-  work.kept_by_block = model::family_of(own.model).kept_by_block(config.dtype());
+  work.kept_by_block = model::family_of(own.model).kept_by_block(own.model, config.dtype());
   work.kept_by_block.copies_keys = config.device.is_cuda();
-  // A scaled branch is added to the residual stream behind what is recomputed.
-  if (own.model.residual_scale != 1) work.kept_by_block.branch_inputs = 1;
   if (own.teacher) {
     plan::Workload teacher;
     teacher.set_model(own.teacher->model);
@@ -181,7 +206,9 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
 std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
                                              const LanguageConfig& own) {
   if (own.model.has_decoder()) return seq2seq_costs(config, own);
-  return plan::layer_costs(workload_of(config, own));
+  std::vector<parallel::LayerCost> costs = plan::layer_costs(workload_of(config, own));
+  if (own.model.vision.is_on()) add_images(costs.front(), config, own);
+  return costs;
 }
 
 }  // namespace trireme::tasks

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/train/config/config.h"
 
@@ -29,7 +30,7 @@ void check_dpo(const LanguageConfig& own, const train::RunConfig& config) {
 void check_distill(const LanguageConfig& own, const train::RunConfig& config) {
   TRIREME_CHECK(!own.objective.teacher.empty(),
                 "objective.name is \"distill\" and objective.teacher empty; set it to the teacher: "
-                "a run, a checkpoint or a Hugging Face folder");
+                "a run, a checkpoint, a Hugging Face folder, or a file of its outputs");
   TRIREME_CHECK(own.data.masked_share == 0, "data.masked_share is ", own.data.masked_share,
                 " and objective.name \"distill\", whose models predict the next token; set one of "
                 "them to its default");
@@ -37,6 +38,23 @@ void check_distill(const LanguageConfig& own, const train::RunConfig& config) {
       config.parallel.servers == 0, "parallel.servers is ", config.parallel.servers,
       " and objective.name \"distill\", whose teacher shares the layout of the ranks; set "
       "parallel.servers to 0");
+}
+
+void check_classify(const LanguageConfig& own) {
+  const std::string& family = own.model.family;
+  TRIREME_CHECK(model::family_of(own.model).has_classes(),
+                "objective.name is \"classify\" and model.family \"", family,
+                "\", which has no head that classifies texts; set model.family to \"bert\"");
+  TRIREME_CHECK(own.data.masked_share == 0 && own.data.mask_token < 0, "data.masked_share is ",
+                own.data.masked_share, ", data.mask_token ", own.data.mask_token,
+                " and objective.name \"classify\", which hides no tokens; set data.masked_share to "
+                "0, and leave data.mask_token out");
+  TRIREME_CHECK(
+      own.data.packing == dataset::Packing::kStream && !own.data.separate_documents,
+      "data.packing is \"", name_of(dataset::kPackings, own.data.packing),
+      "\", data.separate_documents ", own.data.separate_documents ? "true" : "false",
+      " and objective.name \"classify\", which gives each text a sequence of its own; leave both "
+      "out");
 }
 
 }  // namespace
@@ -54,6 +72,10 @@ void check_objective(const LanguageConfig& own, const train::RunConfig& config) 
   });
   if (objective.is_dpo()) check_dpo(own, config);
   if (objective.is_distill()) check_distill(own, config);
+  if (objective.is_classify()) check_classify(own);
+  TRIREME_CHECK(objective.is_classify() || own.model.classes == 0, "model.classes is ",
+                own.model.classes, " and objective.name \"", name_of(kObjectives, objective.name),
+                "\", which does not use it; set the name to \"classify\", or leave it out");
 }
 
 }  // namespace trireme::tasks

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/manifest.h"
@@ -72,9 +73,10 @@ std::shared_ptr<const Teacher> open_teacher(const LanguageConfig& student,
   const std::string& given = student.objective.teacher;
   const std::string key = concat("objective.teacher ", shown(given));
   std::error_code none;
-  TRIREME_CHECK(fs::exists(given, none), key,
-                " does not exist; expected a run, a checkpoint or a "
-                "Hugging Face folder");
+  TRIREME_CHECK(
+      fs::exists(given, none), key,
+      " does not exist; expected a run, a checkpoint, a Hugging Face folder, or a file of "
+      "its outputs");
   Found found;
   try {
     found = is_hugging_face_folder(given) ? find_foreign(given) : find_run(given);
@@ -101,6 +103,25 @@ std::shared_ptr<const Teacher> open_teacher(const LanguageConfig& student,
                 " tokens and model.sequence_length is ", student.model.sequence_length,
                 "; set it to at most ", model.sequence_length);
   return std::make_shared<const Teacher>(std::move(found.teacher));
+}
+
+std::shared_ptr<const TeacherOutputs> open_outputs(const fs::path& path) {
+  try {
+    return std::make_shared<const TeacherOutputs>(path);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(concat("objective.teacher: ", error.what()));
+  }
+}
+
+OutputsOrigin origin_of(const LanguageConfig& own, const train::DataIdentity& training,
+                        const train::DataIdentity& validation) {
+  return {.vocab_size = own.model.vocab_size,
+          .sequence_length = own.model.sequence_length,
+          .temperature = own.objective.temperature,
+          .packing = name_of(dataset::kPackings, own.data.packing),
+          .separate_documents = own.data.separate_documents,
+          .training = training.checksums,
+          .validation = validation.checksums};
 }
 
 train::DataIdentity identify_teacher(const Teacher& teacher) {

@@ -1,5 +1,5 @@
 // The frozen teacher from which a language model learns (objective.name = "distill"): what its
-// folder says of it. Its weights are read by the run (train/parallel/frozen_teacher.h).
+// folder says of it. Its weights are read by the run (train/state/frozen_model.h).
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/family/model_config.h"
+#include "trireme/tasks/language/outputs/teacher_outputs.h"
 #include "trireme/train/task/data_identity.h"
 
 namespace trireme::tasks {
@@ -26,6 +27,14 @@ struct Teacher {
 //         cannot be read
 std::shared_ptr<const Teacher> open_teacher(const LanguageConfig& student,
                                             const dataset::Tokenizer& tokenizer);
+
+// Opens a file of its outputs instead.
+// Throws: CheckpointError when it cannot be used
+std::shared_ptr<const TeacherOutputs> open_outputs(const std::filesystem::path& path);
+
+// What outputs must be of to be those of this run; without what is known of a teacher.
+OutputsOrigin origin_of(const LanguageConfig& own, const train::DataIdentity& training,
+                        const train::DataIdentity& validation);
 
 // Checksums, whatever the path: of a checkpoint `manifest`, which has those of all tensors; of a
 // folder of transformers `config`, and `weights` of each file of tensors its size and 64 places.

@@ -9,6 +9,8 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/conversation/pair_source.h"
+#include "trireme/dataset/labelled/labelled_source.h"
+#include "trireme/dataset/samples/image_samples.h"
 #include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/samples/span_source.h"
 #include "trireme/dataset/token_source.h"
@@ -30,9 +32,9 @@ void check_token_path(const std::string& given) {
                 fs::path(path).replace_extension().string());
   std::vector<std::string> prefixes;
   for (const fs::directory_entry& file : fs::directory_iterator(path, unknown)) {
-    const bool is_training = file.path().extension() == ".idx" &&
-                             !file.path().stem().string().ends_with(".validation") &&
-                             !file.path().stem().string().ends_with(".loss");
+    const std::string stem = file.path().stem().string();
+    const bool is_training = file.path().extension() == ".idx" && !stem.ends_with(".validation") &&
+                             !dataset::is_beside_tokens(stem);
     if (is_training) prefixes.push_back(fs::path(file.path()).replace_extension().string());
   }
   std::ranges::sort(prefixes);
@@ -64,6 +66,50 @@ void check_token(const char* key, int64_t token, int64_t vocab_size) {
   TRIREME_CHECK(vocab_size == 0 || token < vocab_size, key, " is ", token, " and model.vocab_size ",
                 vocab_size,
                 "; expected a token of the vocabulary: lower it, or raise model.vocab_size");
+}
+
+// An image that is cut in two would have no features.
+void check_images(const LanguageConfig& config) {
+  if (!config.model.vision.is_on()) return;
+  TRIREME_CHECK(config.data.packing == dataset::Packing::kWhole, "vision.layers is ",
+                config.model.vision.layers, " and data.packing \"",
+                name_of(dataset::kPackings, config.data.packing),
+                "\", which cuts images in two; set data.packing to \"whole\"");
+  TRIREME_CHECK(config.objective.name == Objective::kNextToken, "vision.layers is ",
+                config.model.vision.layers, " and objective.name \"",
+                name_of(kObjectives, config.objective.name),
+                "\", which reads text only; leave objective.name out");
+}
+
+// A router sees padding as tokens, and these would count in what all tokens share.
+void check_padding(const LanguageConfig& config) {
+  const model::ExpertConfig& sparse = config.model.sparse;
+  const bool counts_tokens = sparse.balance_loss > 0 || sparse.router_z_loss > 0 ||
+                             sparse.capacity_factor > 0 || sparse.router_bias_rate > 0;
+  const bool is_whole = config.data.packing == dataset::Packing::kWhole;
+  TRIREME_CHECK(!(is_whole || config.objective.is_dpo()) || sparse.experts == 0 || !counts_tokens,
+                is_whole ? "data.packing is \"whole\"" : "objective.name is \"dpo\"",
+                ", and model.balance_loss is ", sparse.balance_loss, ", model.router_z_loss ",
+                sparse.router_z_loss, ", model.capacity_factor ", sparse.capacity_factor,
+                " and model.router_bias_rate ", sparse.router_bias_rate,
+                ", in which padding would count; expected 0 each: set them so",
+                is_whole ? ", or data.packing to \"stream\"" : "");
+}
+
+void check_masking(const LanguageConfig& config) {
+  const TokenDataConfig& data = config.data;
+  const std::string& family = config.model.family;
+  TRIREME_CHECK(data.masked_share > 0 || config.model.is_causal() || config.objective.is_classify(),
+                "data.masked_share is 0 and model.family \"", family,
+                "\", whose tokens read those behind them, so that the next one is no secret; set "
+                "data.masked_share, such as to 0.15, or objective.name to \"classify\"");
+  TRIREME_CHECK(data.masked_share == 0 || !config.model.is_causal(), "data.masked_share is ",
+                data.masked_share, " and model.family \"", family,
+                "\", whose tokens read only those before them; set data.masked_share to 0, or "
+                "model.family to \"bert\" or \"t5\"");
+  TRIREME_CHECK(data.masked_share > 0 || data.mask_token < 0, "data.mask_token is ",
+                data.mask_token,
+                " and data.masked_share 0, so that no token is hidden; leave it out");
 }
 
 void check_spans(const LanguageConfig& config) {
@@ -135,6 +181,16 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
   TRIREME_CHECK(!has_spans || stream.mask() == nullptr, dataset::idx_path(prefix).string(),
                 " has a loss mask, and model.family \"", config.model.family,
                 "\" hides spans of all tokens; prepare the data as text");
+  const bool is_classify = config.objective.is_classify();
+  TRIREME_CHECK((stream.labels() != nullptr) == is_classify, dataset::idx_path(prefix).string(),
+                " has ", is_classify ? "no labels" : "labels", ", and objective.name is \"",
+                name_of(kObjectives, config.objective.name), "\"; ",
+                is_classify ? "make them with `trireme data prepare --format labelled`"
+                            : "set it to \"classify\", or prepare other data");
+  if (is_classify) {
+    return std::make_shared<const dataset::LabelledSource>(std::move(stream), options,
+                                                           config.model.classes);
+  }
   const bool is_dpo = config.objective.is_dpo();
   TRIREME_CHECK(stream.has_pairs() == is_dpo, dataset::idx_path(prefix).string(), " has ",
                 is_dpo ? "no pairs" : "pairs", " of answers, and objective.name is \"",
@@ -142,6 +198,14 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
                 is_dpo ? "make them with `trireme data prepare --format preference`"
                        : "set it to \"dpo\", or prepare other data");
   if (is_dpo) return std::make_shared<const dataset::PairSource>(std::move(stream), options);
+  if (config.model.vision.is_on()) {
+    const model::VisionConfig& vision = config.model.vision;
+    return std::make_shared<const dataset::ImageTextSamples>(
+        std::make_shared<const dataset::PackedSource>(std::move(stream), options), options,
+        dataset::ImageTokenOptions{.image_token = vision.image_token,
+                                   .tokens_per_image = vision.num_patches(),
+                                   .image_size = vision.image_size});
+  }
   std::shared_ptr<const dataset::TokenSamples> samples;
   if (config.data.packing == dataset::Packing::kWhole) {
     samples = std::make_shared<const dataset::PackedSource>(std::move(stream), options);

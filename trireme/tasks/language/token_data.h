@@ -25,6 +25,16 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
 // Throws: ConfigError when the vocabulary lacks it
 void check_token(const char* key, int64_t token, int64_t vocab_size);
 
+// Checks that images stay whole, and that no router counts padding, without data.
+// Throws: ConfigError
+void check_images(const LanguageConfig& config);
+void check_padding(const LanguageConfig& config);
+
+// Checks that a model that reads the tokens behind a position hides some, and no other does,
+// without data.
+// Throws: ConfigError
+void check_masking(const LanguageConfig& config);
+
 // Checks the keys of span corruption against the model's and the task's others, without data.
 // Throws: ConfigError
 void check_spans(const LanguageConfig& config);

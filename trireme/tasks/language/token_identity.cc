@@ -34,7 +34,8 @@ std::string sample(const dataset::IndexedFile& file) {
 }  // namespace
 
 train::DataIdentity identify(const dataset::TokenStream& stream,
-                             const dataset::Tokenizer& tokenizer) {
+                             const dataset::Tokenizer& tokenizer,
+                             const dataset::IndexedFile* images) {
   const dataset::IndexedFile& file = stream.file();
   const std::string about =
       concat(name_of(dataset::kTokenizerKinds, tokenizer.kind()), " ", tokenizer.vocab_size(), " ",
@@ -45,6 +46,8 @@ train::DataIdentity identify(const dataset::TokenStream& stream,
                     {"tokenizer", checksum(std::as_bytes(std::span(about)))}},
       .counts = {{"num_documents", file.num_documents()}, {"num_tokens", file.num_tokens()}}};
   if (stream.mask() != nullptr) identity.checksums["loss_mask"] = sample(*stream.mask());
+  if (stream.labels() != nullptr) identity.checksums["labels"] = sample(*stream.labels());
+  if (images != nullptr) identity.checksums["images"] = sample(*images);
   return identity;
 }
 

@@ -8,9 +8,12 @@
 namespace trireme::tasks {
 
 // Checksums: `index` of the whole .idx file, which has the length of every document; `tokens` in 64
-// places spread over the .bin file; `loss_mask`, if there is one, in as many of it; `tokenizer` of
-// its kind, numbers and model. Reads the whole index and at most 512 KiB of tokens.
+// places spread over the .bin file; `loss_mask` and `images`, if there are any, in as many of
+// theirs; `tokenizer` of its kind, numbers and model. Reads the whole index and at most 512 KiB of
+// tokens.
+// images: their pixels; null: there are none
 train::DataIdentity identify(const dataset::TokenStream& stream,
-                             const dataset::Tokenizer& tokenizer);
+                             const dataset::Tokenizer& tokenizer,
+                             const dataset::IndexedFile* images = nullptr);
 
 }  // namespace trireme::tasks

@@ -33,10 +33,7 @@ void check_model(const train::RunConfig& config, const fs::path& folder) {
   }
 }
 
-}  // namespace
-
-TrainedModel load_trained_model(const fs::path& path, train::Weights weights) {
-  const train::SavedModel saved(path, weights);
+TrainedModel describe(const train::SavedModel& saved) {
   const fs::path& folder = saved.folder();
   TrainedModel trained{saved_language_config(saved.config(), folder), nullptr, nullptr, {}};
   const model::ModelConfig& config = language_of(trained.config).model;
@@ -53,6 +50,25 @@ TrainedModel load_trained_model(const fs::path& path, train::Weights weights) {
     trained.end_tokens = imported.end_tokens(config.vocab_size);
   trained.end_tokens.push_back(trained.tokenizer->end_of_document());
   check_model(trained.config, folder);
+  return trained;
+}
+
+}  // namespace
+
+std::vector<int64_t> text_tokens(const dataset::Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int64_t> tokens = {tokenizer.end_of_document()};
+  for (const int32_t token : tokenizer.encode(text)) tokens.push_back(token);
+  return tokens;
+}
+
+TrainedModel describe_trained_model(const fs::path& path, train::Weights weights) {
+  return describe(train::SavedModel(path, weights));
+}
+
+TrainedModel load_trained_model(const fs::path& path, train::Weights weights) {
+  const train::SavedModel saved(path, weights);
+  TrainedModel trained = describe(saved);
+  const model::ModelConfig& config = language_of(trained.config).model;
   saved.require_room(model::num_parameters(config), trained.config.dtype());
   trained.model = model::make_model(config, trained.config.train.seed, trained.config.dtype());
   saved.load(trained.model->module());

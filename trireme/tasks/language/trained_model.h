@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/dataset/tokenizer.h"
@@ -32,6 +33,14 @@ train::RunConfig saved_language_config(const std::string& toml,
 // Throws: ConfigError when it is damaged
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const std::filesystem::path& folder,
                                                    const train::RunConfig& config);
+
+// The same without the model, for ranks that have its parts; `model` is null.
+// Throws: as load_trained_model(), but for weights
+TrainedModel describe_trained_model(const std::filesystem::path& path,
+                                    train::Weights weights = train::Weights::kLast);
+
+// The tokens of a text as a trained model reads it: behind the end of a document.
+std::vector<int64_t> text_tokens(const dataset::Tokenizer& tokenizer, std::string_view text);
 
 // Throws: CheckpointError, also for weights that are not finite or not there; ConfigError when
 //         there is no tokenizer at data.path

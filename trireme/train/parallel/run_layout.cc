@@ -230,23 +230,29 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
   return layout;
 }
 
+RunConfig frozen_config(const RunConfig& run, std::unique_ptr<Task> task) {
+  RunConfig frozen = run;
+  frozen.task = std::move(task);
+  frozen.is_frozen = true;
+  // What is of gradients, of a trained model's parameters, or of its stages.
+  frozen.train.freeze.clear();
+  frozen.train.compression = parallel::Compression::kNone;
+  frozen.train.recompute = model::Recompute::kNone;
+  frozen.train.recompute_blocks = 0;
+  frozen.train.reproducible = frozen.train.measure_noise = false;
+  frozen.optimizer = {};
+  frozen.offload = {};
+  frozen.parallel.gradient_order = GradientOrder::kMicrobatchFirst;
+  frozen.parallel.stage_memory = 0;
+  return frozen;
+}
+
 std::optional<RunConfig> teacher_config(const RunConfig& config) {
-  RunConfig teacher = config;
-  std::unique_ptr<Task> task = config.task->make_teacher(teacher);
+  RunConfig run = config;
+  std::unique_ptr<Task> task = config.task->make_teacher(run);
   if (!task) return std::nullopt;
-  teacher.task = std::move(task);
-  teacher.is_frozen = true;
-  // What is of gradients, of the student's parameters, or of its stages.
-  teacher.train.freeze.clear();
-  teacher.train.compression = parallel::Compression::kNone;
-  teacher.train.recompute = model::Recompute::kNone;
-  teacher.train.recompute_blocks = 0;
-  teacher.train.reproducible = teacher.train.measure_noise = false;
-  teacher.optimizer = {};
-  teacher.offload = {};
-  teacher.parallel.gradient_order = GradientOrder::kMicrobatchFirst;
+  RunConfig teacher = frozen_config(run, std::move(task));
   teacher.parallel.stage_layers.clear();
-  teacher.parallel.stage_memory = 0;
   if (teacher.parallel.expert == 1) {
     teacher.parallel.expert_chunk = teacher.parallel.expert_replicas = 0;
   }

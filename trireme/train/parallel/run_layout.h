@@ -65,6 +65,8 @@ struct PipelineLayout {
 // Throws: ConfigError when the model cannot be divided into the stages that the schedule requires
 PipelineLayout pipeline_layout(const RunConfig& config);
 
+// The config of a model that is not trained, of this task and on the ranks of `run`.
+RunConfig frozen_config(const RunConfig& run, std::unique_ptr<Task> task);
 // The config of the frozen model that a run's task names (Task::make_teacher), on the same ranks.
 // Empty without one. Its stages are split by their own costs.
 std::optional<RunConfig> teacher_config(const RunConfig& config);

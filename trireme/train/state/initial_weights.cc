@@ -37,6 +37,7 @@ bool is_weight(const std::string& name) {
 struct Findings {
   std::set<std::string> wanted;
   std::set<std::string> missing;  // those of them that the checkpoint should have
+  std::set<std::string> kept;     // and those that it may lack, and lacks
 };
 
 // Leaves out what the checkpoint lacks and may lack, and tells what it must not.
@@ -47,9 +48,8 @@ Findings look_up(const Tensors& tensors, const InitConfig& init, InitialWeights&
   };
   for (const checkpoint::Entry& entry : entries.weights) {
     found.wanted.insert(entry.name);
-    if (!has(entry.name) && !matches_any(init.missing, entry.name)) {
-      found.missing.insert(entry.name);
-    }
+    if (has(entry.name)) continue;
+    (matches_any(init.missing, entry.name) ? found.kept : found.missing).insert(entry.name);
   }
   const auto lacks = [&](const checkpoint::Entry& entry) { return !has(entry.name); };
   std::erase_if(entries.weights, lacks);
@@ -57,24 +57,28 @@ Findings look_up(const Tensors& tensors, const InitConfig& init, InitialWeights&
   return found;
 }
 
-// Decides the same on every rank, because all are given the same reports.
-void require_all(const fs::path& folder, const Tensors& tensors, const InitConfig& init,
-                 const std::string& key, const std::vector<std::string>& reports) {
-  std::set<std::string> wanted, missing, unexpected;
+// Decides the same on every rank, because all are given the same reports. Returns what all ranks
+// keep.
+std::set<std::string> require_all(const fs::path& folder, const Tensors& tensors,
+                                  const InitConfig& init, const InitialWeights& of,
+                                  const std::vector<std::string>& reports) {
+  std::set<std::string> wanted, missing, kept, unexpected;
   for (const std::string& text : reports) {
     const json report = json::parse(text);
     wanted.merge(report.at("wanted").get<std::set<std::string>>());
     missing.merge(report.at("missing").get<std::set<std::string>>());
+    kept.merge(report.at("kept").get<std::set<std::string>>());
   }
   for (const auto& [name, tensor] : tensors) {
     const bool is_taken = is_weight(name) && matches_any(init.names, name);
-    if (is_taken && !wanted.contains(name)) unexpected.insert(name);
+    if (is_taken && !wanted.contains(name) && !matches_any(of.unread, name))
+      unexpected.insert(name);
   }
-  if (missing.empty() && unexpected.empty()) return;
+  if (missing.empty() && unexpected.empty()) return kept;
   const std::string difference =
-      concat(key, " ", folder.string(), " does not fit the model", listed("missing", missing),
+      concat(of.key, " ", folder.string(), " does not fit the model", listed("missing", missing),
              listed("unexpected", unexpected));
-  if (key != "init.folder") throw CheckpointError(difference);
+  if (of.key != "init.folder") throw CheckpointError(difference);
   throw CheckpointError(concat(
       difference, missing.empty() ? "" : "; list those to initialise at random in init.missing",
       unexpected.empty() ? "" : "; list those to take in init.names"));
@@ -130,9 +134,10 @@ fs::path find_initial_weights(const InitConfig& init) {
   }
 }
 
-void load_initial_weights(const fs::path& folder, const InitConfig& init, InitialWeights wanted,
-                          comm::Communicator& world, const checkpoint::OnWait& on_wait,
-                          const OpenWeights& open) {
+std::set<std::string> load_initial_weights(const fs::path& folder, const InitConfig& init,
+                                           InitialWeights wanted, comm::Communicator& world,
+                                           const checkpoint::OnWait& on_wait,
+                                           const OpenWeights& open) {
   std::unique_ptr<checkpoint::TensorSource> foreign;
   Tensors tensors;
   const auto look = [&](const checkpoint::Peers&) {
@@ -140,9 +145,10 @@ void load_initial_weights(const fs::path& folder, const InitConfig& init, Initia
     tensors = foreign ? foreign->tensors() : checkpoint::SavedTensors(folder).tensors();
     const Findings mine = look_up(tensors, init, wanted);
     if (foreign) require_shapes(folder, tensors, wanted);
-    return json({{"wanted", mine.wanted}, {"missing", mine.missing}}).dump();
+    return json({{"wanted", mine.wanted}, {"missing", mine.missing}, {"kept", mine.kept}}).dump();
   };
-  require_all(folder, tensors, init, wanted.key, checkpoint::gather_or_throw(world, look, on_wait));
+  std::set<std::string> kept =
+      require_all(folder, tensors, init, wanted, checkpoint::gather_or_throw(world, look, on_wait));
   // One after the other, because both may read the same tensor.
   for (std::vector<checkpoint::Entry>* entries : {&wanted.weights, &wanted.masters}) {
     choose_stored(tensors, *entries);
@@ -156,6 +162,7 @@ void load_initial_weights(const fs::path& folder, const InitConfig& init, Initia
     checkpoint::load(folder, *entries, world,
                      {.strict = false, .converts = true, .on_wait = on_wait});
   }
+  return kept;
 }
 
 }  // namespace trireme::train

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/patterns.h"
+#include "trireme/base/words.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
 #include "trireme/train/offload/activation_store.h"
 #include "trireme/train/parallel/gradient_compression.h"
@@ -71,9 +72,10 @@ void TrainingState::build() {
   dense_.reset();
   optimizer_.reset();
   model_.reset();
-  if (!teacher_ && teacher_config(config_)) {
-    teacher_ = std::make_shared<FrozenTeacher>(config_, mesh_, overlap_);
-    teacher_->load(on_wait_);
+  if (auto teacher = teacher_ ? std::nullopt : teacher_config(config_)) {
+    const std::string key = teacher->task->traits().teacher_key;
+    teacher_ = std::make_shared<FrozenModel>(*std::move(teacher), mesh_, overlap_);
+    teacher_->load(key, Weights::kLast, on_wait_);
   }
   model_.emplace(config_, mesh_, hook_, overlap_);
   if (teacher_) model_->use_teacher({teacher_, &teacher_->model()});
@@ -142,7 +144,8 @@ RunState TrainingState::begin() {
   };
   const std::string found = checkpoint::from_root(world_, find, on_wait_);
   initial_weights_ = found.empty() ? folder : fs::path(found);
-  InitialWeights wanted;
+  const TaskTraits traits = config_.task->traits();
+  InitialWeights wanted{.unread = traits.unread_parameters};
   std::vector<PartLoad> loads;
   for (StepPart* const part : parts_) {
     PartLoad& load = loads.emplace_back(part->to_begin(initial_weights_));
@@ -150,9 +153,12 @@ RunState TrainingState::begin() {
     std::ranges::move(load.masters, std::back_inserter(wanted.masters));
   }
   InitConfig init = config_.init;
-  init.missing += "," + config_.task->traits().new_parameters;
-  load_initial_weights(initial_weights_, init, std::move(wanted), world_, on_wait_,
-                       [this] { return config_.task->open_weights(initial_weights_); });
+  init.missing = concat(init.missing, ",", traits.new_parameters, ",", traits.new_head);
+  new_parameters_ =
+      load_initial_weights(initial_weights_, init, std::move(wanted), world_, on_wait_,
+                           [this] { return config_.task->open_weights(initial_weights_); });
+  std::erase_if(new_parameters_,
+                [&](const std::string& name) { return !matches_any(traits.new_head, name); });
   for (const PartLoad& load : loads) load.finish();
   return {};
 }
@@ -163,6 +169,9 @@ std::vector<std::string> TrainingState::initial_notes() const {
   if (initial_weights_.empty()) return notes;
   std::ranges::move(config_.task->notes_on_weights(initial_weights_, config_.dtype()),
                     std::back_inserter(notes));
+  if (!new_parameters_.empty())
+    notes.push_back(concat("new, with the values of a new run, because these weights lack them",
+                           listed("parameters", new_parameters_)));
   const std::string changed = describe_other_model(initial_weights_, config_);
   if (!changed.empty()) notes.push_back("another model than these weights': " + changed);
   return notes;

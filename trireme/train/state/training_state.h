@@ -21,7 +21,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/run/bad_samples.h"
-#include "trireme/train/state/frozen_teacher.h"
+#include "trireme/train/state/frozen_model.h"
 #include "trireme/train/state/places.h"
 #include "trireme/train/state/run_state.h"
 #include "trireme/train/state/step_part.h"
@@ -38,7 +38,7 @@ class TrainingState {
                 checkpoint::OnWait on_wait);
 
   // Builds the model with the stages of the config, replacing an earlier one, and its optimizer.
-  // Throws: ConfigError, CommError; as FrozenTeacher::load()
+  // Throws: ConfigError, CommError; as FrozenModel::load()
   void build();
 
   // Fills in all of it from a checkpoint, which may come from another layout. Returns the run's
@@ -61,7 +61,7 @@ class TrainingState {
                   bool only_memory);
 
   // The model's teacher, if the task has one; build() reads its weights when it is called first.
-  const FrozenTeacher* teacher() const { return teacher_.get(); }
+  const FrozenModel* teacher() const { return teacher_.get(); }
   ParallelModel& model() { return *model_; }
   const ParallelModel& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
@@ -100,7 +100,7 @@ class TrainingState {
   std::shared_ptr<const bool> overlap_;
   checkpoint::OnWait on_wait_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
-  std::shared_ptr<FrozenTeacher> teacher_;
+  std::shared_ptr<FrozenModel> teacher_;
   std::optional<ParallelModel> model_;
   std::optional<Optimizer> optimizer_;
   std::optional<DensePart> dense_;
@@ -112,6 +112,7 @@ class TrainingState {
   BadSamples bad_samples_;
   bool compression_restarted_ = false;
   std::filesystem::path initial_weights_;
+  std::set<std::string> new_parameters_;  // of TaskTraits::new_head, that these lack
 };
 
 }  // namespace trireme::train

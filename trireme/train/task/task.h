@@ -187,6 +187,10 @@ struct TaskTraits {
   // Patterns of parameters that [init] leaves at the values of a new run where the source of
   // initial weights lacks them, without init.missing.
   std::string new_parameters{};
+  // The same of parameters of which a line for people says that they are new, such as a head.
+  std::string new_head{};
+  // Patterns of tensors of that source that the model does not have and does not need.
+  std::string unread_parameters{};
   // Whether the model has embedding tables. StageRequest::axes.batch then has the ranks that read
   // different data.
   bool has_tables = false;

@@ -29,11 +29,17 @@ std::string older_name(const std::string& name) {
 }
 
 // The tensor at `name`, or at the same without `base_prefix`; "": there is none.
-std::string stored_name(const TensorSource& source, const std::string& name,
-                        std::string_view base_prefix) {
+std::string stored_name(
+    const TensorSource& source, const std::string& name, std::string_view base_prefix,
+    std::span<const std::pair<std::string_view, std::string_view>> other_prefixes) {
   const bool has_prefix = name.starts_with(base_prefix);
   const std::string base = has_prefix ? name.substr(base_prefix.size()) : name;
   for (const std::string& one : {name, base, older_name(name), older_name(base)}) {
+    if (source.tensors().contains(one)) return one;
+  }
+  for (const auto& [own, other] : other_prefixes) {
+    if (!name.starts_with(own)) continue;
+    std::string one = concat(other, name.substr(own.size()));
     if (source.tensors().contains(one)) return one;
   }
   return "";
@@ -43,11 +49,12 @@ std::string stored_name(const TensorSource& source, const std::string& name,
 
 ForeignForm look_up(const TensorSource& source, std::vector<HuggingFaceTensor> tensors,
                     std::string_view base_prefix, const ModelConfig& config,
-                    const std::string& head) {
+                    const std::string& head,
+                    std::span<const std::pair<std::string_view, std::string_view>> others) {
   ForeignForm form;
-  form.head = stored_name(source, head, base_prefix);
+  form.head = stored_name(source, head, base_prefix, others);
   for (HuggingFaceTensor& tensor : tensors) {
-    std::string stored = stored_name(source, tensor.name, base_prefix);
+    std::string stored = stored_name(source, tensor.name, base_prefix, others);
     const bool is_embedding = form.wanted.empty();
     if (stored.empty() && is_embedding && config.has_tied_head()) stored = form.head;
     form.num_found += stored.empty() ? 0 : 1;
@@ -76,8 +83,8 @@ std::optional<ForeignForm> hugging_face_form(const TensorSource& source,
   try {
     const model::HuggingFaceForm form =
         model::family_of(config).hugging_face_form(model::make_plan(config));
-    ForeignForm found =
-        look_up(source, form.tensors, form.kind->base_prefix, config, std::string(form.kind->head));
+    ForeignForm found = look_up(source, form.tensors, form.kind->base_prefix, config,
+                                std::string(form.kind->head), form.kind->other_prefixes);
     found.kind = form.kind;
     found.architecture = form.kind->architecture;
     return found;

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
@@ -35,10 +37,11 @@ struct ForeignForm {
 };
 
 // Finds `tensors`, also without `base_prefix`. A tied head may be stored in place of the embedding.
-// head: the name of a head of its own
+// head: the name of a head of its own; others: see HuggingFaceKind::other_prefixes
 ForeignForm look_up(const checkpoint::TensorSource& source,
                     std::vector<model::HuggingFaceTensor> tensors, std::string_view base_prefix,
-                    const model::ModelConfig& config, const std::string& head = "lm_head.weight");
+                    const model::ModelConfig& config, const std::string& head = "lm_head.weight",
+                    std::span<const std::pair<std::string_view, std::string_view>> others = {});
 
 // The form whose names the source has. Before it is laid out, the model's size is compared with the
 // number of the source's tensors, because it comes from a file.

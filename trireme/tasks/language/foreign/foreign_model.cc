@@ -48,6 +48,7 @@ std::vector<train::Field> fields_of(ModelConfig& config) {
   keys.add("model", config.attention);
   keys.add("model", config.rope);
   keys.add("model", config.sparse);
+  keys.add("vision", config.vision);
   return keys.take();
 }
 
@@ -85,17 +86,30 @@ ForeignModel read_keys(const fs::path& source, fs::path config) {
   return {model::parse_hugging_face_config(text, config.string()), config.string(), nullptr};
 }
 
+// The embedding as files of the kind have it. A class of several parts has prefixes of its own.
+model::HuggingFaceTensor embedding_of(const model::HuggingFaceKind& kind,
+                                      const model::ModelPlan& plan) {
+  if (kind.text_type.empty()) return model::own_tensor(plan.parameters().front());
+  return model::family_of(plan.config()).hugging_face_form(plan).tensors.front();
+}
+
 // See open_foreign_model().
 void settle_head(ForeignModel& foreign) {
   ModelConfig& config = foreign.model.config;
   if (foreign.model.kind == nullptr || !config.has_tied_head()) return;
-  ModelConfig small = config;  // its size comes from a file
+  const std::vector<model::HuggingFaceKey> keys = foreign.model.kind->keys();
+  const auto tie = std::ranges::find_if(keys, [](const model::HuggingFaceKey& key) {
+    return key.name == "tie_word_embeddings" && key.take;
+  });
+  if (tie == keys.end()) return;  // its head cannot be another one
+  ModelConfig small = config;     // its size comes from a file
   small.layers = small.seq2seq.decoder_layers = 0;
   const model::ModelPlan plan = model::make_plan(small);
   const std::string& embedding = plan.parameters().front().name;
   const TensorSource& tensors = *foreign.tensors;
-  const ForeignForm form = look_up(tensors, {model::own_tensor(plan.parameters().front())},
-                                   foreign.model.kind->base_prefix, config);
+  const model::HuggingFaceKind& kind = *foreign.model.kind;
+  const ForeignForm form = look_up(tensors, {embedding_of(kind, plan)}, kind.base_prefix, config,
+                                   std::string(kind.head), kind.other_prefixes);
   const std::string& stored = form.wanted.front().stored;
   if (form.head.empty()) return;
   if (stored == form.head) {
@@ -110,10 +124,7 @@ void settle_head(ForeignModel& foreign) {
                 "logits; set it to false if the head is separate, or remove ",
                 form.head);
   const nlohmann::json is_tied = false;
-  for (const model::HuggingFaceKey& key : foreign.model.kind->keys()) {
-    if (key.name == "tie_word_embeddings")
-      key.take(JsonView(is_tied, foreign.source), foreign.model);
-  }
+  tie->take(JsonView(is_tied, foreign.source), foreign.model);
   foreign.model.notes.push_back(concat("tie_word_embeddings is true, and ", form.head,
                                        " is another matrix than ", stored, "; the model has both"));
 }
@@ -147,11 +158,15 @@ void require_same_model(const ForeignModel& foreign, const ModelConfig& config) 
                                                             : std::string("model_type");
     // The tokenizer of the data may have said it.
     const bool is_of_data = theirs[i].key == "model.vocab_size";
+    const bool is_of_labels = theirs[i].key == "model.classes";
     TRIREME_CHECK(key.empty(), theirs[i].key, " is ", own, ", and by ", key, " of ", foreign.source,
                   " it is ", found,
                   is_of_data ? "; prepare the data with that model's tokenizer (data prepare "
                                "--tokenizer FOLDER/tokenizer.json)"
-                             : "; leave it out or set it to that");
+                  : is_of_labels
+                      ? "; prepare the data with that model's classes, or begin with a model that "
+                        "has no classifier"
+                      : "; leave it out or set it to that");
   }
 }
 
@@ -217,7 +232,7 @@ std::set<std::string> embedding_names() {
     model.config.layers = 0;
     model.config.vocab_size = 1;
     const model::ModelPlan plan = model::make_plan(model.config);
-    add(plan.parameters().front().name, kind->base_prefix);
+    add(embedding_of(*kind, plan).name, kind->base_prefix);
     const auto titan = model::family_of(model.config).torchtitan_tensors(plan);
     if (!titan.empty()) add(titan.front().name, "model.");
   }

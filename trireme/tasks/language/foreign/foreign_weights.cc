@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/model/hugging_face.h"
 #include "trireme/tasks/language/foreign/foreign_form.h"
@@ -191,6 +192,7 @@ std::vector<checkpoint::Entry> make_entries(const fs::path& path, const TensorSo
   }
   const model::ModelPlan plan = model::make_plan(config);
   for (const model::ParameterPlan& parameter : plan.parameters()) {
+    if (!pieces.contains(parameter.name)) continue;  // the source may lack it
     entries.push_back(
         foreign_entry(path, source, form, parameter.name, parameter.layout.whole_shape(), dtype));
   }
@@ -206,10 +208,13 @@ std::vector<checkpoint::Entry> make_entries(const fs::path& path, const TensorSo
 
 ForeignWeights::ForeignWeights(fs::path path, std::unique_ptr<TensorSource> source,
                                const ModelConfig& config, bool has_adjacent_pairs,
-                               c10::ScalarType dtype)
+                               c10::ScalarType dtype, const std::string& may_lack)
     : path_(std::move(path)), source_(std::move(source)) {
   form_ = find_form(path_, *source_, config);
   form_.has_adjacent_pairs |= has_adjacent_pairs;
+  std::erase_if(form_.wanted, [&](const WantedTensor& wanted) {
+    return wanted.stored.empty() && matches_any(may_lack, wanted.tensor.name);
+  });
   left_out_ = require_all(path_, *source_, form_, config);
   require_no_other_head(path_, *source_, form_, config);
   entries_ = make_entries(path_, *source_, form_, config, dtype);

@@ -22,12 +22,13 @@ namespace trireme::tasks {
 class ForeignWeights : public checkpoint::TensorSource {
  public:
   // source: what was opened at `path`. has_adjacent_pairs: see model::split_parts(). dtype: of the
-  // parameters
+  // parameters. may_lack: patterns of parameters that are left out where the source lacks them
   // Throws: CheckpointError when tensors are missing or unexpected or have a different shape, or a
   //         head would be lost; reading them also when they are damaged or not finite, and
   //         ConfigError when a value is too large for the dtype
   ForeignWeights(std::filesystem::path path, std::unique_ptr<checkpoint::TensorSource> source,
-                 const model::ModelConfig& config, bool has_adjacent_pairs, c10::ScalarType dtype);
+                 const model::ModelConfig& config, bool has_adjacent_pairs, c10::ScalarType dtype,
+                 const std::string& may_lack = "");
   ForeignWeights(const ForeignWeights&) = delete;
   ForeignWeights& operator=(const ForeignWeights&) = delete;
 

@@ -1,0 +1,35 @@
+# Apache Arrow's C++ libraries, as the python package pyarrow has them: headers, libarrow and libparquet. The interpreter of
+# torch or that of the tests has it. TRIREME_ARROW_SUMMARY says what was found; trireme_arrow_libraries links them.
+set(TRIREME_ARROW_SUMMARY "off")
+if(TRIREME_WITH_ARROW)
+  set(TRIREME_ARROW_SUMMARY "not found (pip install 'pyarrow>=26'): no Parquet and Arrow files")
+  foreach(python IN ITEMS "${Python3_EXECUTABLE}" "${TRIREME_TEST_PYTHON}")
+    if(NOT python)
+      continue()
+    endif()
+    # Without importing it, which takes a second.
+    execute_process(COMMAND "${python}" -c "import importlib.metadata as m, importlib.util as u, os
+print(os.path.dirname(u.find_spec('pyarrow').origin), m.version('pyarrow'), sep=';', end='')"
+      OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE missing)
+    if(missing)
+      continue()
+    endif()
+    list(GET found 0 TRIREME_ARROW_RUN_PATH)
+    list(GET found 1 TRIREME_ARROW_VERSION)
+    string(REGEX MATCH "^[0-9]+" major "${TRIREME_ARROW_VERSION}")
+    if(major LESS 26)  # others' interface is another
+      set(TRIREME_ARROW_SUMMARY "off: pyarrow ${TRIREME_ARROW_VERSION} is too old (pip install 'pyarrow>=26')")
+      continue()
+    endif()
+    set(library_of_arrow "${TRIREME_ARROW_RUN_PATH}/libarrow.so.${major}00")
+    set(library_of_parquet "${TRIREME_ARROW_RUN_PATH}/libparquet.so.${major}00")
+    if(EXISTS "${library_of_arrow}" AND EXISTS "${library_of_parquet}")
+      set(TRIREME_ARROW_SUMMARY "on")
+      set(TRIREME_ARROW_RUN_PATH "${TRIREME_ARROW_RUN_PATH}" CACHE INTERNAL "The folder of Arrow's libraries")
+      add_library(trireme_arrow_libraries INTERFACE)
+      target_include_directories(trireme_arrow_libraries SYSTEM INTERFACE "${TRIREME_ARROW_RUN_PATH}/include")
+      target_link_libraries(trireme_arrow_libraries INTERFACE "${library_of_parquet}" "${library_of_arrow}")
+      break()
+    endif()
+  endforeach()
+endif()

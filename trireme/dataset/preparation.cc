@@ -1,0 +1,296 @@
+#include "trireme/dataset/preparation.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/atomic_file.h"
+#include "trireme/dataset/text/in_order.h"
+
+namespace trireme::dataset {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kJournalFormat = 1;
+constexpr uint64_t kMaxJournalBytes = 64 << 10;
+constexpr int64_t kMostCounted = int64_t{1} << 48;  // so that sizes in bytes do not overflow
+
+Digest digest_of_bytes(std::string_view text) { return digest_of(std::as_bytes(std::span(text))); }
+
+fs::path journal_path(const fs::path& folder) { return folder / "journal.json"; }
+fs::path digests_path(const fs::path& folder) { return folder / "digests"; }
+
+nlohmann::json to_json(const IndexedFileWriter::Written& written) {
+  return {{"tokens", written.num_tokens},
+          {"documents", written.num_documents},
+          {"sequences", written.num_sequences},
+          {"open", written.sequence_tokens}};
+}
+
+IndexedFileWriter::Written read_written(const JsonView& view) {
+  return {.num_tokens = view.at("tokens").integer(0, kMostCounted),
+          .num_documents = view.at("documents").integer(0, kMostCounted),
+          .num_sequences = view.at("sequences").integer(0, kMostCounted),
+          .sequence_tokens = view.at("open").integer(0, kMostCounted)};
+}
+
+}  // namespace
+
+struct Preparation::EncodedText {
+  DocumentText document{};  // without its text
+  int64_t num_bytes = 0;    // of that
+  std::vector<int32_t> tokens{};
+  int64_t unknown_tokens = 0;
+};
+
+Digest identity_of(const PrepareOptions& options, const std::vector<Document>& training,
+                   const std::vector<Document>& validation) {
+  std::vector<Digest> parts;
+  const auto add = [&](const auto&... values) {
+    parts.push_back(digest_of_bytes(concat(values..., "\n")));
+  };
+  add(kJournalFormat, " ", static_cast<int>(options.form), " ", static_cast<int>(options.tokenizer),
+      " ", options.end_of_document);
+  add(options.vocab_size, " ", options.tokenizer_sample_bytes, " ", options.seed, " ",
+      static_cast<int>(options.split));
+  add(std::bit_cast<uint64_t>(options.validation_fraction), " ", options.dedupe, " ",
+      options.append_end_of_document, " ", options.skip_bad_rows);
+  add(options.text_key);
+  if (is_file(options.tokenizer_model))  // opening it says what is wrong
+    parts.push_back(digest_of(MappedFile(options.tokenizer_model).bytes()));
+  for (const std::vector<Document>* documents : {&training, &validation}) {
+    add(documents->size());
+    for (const Document& document : *documents) {
+      std::error_code failure;
+      const auto time = fs::last_write_time(document.path, failure).time_since_epoch().count();
+      const auto size = fs::file_size(document.path, failure);
+      if (failure)
+        throw Error(concat("cannot read ", document.path.string(), ": ", failure.message()));
+      add(document.name, " ", document.begin, " ", document.end, " ", size, " ", time);
+      add(fs::absolute(document.path).string());
+    }
+  }
+  return digest_of(parts);
+}
+
+bool has_journal(const fs::path& work) {
+  std::error_code failure;  // then there is none
+  const fs::directory_iterator items(work, failure);
+  return std::any_of(begin(items), end(items), [](const fs::directory_entry& item) {
+    return is_file(journal_path(item.path()));
+  });
+}
+
+std::string kept_model(const PreparationPlace& place, const std::function<std::string()>& train) {
+  const fs::path path = place.folder() / "trained.model";
+  if (is_file(path)) return read_file(path);
+  std::string model = train();
+  std::error_code ignored;  // writing says more
+  fs::create_directory(place.folder(), ignored);
+  write_file_atomically(path, model);
+  return model;
+}
+
+Preparation::Preparation(const PrepareOptions& options, const Tokenizer& tokenizer,
+                         bool has_validation, const PreparationPlace& place)
+    : options_(options),
+      tokenizer_(tokenizer),
+      has_validation_(has_validation),
+      folder_(place.folder()) {
+  std::error_code ignored;  // opening the files says more
+  fs::create_directory(folder_, ignored);
+  if (options.dedupe && options.form != DocumentForm::kFiles) seen_.emplace();
+  bool goes_on = false;
+  try {
+    goes_on = go_on();
+  } catch (const Error&) {  // a journal that is damaged, or ahead of its files
+  }
+  if (goes_on) return;
+  fs::remove(journal_path(folder_), ignored);
+  fs::remove(digests_path(folder_), ignored);
+  progress_ = {};
+  num_digests_ = 0;
+  if (seen_) seen_.emplace();
+  open_files({}, {});
+}
+
+void Preparation::open_files(const IndexedFileWriter::Written& training,
+                             const IndexedFileWriter::Written& validation) {
+  const auto place = [&](const char* name) { return (folder_ / name).string(); };
+  training_.emplace(options_.output, tokenizer_.vocab_size(),
+                    IndexedFileWriter::Continued{place("training"), training});
+  if (!has_validation_) return;
+  validation_.emplace(validation_prefix(options_.output), tokenizer_.vocab_size(),
+                      IndexedFileWriter::Continued{place("validation"), validation});
+}
+
+bool Preparation::go_on() {
+  const fs::path path = journal_path(folder_);
+  if (!is_file(path)) return false;
+  const std::string source = path.string();
+  const nlohmann::json json = parse_json(read_file(path, kMaxJournalBytes), source);
+  const JsonView root(json, source);
+  progress_.batches = root.at("batches").integer(0);
+  progress_.begins = root.at("begins").boolean();
+  progress_.is_repeated = root.at("is_repeated").boolean();
+  PrepareReport& counts = progress_.counts;
+  counts.bytes = root.at("bytes").integer(0);
+  counts.unknown_tokens = root.at("unknown_tokens").integer(0);
+  counts.duplicates = root.at("duplicates").integer(0);
+  counts.bad_rows = root.at("bad_rows").integer(0);
+  counts.empty_rows = root.at("empty_rows").integer(0);
+  counts.first_bad_row = root.at("first_bad_row").text();
+  if (seen_) read_digests(root.at("digests").integer(0, kMostCounted));
+  open_files(read_written(root.at("training")), read_written(root.at("validation")));
+  journal_bytes_ = counts.bytes;
+  counts.bytes_resumed = counts.bytes;
+  return true;
+}
+
+void Preparation::read_digests(int64_t count) {
+  const fs::path path = digests_path(folder_);
+  const size_t num_bytes = static_cast<size_t>(count) * sizeof(Digest);
+  {
+    const MappedFile digests(path);
+    if (digests.bytes().size() < num_bytes) throw Error(concat(path.string(), " is cut short"));
+    for (size_t at = 0; at < num_bytes; at += sizeof(Digest)) {
+      Digest digest;
+      std::memcpy(&digest, digests.bytes().data() + at, sizeof(digest));
+      seen_->insert(digest);
+    }
+  }
+  std::error_code failure;  // of those behind the journal
+  fs::resize_file(path, num_bytes, failure);
+  if (failure) throw Error(concat("cannot write ", path.string(), ": ", failure.message()));
+  num_digests_ = count;
+}
+
+void Preparation::append_digests() {
+  OutputFile file(digests_path(folder_), /*append=*/true);
+  file.write(new_digests_.data(), new_digests_.size() * sizeof(Digest));
+  file.sync();
+  num_digests_ += std::ssize(new_digests_);
+  new_digests_.clear();
+}
+
+void Preparation::write_journal() {
+  const PrepareReport& counts = progress_.counts;
+  if (seen_) append_digests();
+  const nlohmann::json journal = {
+      {"batches", progress_.batches},
+      {"begins", progress_.begins},
+      {"is_repeated", progress_.is_repeated},
+      {"bytes", counts.bytes},
+      {"unknown_tokens", counts.unknown_tokens},
+      {"duplicates", counts.duplicates},
+      {"bad_rows", counts.bad_rows},
+      {"empty_rows", counts.empty_rows},
+      {"first_bad_row", counts.first_bad_row},
+      {"digests", num_digests_},
+      {"training", to_json(training_->tokens().sync())},
+      {"validation",
+       to_json(validation_ ? validation_->tokens().sync() : IndexedFileWriter::Written())}};
+  write_file_atomically(
+      journal_path(folder_),
+      journal.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  journal_bytes_ = counts.bytes;
+  std::error_code ignored;  // what stays costs room, no more
+  for (const fs::directory_entry& item : fs::directory_iterator(folder_.parent_path(), ignored)) {
+    if (item.path() != folder_) fs::remove_all(item.path(), ignored);
+  }
+}
+
+std::vector<Preparation::EncodedText> Preparation::encode(TextBatch batch) const {
+  std::vector<EncodedText> encoded;
+  encoded.reserve(batch.size());
+  for (DocumentText& document : batch) {
+    const std::string text = std::exchange(document.text, {});
+    EncodedText one{.document = std::move(document),
+                    .num_bytes = std::ssize(text),
+                    .tokens = tokenizer_.encode(text)};
+    if (const auto unknown = tokenizer_.unknown_token())
+      one.unknown_tokens = std::ranges::count(one.tokens, *unknown);
+    encoded.push_back(std::move(one));
+  }
+  return encoded;
+}
+
+void Preparation::encode_all(TextSource& source,
+                             const std::function<void(int64_t, int64_t)>& progress) {
+  progress_.counts.bytes_read = source.num_bytes();
+  for (int64_t i = 0; i < progress_.batches; ++i) {
+    const std::function<TextBatch()> done = source.next();
+    if (!done) throw Error("a file changed while it was read");
+    if (progress) progress(source.num_read(), source.num_bytes());
+  }
+  const auto next = [&]() -> std::function<std::vector<EncodedText>()> {
+    std::function<TextBatch()> read = source.next();
+    if (!read) return {};
+    return [this, read = std::move(read)] { return encode(read()); };
+  };
+  in_order<std::vector<EncodedText>>(
+      options_.num_threads, next, [&](const std::vector<EncodedText>& texts) {
+        for (const EncodedText& text : texts) {
+          add(text);
+          if (progress) progress(text.document.num_read, source.num_bytes());
+        }
+        ++progress_.batches;
+        if (progress_.counts.bytes - journal_bytes_ >= options_.journal_bytes) write_journal();
+      });
+}
+
+void Preparation::add(const EncodedText& text) {
+  PrepareReport& counts = progress_.counts;
+  const DocumentText& document = text.document;
+  if (!document.problem.empty()) {
+    if (counts.bad_rows++ == 0) counts.first_bad_row = document.problem;
+    return;
+  }
+  if (text.num_bytes == 0) {
+    ++counts.empty_rows;
+    return;
+  }
+  // Files have none: of these, repeated ones are not read again.
+  if (seen_ && std::exchange(progress_.begins, document.is_last)) {
+    progress_.is_repeated = !seen_->insert(document.digest);
+    counts.duplicates += progress_.is_repeated ? 1 : 0;
+    if (!progress_.is_repeated) new_digests_.push_back(document.digest);
+  }
+  if (progress_.is_repeated) return;
+  IndexedFileWriter& file = (document.is_validation ? *validation_ : *training_).tokens();
+  file.append(text.tokens);
+  counts.bytes += text.num_bytes;
+  counts.unknown_tokens += text.unknown_tokens;
+  if (!document.is_last) return;
+  const int32_t end = tokenizer_.end_of_document();
+  if (options_.append_end_of_document) file.append({&end, 1});
+  file.end_document();
+}
+
+void Preparation::publish() {
+  publish_token_files(options_.output, tokenizer_, *training_,
+                      validation_ ? &*validation_ : nullptr);
+}
+
+PrepareReport Preparation::report() {
+  PrepareReport report = progress_.counts;
+  report.tokenizer = tokenizer_.kind();
+  report.vocab_size = tokenizer_.vocab_size();
+  report.documents = training_->tokens().num_documents();
+  report.tokens = training_->tokens().num_tokens();
+  report.validation_documents = validation_ ? validation_->tokens().num_documents() : 0;
+  report.validation_tokens = validation_ ? validation_->tokens().num_tokens() : 0;
+  report.bytes_per_token = static_cast<double>(report.bytes) /
+                           static_cast<double>(report.tokens + report.validation_tokens);
+  return report;
+}
+
+}  // namespace trireme::dataset
