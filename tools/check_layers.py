@@ -7,7 +7,7 @@ those that it includes ("." is the layer's own folder). An #include "trireme/...
 none of them is named without need or in a circle; the PUBLIC headers are those that the page of headers lists, and examples, docs and
 tests of the installed library include no other; no namespace is inline, which hides
 its functions from editors and search; no header includes <torch/torch.h>; only trireme/cli prints or
-exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch and the
+exits; only trireme/cli, trireme/comm/rendezvous and trireme/remote/store_settings read the environment (trireme/launch and the
 event commands may hand `environ` on to what they start).
 """
 
@@ -151,7 +151,7 @@ def check_silence(report, path, text):
     code = without_comments(text, strings_too=True)
     rules = [(PRINTING, "the library never prints", "throw, return the text, or print in trireme/cli"),
              (EXITING, "the library never exits or aborts", "throw one of trireme/base/error.h")]
-    if not str(path).startswith("trireme/comm/rendezvous"):
+    if not str(path).startswith(("trireme/comm/rendezvous", "trireme/remote/store_settings")):
         starts_processes = path.parts[1] == "launch" or path.stem == "event_commands"
         rules.append((ENVIRONMENT_IN_LAUNCH if starts_processes else ENVIRONMENT,
                       "the environment is read here",

@@ -23,7 +23,7 @@ readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadol
 readonly framework_packages=(lightning==2.6.6 accelerate==1.15.0 transformers==5.23.0 deepspeed==0.19.8)
 readonly packages=(
   cmake ninja-build ccache lld
-  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev libsimdjson-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev libsimdjson-dev libcurl4-openssl-dev
   libpng-dev libjpeg62-turbo-dev zlib1g-dev
   libgloo-dev liburing-dev libzstd-dev libxxhash-dev libhwloc-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2 locales

@@ -16,11 +16,11 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr size_t kHeaderBytes = 34;
 constexpr const char* kRemake = "; make the files again with `trireme data prepare`";
 
-InputFile open(const std::filesystem::path& path) {
-  TRIREME_CHECK(is_file(path), "token file ", path.string(),
+std::unique_ptr<const ByteSource> open(const std::filesystem::path& path, const FilePlace& place) {
+  TRIREME_CHECK(place.has(path.string()), "token file ", path.string(),
                 " does not exist: expected PREFIX.bin and PREFIX.idx",
                 "; make them with `trireme data prepare --output PREFIX`");
-  return as_config_error([&] { return InputFile(path); }, kRemake);
+  return as_config_error([&] { return place.open(path.string()); }, kRemake);
 }
 
 template <typename T>
@@ -34,7 +34,7 @@ T load(const std::byte* from) {
 template <typename T>
 class Table {
  public:
-  Table(const InputFile& file, uint64_t begin, int64_t size)
+  Table(const ByteSource& file, uint64_t begin, int64_t size)
       : file_(file), begin_(begin), size_(size) {}
 
   // Indices must not decrease.
@@ -58,7 +58,7 @@ class Table {
 
  private:
   static constexpr int64_t kBlock = 65536;
-  const InputFile& file_;
+  const ByteSource& file_;
   uint64_t begin_;
   int64_t size_;
   int64_t block_begin_ = 0;
@@ -96,8 +96,8 @@ TokenType token_type_for(int64_t vocab_size) {
   return vocab_size < kFirstInt32 ? TokenType::kUint16 : TokenType::kInt32;
 }
 
-IndexedFile::IndexedFile(const std::string& prefix)
-    : prefix_(prefix), idx_(open(idx_path(prefix))), bin_(open(bin_path(prefix))) {
+IndexedFile::IndexedFile(const std::string& prefix, const FilePlace& place)
+    : prefix_(prefix), idx_(open(idx_path(prefix), place)), bin_(open(bin_path(prefix), place)) {
   const auto check = [this] {
     read_header();
     check_sequences();
@@ -107,13 +107,13 @@ IndexedFile::IndexedFile(const std::string& prefix)
 }
 
 void IndexedFile::read_header() {
-  const std::string path = idx_.path().string();
-  const uint64_t size = idx_.num_bytes();
+  const std::string path = idx_->name();
+  const uint64_t size = idx_->num_bytes();
   TRIREME_CHECK(size > 0, path, " is empty", kRemake);
   TRIREME_CHECK(size >= kHeaderBytes, path, " is truncated: ", size,
                 " bytes, expected a header of ", kHeaderBytes, kRemake);
   std::byte header[kHeaderBytes];
-  idx_.read(0, header);
+  idx_->read(0, header);
   TRIREME_CHECK(std::memcmp(header, kMagic, sizeof(kMagic)) == 0, path,
                 " is not a token index: it does not begin with MMIDIDX", kRemake);
   const auto version = load<uint64_t>(header + 9);
@@ -135,7 +135,7 @@ void IndexedFile::read_header() {
                 size < expected ? "truncated" : "damaged", ": ", size, " bytes, expected ",
                 expected, " for ", sequences, " sequences and ", boundaries, " document boundaries",
                 kRemake);
-  num_tokens_ = static_cast<int64_t>(bin_.num_bytes()) / token_type_bytes(type_);
+  num_tokens_ = static_cast<int64_t>(bin_->num_bytes()) / token_type_bytes(type_);
   num_sequences_ = static_cast<int64_t>(sequences);
   num_documents_ = static_cast<int64_t>(boundaries) - 1;
   lengths_ = kHeaderBytes;
@@ -144,10 +144,10 @@ void IndexedFile::read_header() {
 }
 
 void IndexedFile::check_sequences() const {
-  const std::string path = idx_.path().string();
+  const std::string path = idx_->name();
   const int64_t token_bytes = token_type_bytes(type_);
-  Table<int32_t> lengths(idx_, lengths_, num_sequences_);
-  Table<int64_t> pointers(idx_, pointers_, num_sequences_);
+  Table<int32_t> lengths(*idx_, lengths_, num_sequences_);
+  Table<int64_t> pointers(*idx_, pointers_, num_sequences_);
   int64_t expected = 0;
   for (int64_t i = 0; i < num_sequences_; ++i) {
     const int32_t length = lengths.at(i);
@@ -157,15 +157,14 @@ void IndexedFile::check_sequences() const {
                   pointer, ", expected ", expected, kRemake);
     expected += length * token_bytes;
   }
-  const auto size = static_cast<int64_t>(bin_.num_bytes());
-  TRIREME_CHECK(size == expected, bin_.path().string(), " is ",
-                size < expected ? "truncated" : "too long", ": ", size, " bytes, expected ",
-                expected, " from ", path, kRemake);
+  const auto size = static_cast<int64_t>(bin_->num_bytes());
+  TRIREME_CHECK(size == expected, bin_->name(), " is ", size < expected ? "truncated" : "too long",
+                ": ", size, " bytes, expected ", expected, " from ", path, kRemake);
 }
 
 void IndexedFile::check_documents() {
-  const std::string path = idx_.path().string();
-  Table<int64_t> boundaries(idx_, documents_, num_documents_ + 1);
+  const std::string path = idx_->name();
+  Table<int64_t> boundaries(*idx_, documents_, num_documents_ + 1);
   int64_t previous = 0;
   for (int64_t i = 0; i <= num_documents_; ++i) {
     const int64_t boundary = boundaries.at(i);
@@ -182,7 +181,7 @@ void IndexedFile::check_documents() {
 template <typename T>
 T IndexedFile::number(uint64_t table, int64_t index) const {
   std::byte bytes[sizeof(T)];
-  as_config_error([&] { idx_.read(table + static_cast<uint64_t>(index) * sizeof(T), bytes); },
+  as_config_error([&] { idx_->read(table + static_cast<uint64_t>(index) * sizeof(T), bytes); },
                   kRemake);
   return load<T>(bytes);
 }
@@ -196,7 +195,7 @@ IndexedFile::Extent IndexedFile::document(int64_t index) const {
   TRIREME_ASSERT(index >= 0 && index < num_documents_, "document ", index, " of ", num_documents_);
   // Checked when the file was opened, but read again now, and the file may have changed.
   const auto check = [this](int64_t first, int64_t last, int64_t end) {
-    TRIREME_CHECK(first >= 0 && first <= last && last <= end, idx_.path().string(),
+    TRIREME_CHECK(first >= 0 && first <= last && last <= end, idx_->name(),
                   " changed while it was read: a document from ", first, " to ", last, " of ", end,
                   kRemake);
   };
@@ -218,8 +217,8 @@ int64_t IndexedFile::document_at(int64_t offset) const {
   // Empty documents begin where the next one does. The last of these documents has the token.
   const int64_t index =
       first + (std::ranges::upper_bound(indices, offset, {}, begin_of) - indices.begin()) - 1;
-  TRIREME_CHECK(index >= 0, idx_.path().string(),
-                " changed while it was read: no document has token ", offset, kRemake);
+  TRIREME_CHECK(index >= 0, idx_->name(), " changed while it was read: no document has token ",
+                offset, kRemake);
   return index;
 }
 
@@ -230,7 +229,7 @@ void IndexedFile::read(int64_t offset, std::span<int64_t> out) const {
   const auto token_bytes = static_cast<size_t>(token_type_bytes(type_));
   const std::span<std::byte> bytes = std::as_writable_bytes(out);
   const auto read = [&] {
-    bin_.read(static_cast<uint64_t>(offset) * token_bytes, bytes.last(out.size() * token_bytes));
+    bin_->read(static_cast<uint64_t>(offset) * token_bytes, bytes.last(out.size() * token_bytes));
   };
   as_config_error(read, kRemake);
   switch (type_) {
@@ -246,19 +245,19 @@ void IndexedFile::read(int64_t offset, std::span<int64_t> out) const {
 std::vector<int64_t> IndexedFile::document_sizes() const {
   std::vector<int64_t> sizes(static_cast<size_t>(num_documents_));
   const auto read = [&] {
-    Table<int64_t> boundaries(idx_, documents_, num_documents_ + 1);
-    Table<int32_t> lengths(idx_, lengths_, num_sequences_);
+    Table<int64_t> boundaries(*idx_, documents_, num_documents_ + 1);
+    Table<int32_t> lengths(*idx_, lengths_, num_sequences_);
     int64_t sequence = 0;
     for (int64_t i = 0; i < num_documents_; ++i) {
       const int64_t end = boundaries.at(i + 1);
       // Checked when the file was opened, but read again now, and the file may have changed.
-      TRIREME_CHECK(end >= sequence && end <= num_sequences_, idx_.path().string(),
+      TRIREME_CHECK(end >= sequence && end <= num_sequences_, idx_->name(),
                     " changed while it was read: document ", i, " ends at sequence ", end, " of ",
                     num_sequences_, kRemake);
       for (; sequence < end; ++sequence) {
         const int32_t length = lengths.at(sequence);
-        TRIREME_CHECK(length >= 0, idx_.path().string(), " changed while it was read: sequence ",
-                      sequence, " has ", length, " tokens", kRemake);
+        TRIREME_CHECK(length >= 0, idx_->name(), " changed while it was read: sequence ", sequence,
+                      " has ", length, " tokens", kRemake);
         sizes[static_cast<size_t>(i)] += length;
       }
     }
@@ -267,15 +266,19 @@ std::vector<int64_t> IndexedFile::document_sizes() const {
   return sizes;
 }
 
+std::string IndexedFile::index_checksum() const {
+  return as_config_error([this] { return checksum(*idx_); }, kRemake);
+}
+
 bool IndexedFile::has_documents_of(const IndexedFile& other) const {
   if (num_sequences_ != other.num_sequences_ || num_documents_ != other.num_documents_) {
     return false;
   }
   const auto compare = [&] {
-    return Table<int32_t>(idx_, lengths_, num_sequences_)
-               .equals(Table<int32_t>(other.idx_, other.lengths_, num_sequences_)) &&
-           Table<int64_t>(idx_, documents_, num_documents_ + 1)
-               .equals(Table<int64_t>(other.idx_, other.documents_, num_documents_ + 1));
+    return Table<int32_t>(*idx_, lengths_, num_sequences_)
+               .equals(Table<int32_t>(*other.idx_, other.lengths_, num_sequences_)) &&
+           Table<int64_t>(*idx_, documents_, num_documents_ + 1)
+               .equals(Table<int64_t>(*other.idx_, other.documents_, num_documents_ + 1));
   };
   return as_config_error(compare, kRemake);
 }

@@ -5,11 +5,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "trireme/base/file/file.h"
+#include "trireme/base/file/byte_source.h"
 
 namespace trireme::dataset {
 
@@ -33,9 +34,11 @@ TokenType token_type_for(int64_t vocab_size);
 // Thread safe: nothing changes after construction. Spans and offsets count tokens.
 class IndexedFile {
  public:
+  // place: where the prefix is; needed only in here
   // Throws: ConfigError (one line, with the path) when a file is missing, empty, truncated or of
-  //         another format, or when its numbers contradict each other or the size of the .bin file
-  explicit IndexedFile(const std::string& prefix);
+  //         another format, or when its numbers contradict each other or the size of the .bin file;
+  //         what `place` throws
+  explicit IndexedFile(const std::string& prefix, const FilePlace& place = local_files());
 
   const std::string& prefix() const { return prefix_; }
   TokenType token_type() const { return type_; }
@@ -59,8 +62,12 @@ class IndexedFile {
   // Whether the other file has as many documents, each with as many tokens in the same sequences.
   bool has_documents_of(const IndexedFile& other) const;
 
+  // The checksum of the whole .idx file (base/file/file.h). Reads it.
+  // Throws: as document_sizes()
+  std::string index_checksum() const;
+
   // Copies tokens [offset, offset + out.size()) of the stream of all documents into `out`.
-  // Throws: ConfigError with the path when a file has changed since it was opened; so do the two
+  // Throws: ConfigError with the path when a file has changed since it was opened; so do the three
   //         above
   void read(int64_t offset, std::span<int64_t> out) const;
 
@@ -76,8 +83,8 @@ class IndexedFile {
 
   std::string prefix_;
   // Read, not mapped, because others may write to them during a run.
-  InputFile idx_;
-  InputFile bin_;
+  std::unique_ptr<const ByteSource> idx_;
+  std::unique_ptr<const ByteSource> bin_;
   TokenType type_ = TokenType::kUint16;
   int64_t num_tokens_ = 0;
   int64_t num_sequences_ = 0;

@@ -38,10 +38,11 @@ inline constexpr int64_t kRejectedToken = 2;
 class TokenStream {
  public:
   // Opens the mask and the labels too, if one of their files is there.
-  // vocab_size: larger tokens are an error; 0 checks nothing
+  // vocab_size: larger tokens are an error; 0 checks nothing. place: needed only in here
   // Throws: ConfigError when a file is missing or damaged, the mask has other documents, or there
   //         is not one label for each
-  TokenStream(const std::string& prefix, int64_t vocab_size);
+  TokenStream(const std::string& prefix, int64_t vocab_size,
+              const FilePlace& place = local_files());
   // Without a mask: every token is one to learn.
   TokenStream(std::shared_ptr<const IndexedFile> file, int64_t vocab_size)
       : file_(std::move(file)), vocab_size_(vocab_size) {}

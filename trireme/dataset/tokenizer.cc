@@ -52,10 +52,12 @@ constexpr size_t kMaxDescriptionBytes = size_t{64} << 10;
 constexpr size_t kMaxModelBytes = size_t{256} << 20;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
-std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes) {
-  TRIREME_CHECK(is_file(path), "tokenizer file ", path.string(),
+std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes,
+                            const FilePlace& place) {
+  const std::string name = path.string();
+  TRIREME_CHECK(place.has(name), "tokenizer file ", name,
                 " does not exist: `trireme data prepare` writes it beside the token files");
-  return as_config_error([&] { return read_file(path, max_bytes); });
+  return as_config_error([&] { return read_all(*place.open(name), max_bytes); });
 }
 
 }  // namespace
@@ -107,8 +109,8 @@ struct Description {
   std::optional<int64_t> end_of_document{};
 };
 
-Description read_description(const std::filesystem::path& path) {
-  const std::string text = read_or_explain(path, kMaxDescriptionBytes);
+Description read_description(const std::filesystem::path& path, const FilePlace& place) {
+  const std::string text = read_or_explain(path, kMaxDescriptionBytes, place);
   const std::string source = path.string();
   try {
     const nlohmann::json value = parse_json(text, source);
@@ -126,14 +128,15 @@ Description read_description(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix, const FilePlace& place) {
   const auto json_path = tokenizer_json_path(prefix);
-  const auto [kind, vocab_size, end_of_document] = read_description(json_path);
-  auto tokenizer = make_tokenizer(
-      kind,
-      kind == TokenizerKind::kBytes ? ""
-                                    : read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes),
-      end_of_document);
+  const auto [kind, vocab_size, end_of_document] = read_description(json_path, place);
+  auto tokenizer =
+      make_tokenizer(kind,
+                     kind == TokenizerKind::kBytes
+                         ? ""
+                         : read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes, place),
+                     end_of_document);
   TRIREME_CHECK(tokenizer->vocab_size() == vocab_size, json_path.string(), " says ", vocab_size,
                 " tokens, but the tokenizer has ", tokenizer->vocab_size(),
                 "; make both again with `trireme data prepare`");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "trireme/base/choice.h"
+#include "trireme/base/file/byte_source.h"
 
 namespace trireme::dataset {
 
@@ -69,8 +70,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serial
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& prefix);
 
 // Throws: ConfigError when a file is missing or damaged, names an unknown kind, or disagrees with
-// the other
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix);
+// the other; what `place` throws
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix,
+                                          const FilePlace& place = local_files());
 
 // The two paths above.
 std::filesystem::path tokenizer_json_path(const std::string& prefix);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/byte_source.h"
 #include "trireme/base/file/xxh3.h"
 
 namespace trireme {
@@ -201,19 +202,27 @@ std::string checksum(std::span<const std::byte> bytes) {
   return digits_of(XXH3_64bits(bytes.data(), bytes.size()));
 }
 
-std::string checksum(const InputFile& file) {
+namespace {
+
+template <typename Source>
+std::string checksum_in_pieces(const Source& source) {
   constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
                                                                        XXH3_freeState);
   XXH3_64bits_reset(state.get());
-  std::vector<std::byte> piece(std::min(kPieceBytes, file.num_bytes()));
-  for (uint64_t at = 0; at < file.num_bytes(); at += piece.size()) {
-    piece.resize(std::min(kPieceBytes, file.num_bytes() - at));
-    file.read(at, piece);
+  std::vector<std::byte> piece(std::min(kPieceBytes, source.num_bytes()));
+  for (uint64_t at = 0; at < source.num_bytes(); at += piece.size()) {
+    piece.resize(std::min(kPieceBytes, source.num_bytes() - at));
+    source.read(at, piece);
     XXH3_64bits_update(state.get(), piece.data(), piece.size());
   }
   return digits_of(XXH3_64bits_digest(state.get()));
 }
+
+}  // namespace
+
+std::string checksum(const InputFile& file) { return checksum_in_pieces(file); }
+std::string checksum(const ByteSource& source) { return checksum_in_pieces(source); }
 
 namespace {
 

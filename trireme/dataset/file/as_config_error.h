@@ -1,4 +1,4 @@
-// Errors in reading data are the user's to fix.
+// Errors in reading data are the user's to fix, but for a store that does not answer.
 #pragma once
 
 #include <string_view>
@@ -7,12 +7,15 @@
 
 namespace trireme::dataset {
 
-// Runs `action`. Its errors become ConfigErrors that end in `advice`; ConfigErrors pass unchanged.
+// Runs `action`. Its errors become ConfigErrors that end in `advice`; ConfigErrors and CommErrors pass
+// unchanged.
 template <typename Action>
 auto as_config_error(Action action, std::string_view advice = "") {
   try {
     return action();
   } catch (const ConfigError&) {
+    throw;
+  } catch (const CommError&) {
     throw;
   } catch (const Error& error) {
     throw ConfigError(concat(error.what(), advice));

@@ -17,7 +17,8 @@ constexpr int64_t kColours = 3;
 }  // namespace
 
 ImageTextSamples::ImageTextSamples(std::shared_ptr<const PackedSource> samples,
-                                   const TokenOptions& tokens, const ImageTokenOptions& options)
+                                   const TokenOptions& tokens, const ImageTokenOptions& options,
+                                   const FilePlace& place)
     : TokenSamples(samples->stream()), samples_(std::move(samples)), options_(options) {
   count_images(tokens);
   const std::string& prefix = stream().file().prefix();
@@ -25,7 +26,7 @@ ImageTextSamples::ImageTextSamples(std::shared_ptr<const PackedSource> samples,
   TRIREME_CHECK(num_images > 0, bin_path(prefix).string(), " has no image token (",
                 options_.image_token,
                 "); prepare it with `trireme data prepare --image-size`, or train a model of text");
-  images_ = std::make_shared<const IndexedFile>(images_prefix(prefix));
+  images_ = std::make_shared<const IndexedFile>(images_prefix(prefix), place);
   TRIREME_CHECK(images_->num_documents() == num_images, idx_path(images_->prefix()).string(),
                 " has ", images_->num_documents(), " images, and the image tokens of ",
                 bin_path(prefix).string(), " are those of ", num_images,

@@ -28,11 +28,11 @@ struct ImageTokenOptions {
 // Source: the constants: Radford et al. 2021, arXiv:2103.00020 (OPENAI_CLIP_MEAN and _STD)
 class ImageTextSamples : public TokenSamples {
  public:
-  // Reads every token once.
+  // Reads every token once. place: where the images are; needed only in here
   // Throws: ConfigError when the images are missing, of another size, or not as many as their
   //         tokens; when a document with images is too long for a sample
   ImageTextSamples(std::shared_ptr<const PackedSource> samples, const TokenOptions& tokens,
-                   const ImageTokenOptions& options);
+                   const ImageTokenOptions& options, const FilePlace& place = local_files());
 
   std::string description() const override;
   int64_t size() const override { return samples_->size(); }

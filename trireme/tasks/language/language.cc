@@ -87,6 +87,7 @@ class LanguageTaskModel : public train::TaskModel {
             .activations = {train::with_value("model.sequence_length", model.sequence_length)}}};
   }
   void check(const train::RunConfig& config) const override {
+    check_place(config_.data);
     const model::AdapterConfig& lora = config_.model.lora;
     TRIREME_CHECK(
         lora.init.empty() || !config.init.folder.empty(), "lora.init is \"", shown(lora.init),
@@ -337,7 +338,8 @@ class LanguageTask : public train::Task {
 
   void open(bool evaluates) override {
     check_token_path(config_.data.path);
-    tokenizer_ = dataset::load_tokenizer(config_.data.path);
+    place_ = open_place(config_.data);
+    tokenizer_ = dataset::load_tokenizer(config_.data.path, *place_);
     if (config_.model.has_decoder()) {
       settle_spans(config_, *tokenizer_);
     } else if (config_.data.masked_share > 0) {
@@ -346,14 +348,14 @@ class LanguageTask : public train::Task {
     take_vocabulary();
     if (config_.objective.is_classify()) take_classes();
     if (config_.objective.is_distill()) open_teacher_or_outputs();
-    training_ = open_tokens(config_.data.path, config_);
+    training_ = open_tokens(config_.data.path, *place_, config_);
     if (training_->images() != nullptr) {
       config_.model.vision.images_per_sequence =
           static_cast<double>(training_->images()->num_documents()) /
           static_cast<double>(training_->size());
     }
     if (evaluates) {
-      validation_ = open_tokens(dataset::validation_prefix(config_.data.path), config_);
+      validation_ = open_tokens(dataset::validation_prefix(config_.data.path), *place_, config_);
     }
     if (config_.outputs) use_outputs();
   }
@@ -375,7 +377,7 @@ class LanguageTask : public train::Task {
   }
   void write_files(const std::filesystem::path& folder) const override {
     dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
-    keep_chat_template(dataset::chat_template_path(config_.data.path), folder);
+    keep_chat_template(dataset::chat_template_path(config_.data.path).string(), *place_, folder);
     if (classes_) write_file_atomically(folder / kClassesFile, classes_->text());
   }
   LanguageConfig& config() { return config_; }
@@ -416,7 +418,7 @@ class LanguageTask : public train::Task {
   }
 
   void take_classes() {
-    classes_ = read_classes(dataset::classes_path(config_.data.path));
+    classes_ = read_classes(dataset::classes_path(config_.data.path), *place_);
     int64_t& classes = config_.model.classes;
     TRIREME_CHECK(classes == 0 || classes == classes_->size(), "model.classes is ", classes,
                   " and ", dataset::classes_path(config_.data.path).string(), " has ",
@@ -450,6 +452,7 @@ class LanguageTask : public train::Task {
 
   LanguageConfig config_;
   LanguageTaskModel model_{config_};
+  std::shared_ptr<const FilePlace> place_;  // of the data
   std::shared_ptr<const dataset::Tokenizer> tokenizer_;
   std::optional<dataset::ClassNames> classes_;  // of labelled data
   std::shared_ptr<const dataset::TokenSamples> training_;

@@ -27,8 +27,19 @@ namespace trireme::tasks {
 
 struct TokenDataConfig {
   TRIREME_KEYS_BEGIN(TokenDataConfig)
-  TRIREME_KEY(std::string, path, "data/python", kMustStay,
-              "prefix of the token files, as given to `trireme data prepare --output`")
+  TRIREME_KEY(
+      std::string, path, "data/python", kMustStay,
+      "prefix of the token files, as given to `trireme data prepare --output`, or of copies "
+      "in an object store: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, https://HOST/PREFIX")
+  TRIREME_KEY(std::string, cache, "", kMayChange,
+              "folder on a local disk that keeps what is read of a data.path in an object store; "
+              "\"\" = keep nothing")
+  TRIREME_KEY(int64_t, cache_bytes, int64_t{10} << 30, kMayChange,
+              "limit on the size of data.cache, in bytes; what was not used for longest goes first",
+              Range{1 << 20, 1e15})
+  TRIREME_KEY(int64_t, store_timeout, 120, kMayChange,
+              "seconds for which a read tries again while an object store does not answer",
+              Range{1, 86400})
   TRIREME_KEY(bool, separate_documents, false, kMustStay,
               "mask attention across the documents of a sequence, and count positions from the "
               "beginning of each")

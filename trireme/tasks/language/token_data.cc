@@ -1,6 +1,7 @@
 #include "trireme/tasks/language/token_data.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -15,12 +16,36 @@
 #include "trireme/dataset/samples/span_source.h"
 #include "trireme/dataset/token_source.h"
 #include "trireme/model/model.h"
+#include "trireme/remote/store_files.h"
+#include "trireme/remote/store_settings.h"
+#include "trireme/remote/url.h"
 
 namespace trireme::tasks {
 
 static_assert(dataset::kNoTarget == model::kIgnoredTarget);
 
+std::shared_ptr<const FilePlace> open_place(const TokenDataConfig& data) {
+  if (!is_url(data.path)) return {std::shared_ptr<void>(), &local_files()};
+  std::optional<remote::BlockCacheOptions> cache;
+  if (!data.cache.empty()) {
+    cache = {.folder = data.cache, .max_bytes = static_cast<uint64_t>(data.cache_bytes)};
+  }
+  remote::StoreOptions options{.patience = std::chrono::seconds(data.store_timeout)};
+  options.first_patience = std::min(options.first_patience, options.patience);
+  return std::make_shared<const remote::StoreFiles>(remote::read_store_settings(), options, cache);
+}
+
+void check_place(const TokenDataConfig& data) {
+  if (!is_url(data.path)) return;
+  try {
+    remote::parse_url(data.path);
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat("data.path: ", error.what()));
+  }
+}
+
 void check_token_path(const std::string& given) {
+  if (is_url(given)) return;
   namespace fs = std::filesystem;
   const fs::path path = given;
   std::error_code unknown;
@@ -170,6 +195,7 @@ void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
 }
 
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
+                                                         const FilePlace& place,
                                                          const LanguageConfig& config) {
   dataset::TokenOptions options{.sequence_length = config.model.sequence_length,
                                 .vocab_size = config.model.vocab_size,
@@ -177,7 +203,7 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
                                 .ahead = config.data.masked_share > 0 ? 0 : 1};
   const bool has_spans = config.model.has_decoder();
   if (has_spans) options.sequence_length = span_options(config).lengths.text;
-  dataset::TokenStream stream(prefix, options.vocab_size);
+  dataset::TokenStream stream(prefix, options.vocab_size, place);
   TRIREME_CHECK(!has_spans || stream.mask() == nullptr, dataset::idx_path(prefix).string(),
                 " has a loss mask, and model.family \"", config.model.family,
                 "\" hides spans of all tokens; prepare the data as text");
@@ -204,7 +230,8 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
         std::make_shared<const dataset::PackedSource>(std::move(stream), options), options,
         dataset::ImageTokenOptions{.image_token = vision.image_token,
                                    .tokens_per_image = vision.num_patches(),
-                                   .image_size = vision.image_size});
+                                   .image_size = vision.image_size},
+        place);
   }
   std::shared_ptr<const dataset::TokenSamples> samples;
   if (config.data.packing == dataset::Packing::kWhole) {

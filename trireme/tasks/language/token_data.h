@@ -5,20 +5,30 @@
 #include <memory>
 #include <string>
 
+#include "trireme/base/file/byte_source.h"
 #include "trireme/dataset/token_stream.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/tasks/language/language.h"
 
 namespace trireme::tasks {
 
+// Where data.path is: on this machine, or in an object store, with keys of the environment.
+// Throws: ConfigError when the store's settings, or data.cache, cannot be used
+std::shared_ptr<const FilePlace> open_place(const TokenDataConfig& data);
+
+// Checks that a URL names an object of a store, without asking it.
+// Throws: ConfigError
+void check_place(const TokenDataConfig& data);
+
 // Explains prefixes to users who gave something else as data.path. Opening the files reports all
 // other errors.
 // Throws: ConfigError
 void check_token_path(const std::string& given);
 
-// The samples of the files with this prefix, as [data] says, whose mask token is known.
-// Throws: ConfigError, as the source does
+// The samples of the files with this prefix in `place`, as [data] says, whose mask token is known.
+// Throws: ConfigError, as the source does; CommError when a store does not answer
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
+                                                         const FilePlace& place,
                                                          const LanguageConfig& config);
 
 // key: that has the token; vocab_size: 0, unknown yet, checks nothing

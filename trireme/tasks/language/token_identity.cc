@@ -41,7 +41,7 @@ train::DataIdentity identify(const dataset::TokenStream& stream,
       concat(name_of(dataset::kTokenizerKinds, tokenizer.kind()), " ", tokenizer.vocab_size(), " ",
              tokenizer.end_of_document(), " ", tokenizer.serialize());
   train::DataIdentity identity{
-      .checksums = {{"index", checksum(InputFile(dataset::idx_path(file.prefix())))},
+      .checksums = {{"index", file.index_checksum()},
                     {"tokens", sample(file)},
                     {"tokenizer", checksum(std::as_bytes(std::span(about)))}},
       .counts = {{"num_documents", file.num_documents()}, {"num_tokens", file.num_tokens()}}};

@@ -54,10 +54,11 @@ std::vector<std::string> labels_in(const fs::path& config) {
 
 }  // namespace
 
-dataset::ClassNames read_classes(const fs::path& path) {
-  TRIREME_CHECK(is_file(path), path.string(),
+dataset::ClassNames read_classes(const fs::path& path, const FilePlace& place) {
+  const std::string name = path.string();
+  TRIREME_CHECK(place.has(name), name,
                 " does not exist; make it with `trireme data prepare --format labelled`");
-  return dataset::ClassNames::parse(read_file(path, kMaxClassesBytes), path.string());
+  return dataset::ClassNames::parse(read_all(*place.open(name), kMaxClassesBytes), name);
 }
 
 std::string checksum_of(std::string_view text) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/file/byte_source.h"
 #include "trireme/dataset/labelled/class_names.h"
 
 namespace trireme::tasks {
@@ -13,8 +14,9 @@ namespace trireme::tasks {
 // The file of a run's folder with ClassNames::text().
 inline constexpr const char* kClassesFile = "classes.json";
 
-// Throws: ConfigError when there is none, or it is something else
-dataset::ClassNames read_classes(const std::filesystem::path& path);
+// Throws: ConfigError when there is none, or it is something else; what `place` throws
+dataset::ClassNames read_classes(const std::filesystem::path& path,
+                                 const FilePlace& place = local_files());
 
 // The checksum of a text.
 std::string checksum_of(std::string_view text);

@@ -84,10 +84,13 @@ void take_imported_files(const fs::path& weights, const fs::path& run) {
     copy_if_there(run_of(weights) / name, run / name);
 }
 
-void keep_chat_template(const fs::path& chat_template, const fs::path& run) {
+void keep_chat_template(const std::string& chat_template, const FilePlace& place,
+                        const fs::path& run) {
   const bool is_imported = std::ranges::any_of(
       imported_file_names(), [&](const std::string& name) { return is_file(run / name); });
-  if (!is_imported) copy_if_there(chat_template, run / concat(kPrefix, kChatTemplate));
+  if (is_imported || !place.has(chat_template)) return;
+  write_file_atomically(run / concat(kPrefix, kChatTemplate),
+                        read_all(*place.open(chat_template), kMaxBytes));
 }
 
 ImportedFiles::ImportedFiles(const fs::path& checkpoint) : run_(run_of(checkpoint)) {}

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/file/byte_source.h"
 #include "trireme/dataset/tokenizer.h"
 
 namespace trireme::tasks {
@@ -27,9 +28,10 @@ void keep_imported_files(const std::filesystem::path& source, const std::filesys
 // Throws: Error when one cannot be read or written
 void take_imported_files(const std::filesystem::path& weights, const std::filesystem::path& run);
 
-// Keeps the chat template of a run's data, a file that may be missing, unless one was imported.
+// Keeps the chat template of a run's data, a file of `place` that may be missing, unless one was
+// imported.
 // Throws: Error when it cannot be read or written
-void keep_chat_template(const std::filesystem::path& chat_template,
+void keep_chat_template(const std::string& chat_template, const FilePlace& place,
                         const std::filesystem::path& run);
 
 // Reads what a run has kept. A run that was not imported has kept nothing.

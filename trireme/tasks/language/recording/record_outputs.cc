@@ -17,6 +17,7 @@
 #include "trireme/tasks/language/outputs/outputs_writer.h"
 #include "trireme/tasks/language/outputs/teacher_outputs.h"
 #include "trireme/tasks/language/teacher.h"
+#include "trireme/tasks/language/token_data.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/run/compute_device.h"
 #include "trireme/train/run/inputs.h"
@@ -131,7 +132,7 @@ train::RunConfig recording_config(train::RunConfig config, int num_ranks, int64_
                 "Hugging Face folder");
   own.recording.temperature = own.objective.temperature;
   const std::string validation = dataset::validation_prefix(own.data.path);
-  config.task->open(/*evaluates=*/is_file(validation + ".bin"));
+  config.task->open(/*evaluates=*/open_place(own.data)->has(validation + ".bin"));
   TRIREME_CHECK(top_k <= own.model.vocab_size, "--top-k is ", top_k, " and the vocabulary has ",
                 own.model.vocab_size, " tokens; expected at most that");
   own.recording.top_k = top_k;

@@ -1,0 +1,68 @@
+#include "trireme/remote/url.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::remote {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(ObjectUrl, HasSchemeHostAndPath) {
+  const ObjectUrl s3 = parse_url("s3://my-bucket/folder/python");
+  EXPECT_EQ(s3.scheme, "s3");
+  EXPECT_EQ(s3.host, "my-bucket");
+  EXPECT_EQ(s3.path, "folder/python");
+  EXPECT_TRUE(s3.is_bucket());
+  const ObjectUrl web = parse_url("https://data.example.org:8443/a/b.bin");
+  EXPECT_EQ(web.host, "data.example.org:8443");
+  EXPECT_EQ(web.path, "a/b.bin");
+  EXPECT_FALSE(web.is_bucket());
+  EXPECT_EQ(parse_url("http://[::1]:9/x").host, "[::1]:9");
+}
+
+std::string refusal_of(const std::string& url) {
+  try {
+    parse_url(url);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ObjectUrl, OthersAreRefusedInOneLine) {
+  EXPECT_THAT(refusal_of("ftp://host/x"), HasSubstr("begins with ftp://"));
+  EXPECT_THAT(refusal_of("data/python"), HasSubstr("is no URL"));
+  EXPECT_THAT(refusal_of("s3://Bucket_/x"), HasSubstr("is no bucket"));
+  EXPECT_THAT(refusal_of("s3:///x"), HasSubstr("is no bucket"));
+  EXPECT_THAT(refusal_of("s3://bucket"), HasSubstr("names no object"));
+  EXPECT_THAT(refusal_of("s3://bucket/"), HasSubstr("names no object"));
+  EXPECT_THAT(refusal_of("https:///x"), HasSubstr("is no host"));
+  EXPECT_THAT(refusal_of("https://ho\\st/x"), HasSubstr("is no host"));
+  EXPECT_THAT(refusal_of("s3://bucket/a b"), HasSubstr("spaces"));
+  EXPECT_THAT(refusal_of("s3://bucket/a\nb"), Not(HasSubstr("\n")));
+  EXPECT_THAT(refusal_of("s3://bucket/" + std::string(5000, 'a')), HasSubstr("5012 characters"));
+}
+
+TEST(ObjectUrl, ARefusalRepeatsNoSecret) {
+  for (const char* url :
+       {"https://user:secret@host/x", "https://host/x?token=secret", "s3://bucket/x#secret"}) {
+    EXPECT_THAT(refusal_of(url), HasSubstr("keys come from")) << url;
+    EXPECT_THAT(refusal_of(url), Not(HasSubstr("secret@"))) << url;
+    EXPECT_THAT(refusal_of(url), Not(HasSubstr("secret\""))) << url;
+    EXPECT_THAT(refusal_of(url), Not(HasSubstr("token"))) << url;
+  }
+}
+
+TEST(PercentEncoding, KeepsOnlyUnreservedCharactersAndSlashes) {
+  EXPECT_EQ(percent_encoded("a/B-9_.~"), "a/B-9_.~");
+  EXPECT_EQ(percent_encoded("a b+c=\xc3\xbc%"), "a%20b%2Bc%3D%C3%BC%25");
+}
+
+}  // namespace
+}  // namespace trireme::remote

@@ -1,0 +1,52 @@
+// Bytes that can be read at any offset, wherever they are: a file of this machine, or an object of
+// a store (trireme/remote).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace trireme {
+
+// Thread safe: several threads read at one time.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // The path or URL, for messages.
+  virtual std::string name() const = 0;
+  virtual uint64_t num_bytes() const = 0;  // at the time it was opened
+
+  // Fills `out` with the bytes from `offset` on.
+  // Throws: Error with the name and the reason; when there are fewer bytes, also with the number
+  //         that it had when it was opened
+  virtual void read(uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+// A place from which files are opened by name. Thread safe.
+class FilePlace {
+ public:
+  virtual ~FilePlace() = default;
+  // Whether there is a file of that name that can be opened.
+  // Throws: Error when that cannot be found out
+  virtual bool has(const std::string& name) const = 0;
+  // Throws: Error with name and reason
+  virtual std::unique_ptr<ByteSource> open(const std::string& name) const = 0;
+};
+
+// The files of this machine; names are paths.
+const FilePlace& local_files();
+
+// All of it.
+// Throws: Error as read(), and when it has more than max_bytes
+std::string read_all(const ByteSource& source, uint64_t max_bytes);
+
+// The 64-bit checksum (XXH3) of all of it, as checksum() in file.h; read in pieces.
+// Throws: as ByteSource::read()
+std::string checksum(const ByteSource& source);
+
+// Whether a name is a URL, "scheme://...".
+bool is_url(const std::string& name);
+
+}  // namespace trireme

@@ -1,0 +1,185 @@
+#include "trireme/remote/http_client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "trireme/base/error.h"
+
+#ifdef TRIREME_HAVE_CURL
+#include <curl/curl.h>
+#endif
+
+namespace trireme::remote {
+
+#ifndef TRIREME_HAVE_CURL
+
+class HttpClient::Connection {};
+
+bool http_available() { return false; }
+HttpClient::HttpClient() {
+  throw ConfigError(
+      "object stores need libcurl, which this build lacks: install libcurl4-openssl-dev and build "
+      "again, or copy the files to this machine");
+}
+HttpClient::~HttpClient() = default;
+HttpAnswer HttpClient::get(const HttpRequest& /*request*/) { return {}; }
+std::optional<int64_t> parse_http_date(const std::string& /*text*/) { return std::nullopt; }
+
+#else
+
+namespace {
+
+constexpr size_t kMostTextBytes = 16 << 10;
+constexpr size_t kMostHeaders = 100;
+constexpr size_t kMostHeaderBytes = 8 << 10;
+constexpr size_t kMostIdle = 64;
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
+
+// What the callbacks of one request share.
+struct Transfer {
+  CURL* curl = nullptr;
+  std::span<std::byte> out;
+  HttpAnswer answer;
+};
+
+size_t take_body(char* data, size_t /*one*/, size_t size, void* user) {
+  auto& transfer = *static_cast<Transfer*>(user);
+  HttpAnswer& answer = transfer.answer;
+  long status = 0;
+  ::curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &status);
+  if (status < 200 || status >= 300) {
+    answer.text.append(data, std::min(size, kMostTextBytes - answer.text.size()));
+    return answer.text.size() == kMostTextBytes ? 0 : size;  // enough of it
+  }
+  if (size > transfer.out.size() - answer.num_bytes) {
+    answer.is_too_long = true;
+    return 0;
+  }
+  std::memcpy(transfer.out.data() + answer.num_bytes, data, size);
+  answer.num_bytes += size;
+  return size;
+}
+
+size_t take_header(char* data, size_t /*one*/, size_t size, void* user) {
+  auto& headers = static_cast<Transfer*>(user)->answer.headers;
+  std::string_view line(data, size);
+  if (line.starts_with("HTTP/")) headers.clear();  // of a redirect
+  const size_t colon = line.find(':');
+  if (size > kMostHeaderBytes || colon == std::string_view::npos ||
+      headers.size() >= kMostHeaders) {
+    return size;
+  }
+  std::string name(line.substr(0, colon));
+  std::ranges::transform(name, name.begin(), lower);
+  line.remove_prefix(colon + 1);
+  constexpr std::string_view kSpace = " \t\r\n";
+  line.remove_prefix(std::min(line.find_first_not_of(kSpace), line.size()));
+  headers[name] = line.substr(0, line.find_last_not_of(kSpace) + 1);
+  return size;
+}
+
+struct FreeList {
+  void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
+};
+
+}  // namespace
+
+class HttpClient::Connection {
+ public:
+  Connection() : curl_(::curl_easy_init()) {
+    TRIREME_ASSERT(curl_ != nullptr, "curl_easy_init failed");
+  }
+  ~Connection() { ::curl_easy_cleanup(curl_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  HttpAnswer get(const HttpRequest& request) {
+    Transfer transfer{.curl = curl_, .out = request.out, .answer = {}};
+    std::unique_ptr<curl_slist, FreeList> headers;
+    for (const auto& [name, value] : request.headers) {
+      curl_slist* longer = ::curl_slist_append(headers.get(), (name + ": " + value).c_str());
+      TRIREME_ASSERT(longer != nullptr, "no memory for a header");
+      static_cast<void>(headers.release());
+      headers.reset(longer);
+    }
+    set_options(request, transfer, headers.get());
+    const CURLcode code = ::curl_easy_perform(curl_);
+    HttpAnswer& answer = transfer.answer;
+    long status = 0;
+    ::curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
+    const bool was_cut = code == CURLE_WRITE_ERROR;  // here, on purpose
+    if (code == CURLE_OK || was_cut) {
+      answer.status = static_cast<int>(status);
+    } else {
+      answer.failure = ::curl_easy_strerror(code);
+    }
+    return std::move(answer);
+  }
+
+ private:
+  void set_options(const HttpRequest& request, Transfer& transfer, curl_slist* headers) {
+    ::curl_easy_reset(curl_);  // keeps the connection
+    const auto set = [this](CURLoption option, auto value) {
+      ::curl_easy_setopt(curl_, option, value);
+    };
+    set(CURLOPT_URL, request.url.c_str());
+    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
+    set(CURLOPT_FOLLOWLOCATION, request.follow_redirects ? 1L : 0L);
+    set(CURLOPT_MAXREDIRS, 5L);
+    set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    set(CURLOPT_PATH_AS_IS, 1L);  // the path is signed as it is
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_USERAGENT, "trireme");
+    set(CURLOPT_HTTPHEADER, headers);
+    set(CURLOPT_CONNECTTIMEOUT_MS, 10'000L);
+    set(CURLOPT_LOW_SPEED_LIMIT, 1024L);
+    set(CURLOPT_LOW_SPEED_TIME, 15L);
+    set(CURLOPT_TIMEOUT_MS, static_cast<long>(request.patience.count()));
+    set(CURLOPT_TCP_KEEPALIVE, 1L);
+    set(CURLOPT_WRITEFUNCTION, &take_body);
+    set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
+    set(CURLOPT_HEADERFUNCTION, &take_header);
+    set(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
+  }
+
+  CURL* curl_;
+};
+
+bool http_available() { return true; }
+
+std::optional<int64_t> parse_http_date(const std::string& text) {
+  const time_t seconds = ::curl_getdate(text.c_str(), nullptr);
+  return seconds < 0 ? std::nullopt : std::optional<int64_t>(seconds);
+}
+
+HttpClient::HttpClient() {
+  // Once in a process; not undone, as others may use the library too.
+  static const CURLcode code = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  TRIREME_ASSERT(code == CURLE_OK, "curl_global_init failed: ", static_cast<int>(code));
+}
+
+HttpClient::~HttpClient() = default;
+
+HttpAnswer HttpClient::get(const HttpRequest& request) {
+  std::unique_ptr<Connection> connection;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      connection = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!connection) connection = std::make_unique<Connection>();
+  HttpAnswer answer = connection->get(request);
+  const std::lock_guard lock(mutex_);
+  if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
+  return answer;
+}
+
+#endif
+
+}  // namespace trireme::remote

@@ -1,0 +1,75 @@
+#include "trireme/remote/url.h"
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+
+namespace trireme::remote {
+namespace {
+
+constexpr size_t kMostUrlBytes = 4096;
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+bool is_bucket_name(std::string_view name) {
+  return name.size() >= 3 && name.size() <= 63 && std::ranges::all_of(name, [](char c) {
+           return (is_letter(c) && c >= 'a') || is_digit(c) || c == '-' || c == '.' || c == '_';
+         });
+}
+
+// A name or an address, [IPv6] too, and a port.
+bool is_host(std::string_view host) {
+  return !host.empty() && std::ranges::all_of(host, [](char c) {
+    return is_letter(c) || is_digit(c) || c == '-' || c == '.' || c == ':' || c == '[' || c == ']';
+  });
+}
+
+}  // namespace
+
+ObjectUrl parse_url(const std::string& url) {
+  TRIREME_CHECK(url.size() <= kMostUrlBytes, "a URL of ", url.size(),
+                " characters; expected at most ", kMostUrlBytes);
+  // It may hold a secret, so the message shows nothing of it.
+  const bool has_secret = url.find_first_of("?#@") != std::string::npos;
+  TRIREME_CHECK(!has_secret,
+                "a URL with a user name, a query or a fragment; expected only a place, such as "
+                "s3://BUCKET/PREFIX: keys come from the environment or ~/.aws/credentials");
+  const bool is_printable =
+      std::ranges::all_of(url, [](unsigned char c) { return c > 32 && c != 127; });
+  TRIREME_CHECK(is_printable,
+                "a URL with spaces or control characters; expected them encoded as %20");
+  const size_t end = url.find("://");
+  TRIREME_CHECK(end != std::string::npos, url, " is no URL; expected s3://BUCKET/PREFIX");
+  ObjectUrl parsed{.scheme = url.substr(0, end)};
+  TRIREME_CHECK(parsed.is_bucket() || parsed.scheme == "https" || parsed.scheme == "http", url,
+                " begins with ", parsed.scheme,
+                "://; expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or https://HOST/PREFIX");
+  const size_t begin = end + 3;
+  const size_t slash = std::min(url.find('/', begin), url.size());
+  parsed.host = url.substr(begin, slash - begin);
+  parsed.path = url.substr(std::min(slash + 1, url.size()));
+  TRIREME_CHECK(
+      parsed.is_bucket() ? is_bucket_name(parsed.host) : is_host(parsed.host), url, ": \"",
+      parsed.host, "\" is no ",
+      parsed.is_bucket() ? "bucket; expected 3 to 63 of a-z, 0-9, \"-\", \".\" and \"_\"" : "host");
+  TRIREME_CHECK(!parsed.path.empty(), url, " names no object; expected ", parsed.scheme, "://",
+                parsed.host, "/PREFIX");
+  return parsed;
+}
+
+std::string percent_encoded(std::string_view text) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string encoded;
+  for (const char c : text) {
+    if (is_letter(c) || is_digit(c) || c == '-' || c == '_' || c == '.' || c == '~' || c == '/') {
+      encoded += c;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    encoded += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return encoded;
+}
+
+}  // namespace trireme::remote

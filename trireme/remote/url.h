@@ -1,0 +1,24 @@
+// Where an object lies: s3://BUCKET/KEY, gs://BUCKET/KEY or https://HOST/PATH.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trireme::remote {
+
+struct ObjectUrl {
+  std::string scheme{};  // "s3", "gs", "https" or "http"
+  std::string host{};    // of s3 and gs the bucket; of others the host, with a port if one is given
+  std::string path{};    // of s3 and gs the key, without the slash; of others as given, without it
+
+  bool is_bucket() const { return scheme == "s3" || scheme == "gs"; }
+};
+
+// Throws: ConfigError for another scheme, a bucket or host of other characters, an empty path, and
+//         user names, passwords, queries and fragments, which may be secrets
+ObjectUrl parse_url(const std::string& url);
+
+// Percent-encodes all but letters, digits, "-_.~" and "/". RFC 3986, section 2.3
+std::string percent_encoded(std::string_view text);
+
+}  // namespace trireme::remote
