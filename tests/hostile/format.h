@@ -63,6 +63,8 @@ void add_journal_formats(Formats& formats, const std::filesystem::path& folder);
 void add_job_formats(Formats& formats, const std::filesystem::path& folder);
 void add_link_formats(Formats& formats);
 void add_http_formats(Formats& formats);
+// Answers of object stores. Only in a build with libcurl.
+void add_store_formats(Formats& formats, const std::filesystem::path& folder);
 // Logs and views of parameter servers.
 void add_server_formats(Formats& formats, const std::filesystem::path& folder);
 // What a teacher says of a student's data.

@@ -111,6 +111,9 @@ int run(const Arguments& arguments) {
   add_recommend_formats(formats, folder);
   add_link_formats(formats);
   add_http_formats(formats);
+#ifdef TRIREME_HAVE_CURL
+  add_store_formats(formats, folder);
+#endif
   add_server_formats(formats, folder);
   add_outputs_formats(formats, folder);
 #ifdef TRIREME_HAVE_TOKENIZER_JSON

@@ -30,7 +30,9 @@ StoreSettings settings_of(const ScriptedServer& server) {
 }
 
 StoreOptions patient(int64_t ms) {
-  return {.patience = milliseconds(ms), .first_patience = milliseconds(ms)};
+  return {.patience = milliseconds(ms),
+          .first_patience = milliseconds(ms),
+          .first_pause = milliseconds(2)};
 }
 
 std::string text_of(Store& store, const std::string& url, const ObjectVersion& version,

@@ -98,12 +98,11 @@ std::string tag_of(const HttpAnswer& answer) {
 
 namespace {
 
-// Doubles from a tenth of a second to five, and differs between ranks, so that they do not come back
-// together; or longer when the store asks for it.
-milliseconds pause_after(uint64_t attempt, const HttpAnswer& answer) {
-  const uint64_t most = std::min<uint64_t>(100ULL << std::min<uint64_t>(attempt, 6), 5000);
-  const uint64_t jitter = static_cast<uint64_t>(monotonic_ns()) / 64 % (most / 2 + 1);
-  uint64_t pause = most / 2 + jitter;
+milliseconds pause_after(uint64_t attempt, milliseconds first, const HttpAnswer& answer) {
+  const auto longest = std::min<uint64_t>(
+      static_cast<uint64_t>(first.count()) << std::min<uint64_t>(attempt, 6), 5000);
+  const uint64_t jitter = static_cast<uint64_t>(monotonic_ns()) / 64 % (longest / 2 + 1);
+  uint64_t pause = longest / 2 + jitter;
   const std::string asked = header(answer, "retry-after");
   std::string_view text = asked;
   if (const auto seconds = take_number(text); seconds && text.empty()) {
@@ -215,7 +214,7 @@ HttpAnswer Store::send(const std::string& url, const Wanted& wanted, millisecond
                              static_cast<int64_t>(in_seconds(waited)), " s, at last ", said(answer),
                              "; check the name of the store, or start again when it answers"));
     }
-    std::this_thread::sleep_for(pause_after(attempt, answer));
+    std::this_thread::sleep_for(pause_after(attempt, options_.first_pause, answer));
   }
 }
 

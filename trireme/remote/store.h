@@ -22,6 +22,9 @@ struct StoreOptions {
   std::chrono::milliseconds patience = std::chrono::seconds(120);
   // The same of find(), which finds out at once that a name is wrong.
   std::chrono::milliseconds first_patience = std::chrono::seconds(10);
+  // Before the second try, and doubling up to 5 s. A part of it is random, so that ranks do not come
+  // back together.
+  std::chrono::milliseconds first_pause = std::chrono::milliseconds(100);
 };
 
 // Which bytes an object has: its ETag, or else the time of its last change. "": the store says
