@@ -11,14 +11,14 @@ namespace {
 
 TEST(HttpClient, GivesStatusHeadersAndBody) {
   ScriptedServer server([](const std::string& request) {
-    EXPECT_EQ(header_of(request, "x-mine"), "1");
+    EXPECT_EQ(request_header(request, "x-mine"), "1");
     return plain_answer("200 OK", "ETag:   \"x\"  \r\nX-Other: \r\n", "hello");
   });
   HttpClient client;
   std::string body(8, '?');
-  const HttpAnswer answer = client.get({.url = server.url() + "/a/../b",
-                                        .headers = {{"x-mine", "1"}},
-                                        .out = std::as_writable_bytes(std::span(body))});
+  const HttpAnswer answer = client.send({.url = server.url() + "/a/../b",
+                                         .headers = {{"x-mine", "1"}},
+                                         .out = std::as_writable_bytes(std::span(body))});
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("etag"), "\"x\"");
   EXPECT_EQ(answer.headers.at("x-other"), "");
@@ -35,11 +35,11 @@ TEST(HttpClient, TextsOfErrorsAndTooLongBodiesAreBounded) {
   HttpClient client;
   std::string body(100, '?');
   const auto out = std::as_writable_bytes(std::span(body));
-  const HttpAnswer error = client.get({.url = server.url() + "/error", .out = out});
+  const HttpAnswer error = client.send({.url = server.url() + "/error", .out = out});
   EXPECT_EQ(error.status, 500);
   EXPECT_EQ(error.text.size(), 16384U);
   EXPECT_EQ(body, std::string(100, '?'));
-  EXPECT_TRUE(client.get({.url = server.url() + "/long", .out = out}).is_too_long);
+  EXPECT_TRUE(client.send({.url = server.url() + "/long", .out = out}).is_too_long);
 }
 
 TEST(HttpClient, HeadersAreBounded) {
@@ -49,7 +49,7 @@ TEST(HttpClient, HeadersAreBounded) {
     return plain_answer("200 OK", headers);
   });
   HttpClient client;
-  EXPECT_EQ(client.get({.url = server.url() + "/"}).headers.size(), 100U);
+  EXPECT_EQ(client.send({.url = server.url() + "/"}).headers.size(), 100U);
 }
 
 TEST(HttpClient, OnlyWebServersAreAskedAndRedirectsAreNotFollowedToOthers) {
@@ -57,13 +57,13 @@ TEST(HttpClient, OnlyWebServersAreAskedAndRedirectsAreNotFollowedToOthers) {
     return plain_answer("302 Found", "Location: file:///etc/passwd\r\n");
   });
   HttpClient client;
-  EXPECT_EQ(client.get({.url = "file:///etc/passwd"}).status, 0);
-  const HttpAnswer stays = client.get({.url = server.url() + "/"});
+  EXPECT_EQ(client.send({.url = "file:///etc/passwd"}).status, 0);
+  const HttpAnswer stays = client.send({.url = server.url() + "/"});
   EXPECT_EQ(stays.status, 302);
   std::string body(100, '?');
-  const HttpAnswer follows = client.get({.url = server.url() + "/",
-                                         .out = std::as_writable_bytes(std::span(body)),
-                                         .follow_redirects = true});
+  const HttpAnswer follows = client.send({.url = server.url() + "/",
+                                          .out = std::as_writable_bytes(std::span(body)),
+                                          .follow_redirects = true});
   EXPECT_EQ(follows.status, 0);
   EXPECT_NE(follows.failure, "");
   EXPECT_EQ(body, std::string(100, '?'));
@@ -76,7 +76,7 @@ TEST(HttpClient, SilenceEndsAfterPatience) {
   });
   HttpClient client;
   const HttpAnswer answer =
-      client.get({.url = server.url() + "/", .patience = std::chrono::milliseconds(100)});
+      client.send({.url = server.url() + "/", .patience = std::chrono::milliseconds(100)});
   EXPECT_EQ(answer.status, 0);
   EXPECT_NE(answer.failure, "");
 }

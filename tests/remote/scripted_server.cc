@@ -67,7 +67,7 @@ void ScriptedServer::serve(Descriptor connection) {
   }
 }
 
-std::string header_of(const std::string& request, const std::string& name) {
+std::string request_header(const std::string& request, const std::string& name) {
   std::string lower = request;
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
   const size_t at = lower.find("\r\n" + name + ": ");
@@ -84,10 +84,10 @@ std::string plain_answer(const std::string& status, const std::string& headers,
 
 std::string range_answer(const std::string& request, const std::string& object,
                          const std::string& tag) {
-  const std::string range = header_of(request, "range");  // bytes=A-B
+  const std::string range = request_header(request, "range");  // bytes=A-B
   const size_t begin = std::strtoull(range.c_str() + 6, nullptr, 10);
   const size_t last = std::strtoull(range.c_str() + range.find('-') + 1, nullptr, 10);
-  const std::string if_match = header_of(request, "if-match");
+  const std::string if_match = request_header(request, "if-match");
   if (!if_match.empty() && if_match != tag) return plain_answer("412 Precondition Failed");
   if (begin >= object.size()) {
     return plain_answer(

@@ -49,6 +49,6 @@ std::string plain_answer(const std::string& status, const std::string& headers =
                          const std::string& body = "");
 
 // The value of a header of a request; "": it has none.
-std::string header_of(const std::string& request, const std::string& name);
+std::string request_header(const std::string& request, const std::string& name);
 
 }  // namespace trireme::remote

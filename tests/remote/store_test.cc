@@ -63,7 +63,7 @@ class StoreReads : public testing::Test {
 TEST_F(StoreReads, FindsAndReads) {
   ScriptedServer server([](const std::string& request) {
     EXPECT_TRUE(request.starts_with("GET /bucket/key HTTP/1.1")) << request;
-    EXPECT_THAT(header_of(request, "authorization"), HasSubstr("Credential=ID/"));
+    EXPECT_THAT(request_header(request, "authorization"), HasSubstr("Credential=ID/"));
     EXPECT_THAT(request, Not(HasSubstr(kSecret)));
     return range_answer(request, kObject);
   });
@@ -95,7 +95,7 @@ TEST_F(StoreReads, AnEmptyObjectHasNoBytes) {
 
 TEST_F(StoreReads, PublicDataIsNotSignedAndWebServersGetNoKeys) {
   ScriptedServer server([](const std::string& request) {
-    EXPECT_EQ(header_of(request, "authorization"), "");
+    EXPECT_EQ(request_header(request, "authorization"), "");
     return range_answer(request, kObject);
   });
   StoreSettings settings = settings_of(server);
@@ -222,8 +222,9 @@ TEST_F(StoreReads, AChangedOrRemovedObjectIsNoticed) {
 
 TEST_F(StoreReads, AServerThatIgnoresIfMatchIsCompared) {
   ScriptedServer server([](const std::string& request) {
-    const std::string tag =
-        header_of(request, "if-match").empty() ? "\"v1\"" : header_of(request, "if-match");
+    const std::string tag = request_header(request, "if-match").empty()
+                                ? "\"v1\""
+                                : request_header(request, "if-match");
     std::string answer = range_answer(request, kObject, tag);
     answer.replace(answer.find(tag), tag.size(), "\"v9\"");
     return answer;
@@ -237,7 +238,7 @@ TEST_F(StoreReads, AServerThatIgnoresIfMatchIsCompared) {
 
 TEST_F(StoreReads, AClockThatIsOffIsSetByTheStores) {
   ScriptedServer server([](const std::string& request) {
-    const bool is_theirs = header_of(request, "x-amz-date").starts_with("20130524T0000");
+    const bool is_theirs = request_header(request, "x-amz-date").starts_with("20130524T0000");
     if (is_theirs) return range_answer(request, kObject);
     return plain_answer("403 Forbidden", "Date: Fri, 24 May 2013 00:00:00 GMT\r\n",
                         "<Code>RequestTimeTooSkewed</Code>");
@@ -262,7 +263,7 @@ TEST_F(StoreReads, AClockThatNobodyAcceptsEndsInOneLine) {
 
 TEST_F(StoreReads, TheRegionThatTheStoreNamesIsUsed) {
   ScriptedServer server([](const std::string& request) {
-    if (header_of(request, "authorization").find("/eu-west-3/s3/") != std::string::npos) {
+    if (request_header(request, "authorization").find("/eu-west-3/s3/") != std::string::npos) {
       return range_answer(request, kObject);
     }
     return plain_answer("400 Bad Request", "x-amz-bucket-region: eu-west-3\r\n",

@@ -24,7 +24,7 @@ HttpClient::HttpClient() {
       "again, or copy the files to this machine");
 }
 HttpClient::~HttpClient() = default;
-HttpAnswer HttpClient::get(const HttpRequest& /*request*/) { return {}; }
+HttpAnswer HttpClient::send(const HttpRequest& /*request*/) { return {}; }
 std::optional<int64_t> parse_http_date(const std::string& /*text*/) { return std::nullopt; }
 
 #else
@@ -41,6 +41,7 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 
 // What the callbacks of one request share.
 struct Transfer {
   CURL* curl = nullptr;
+  std::span<const std::byte> body;  // not sent yet
   std::span<std::byte> out;
   HttpAnswer answer;
 };
@@ -61,6 +62,14 @@ size_t take_body(char* data, size_t /*one*/, size_t size, void* user) {
   std::memcpy(transfer.out.data() + answer.num_bytes, data, size);
   answer.num_bytes += size;
   return size;
+}
+
+size_t give_body(char* to, size_t /*one*/, size_t room, void* user) {
+  auto& transfer = *static_cast<Transfer*>(user);
+  const size_t count = std::min(room, transfer.body.size());
+  std::memcpy(to, transfer.body.data(), count);
+  transfer.body = transfer.body.subspan(count);
+  return count;
 }
 
 size_t take_header(char* data, size_t /*one*/, size_t size, void* user) {
@@ -96,8 +105,8 @@ class HttpClient::Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  HttpAnswer get(const HttpRequest& request) {
-    Transfer transfer{.curl = curl_, .out = request.out, .answer = {}};
+  HttpAnswer send(const HttpRequest& request) {
+    Transfer transfer{.curl = curl_, .body = request.body, .out = request.out, .answer = {}};
     std::unique_ptr<curl_slist, FreeList> headers;
     for (const auto& [name, value] : request.headers) {
       curl_slist* longer = ::curl_slist_append(headers.get(), (name + ": " + value).c_str());
@@ -140,6 +149,13 @@ class HttpClient::Connection {
     set(CURLOPT_LOW_SPEED_TIME, 15L);
     set(CURLOPT_TIMEOUT_MS, static_cast<long>(request.patience.count()));
     set(CURLOPT_TCP_KEEPALIVE, 1L);
+    if (request.method == "PUT" || request.method == "POST") {
+      set(CURLOPT_UPLOAD, 1L);
+      set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+      set(CURLOPT_READFUNCTION, &give_body);
+      set(CURLOPT_READDATA, static_cast<void*>(&transfer));
+    }
+    if (request.method != "GET") set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
     set(CURLOPT_WRITEFUNCTION, &take_body);
     set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
     set(CURLOPT_HEADERFUNCTION, &take_header);
@@ -164,7 +180,7 @@ HttpClient::HttpClient() {
 
 HttpClient::~HttpClient() = default;
 
-HttpAnswer HttpClient::get(const HttpRequest& request) {
+HttpAnswer HttpClient::send(const HttpRequest& request) {
   std::unique_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex_);
@@ -174,7 +190,7 @@ HttpAnswer HttpClient::get(const HttpRequest& request) {
     }
   }
   if (!connection) connection = std::make_unique<Connection>();
-  HttpAnswer answer = connection->get(request);
+  HttpAnswer answer = connection->send(request);
   const std::lock_guard lock(mutex_);
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
   return answer;

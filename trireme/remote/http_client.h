@@ -1,4 +1,4 @@
-// HTTP requests without a body, by libcurl. A build may lack it.
+// HTTP requests by libcurl. A build may lack it.
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,12 @@ namespace trireme::remote {
 bool http_available();
 
 struct HttpRequest {
+  std::string method = "GET";
   std::string url{};
   std::vector<Header> headers{};
-  std::span<std::byte> out{};     // takes the body of an answer with status 2xx
-  bool follow_redirects = false;  // to https only
+  std::span<const std::byte> body{};  // sent with PUT and POST
+  std::span<std::byte> out{};         // takes the body of an answer with status 2xx
+  bool follow_redirects = false;      // to https only
   std::chrono::milliseconds patience = std::chrono::seconds(60);  // for all of the answer
 };
 
@@ -50,7 +52,7 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   // Gives up when nothing answers for 10 s, or less than 1 KiB/s comes for 15 s.
-  HttpAnswer get(const HttpRequest& request);
+  HttpAnswer send(const HttpRequest& request);
 
  private:
   class Connection;

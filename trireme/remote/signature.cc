@@ -38,7 +38,8 @@ std::string timestamp(int64_t seconds) {
 std::vector<Header> sign(const SignedRequest& request, const Credentials& credentials,
                          const std::string& region, int64_t seconds) {
   const std::string time = timestamp(seconds), day = time.substr(0, 8);
-  const std::string body = hex(sha256(""));
+  const std::string body =
+      hex(sha256({reinterpret_cast<const char*>(request.body.data()), request.body.size()}));
   std::vector<Header> added = {{"x-amz-content-sha256", body}, {"x-amz-date", time}};
   if (!credentials.session_token.empty()) {
     added.emplace_back("x-amz-security-token", credentials.session_token);
@@ -52,8 +53,8 @@ std::vector<Header> sign(const SignedRequest& request, const Credentials& creden
     lines += name + ":" + value + "\n";
     names += (names.empty() ? "" : ";") + name;
   }
-  const std::string canonical =
-      request.method + "\n" + request.path + "\n\n" + lines + "\n" + names + "\n" + body;
+  const std::string canonical = request.method + "\n" + request.path + "\n" + request.query + "\n" +
+                                lines + "\n" + names + "\n" + body;
   const std::string scope = day + "/" + region + "/s3/aws4_request";
   const std::string to_sign =
       "AWS4-HMAC-SHA256\n" + time + "\n" + scope + "\n" + hex(sha256(canonical));
