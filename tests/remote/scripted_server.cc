@@ -50,7 +50,14 @@ std::string ScriptedServer::host() const {
 void ScriptedServer::serve(Descriptor connection) {
   std::string request;
   char piece[4096];
-  while (!is_ending_ && request.find("\r\n\r\n") == std::string::npos) {
+  const auto is_whole = [&request] {
+    const size_t end = request.find("\r\n\r\n");
+    if (end == std::string::npos) return false;
+    const size_t body =
+        std::strtoull(request_header(request, "content-length").c_str(), nullptr, 10);
+    return request.size() >= end + 4 + body;
+  };
+  while (!is_ending_ && !is_whole()) {
     pollfd wanted{connection.get(), POLLIN, 0};
     if (::poll(&wanted, 1, 20) != 1) continue;
     const ssize_t count = ::recv(connection.get(), piece, sizeof(piece), 0);

@@ -15,7 +15,7 @@ namespace trireme::remote {
 
 class ScriptedServer {
  public:
-  // Turns the head of a request into what is sent. "": nothing is sent. The connection is closed
+  // Turns a request, with its body, into what is sent; "" sends nothing. The connection is closed
   // afterwards. Called from several threads.
   using Answer = std::function<std::string(const std::string& request)>;
 

@@ -1,6 +1,6 @@
 // Blocks of objects on a local disk, shared by the processes of a host. Its size is bounded: those
-// that were not used for longest are removed. It is there to be fast, never to be right: a block that
-// is damaged is read from the store again, and a full disk only makes it useless.
+// that were not used for longest are removed. It only saves time: a damaged block is
+// read from the store again, and a full disk makes it useless, not wrong.
 #pragma once
 
 #include <atomic>

@@ -108,8 +108,10 @@ class HttpClient::Connection {
   HttpAnswer send(const HttpRequest& request) {
     Transfer transfer{.curl = curl_, .body = request.body, .out = request.out, .answer = {}};
     std::unique_ptr<curl_slist, FreeList> headers;
-    for (const auto& [name, value] : request.headers) {
-      curl_slist* longer = ::curl_slist_append(headers.get(), (name + ": " + value).c_str());
+    std::vector<std::string> lines = {"Expect:"};  // or servers without 100-continue cost a second
+    for (const auto& [name, value] : request.headers) lines.push_back(name + ": " + value);
+    for (const std::string& line : lines) {
+      curl_slist* longer = ::curl_slist_append(headers.get(), line.c_str());
       TRIREME_ASSERT(longer != nullptr, "no memory for a header");
       static_cast<void>(headers.release());
       headers.reset(longer);

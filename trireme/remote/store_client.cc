@@ -223,7 +223,8 @@ bool StoreClient::learn_from(const HttpAnswer& answer, const Learned& used) {
 HttpAnswer StoreClient::send(const std::string& url, const StoreCall& call) {
   constexpr int kMostMalformed = 4, kMostLearned = 4;
   int num_malformed = 0, num_learned = 0;
-  const ObjectUrl object = parse_url(url);
+  ObjectUrl object = parse_url(url);
+  if (call.of_bucket) object.path.clear();
   const auto start = std::chrono::steady_clock::now();
   for (uint64_t attempt = 0;; ++attempt) {
     const Learned used = learned();

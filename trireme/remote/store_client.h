@@ -22,8 +22,8 @@ struct StoreOptions {
   std::chrono::milliseconds patience = std::chrono::seconds(120);
   // The same when an object is looked for, which finds out at once that a name is wrong.
   std::chrono::milliseconds first_patience = std::chrono::seconds(10);
-  // Before the second try, and doubling up to 5 s. A part of it is random, so that ranks do not come
-  // back together.
+  // Before the second try, and doubling up to 5 s. A part of it is random, so that ranks do not
+  // come back together.
   std::chrono::milliseconds first_pause = std::chrono::milliseconds(100);
 };
 
@@ -34,6 +34,7 @@ struct StoreCall {
   std::span<const std::byte> body{};  // sent with PUT and POST
   std::span<std::byte> out{};         // takes the body of an answer with status 2xx
   std::chrono::milliseconds patience{};
+  bool of_bucket = false;  // asks the bucket of the URL, not the object
 };
 
 // The part of an object that an answer has. RFC 9110, section 14.4

@@ -1,8 +1,8 @@
 #include "trireme/remote/store_settings.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <sstream>
 #include <string_view>
 
 #include "trireme/base/error.h"
@@ -26,10 +26,12 @@ std::string trimmed(std::string_view text) {
 std::map<std::string, Section> read_sections(const std::string& path) {
   std::map<std::string, Section> sections;
   if (path.empty() || !is_file(path)) return sections;
-  std::istringstream lines(read_file(path, kMostSettingsBytes));
+  const std::string content = read_file(path, kMostSettingsBytes);
   std::string section;
-  for (std::string line; std::getline(lines, line);) {
-    const std::string text = trimmed(line);
+  for (std::string_view rest = content; !rest.empty();) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string text = trimmed(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
     if (text.empty() || text[0] == '#' || text[0] == ';') continue;
     if (text[0] == '[' && text.back() == ']') {
       section = trimmed(std::string_view(text).substr(1, text.size() - 2));

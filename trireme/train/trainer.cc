@@ -100,6 +100,7 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   on_root([this] {
     output_.emplace(folder(), lock_output_folder(config_),
                     [this](const fs::path& path) { state_.write_files(path); });
+    start_store();
   });
   config_.run_epoch = std::stoll(from_root(
       [this] { return std::to_string(number_epoch(folder(), config_.job, config_.job_epoch)); }));
@@ -359,6 +360,7 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
     if (why == Leave::kFolderLost) break;
     observer_.on_finished(step_);
     if (saves_.is_busy()) finish_save(/*waits=*/false);
+    tell_of_store();
     const bool is_requested = std::exchange(requests_.checkpoint, false);
     if (why != Leave::kNo || step_ == config_.train.steps) break;
     if (is_requested || is_due(config_.checkpoint.interval)) {
@@ -386,6 +388,8 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   if (last.leave == Leave::kFolderLost) leave_lost_folder(last);
   if (last.step != begun_step_) save(last);
   finish_save(/*waits=*/true);
+  if (!config_.checkpoint.store.empty()) on_root([this] { check_store(/*run_ends=*/true); });
+  tell_of_store();
   if (last.step == config_.train.steps) return end(Outcome::kFinished);
   finish_profile(/*run_ends=*/true);
   return end(Outcome::kStopped);

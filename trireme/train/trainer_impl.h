@@ -21,6 +21,7 @@
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/reference_scores.h"
 #include "trireme/train/run/run_folder.h"
+#include "trireme/train/state/checkpoint_store.h"
 #include "trireme/train/state/ongoing_saves.h"
 #include "trireme/train/state/places.h"
 #include "trireme/train/state/resume.h"
@@ -67,6 +68,9 @@ class TrainerImpl {
   void save(const Meeting& meeting);
   void save_to_memory();
   void finish_save(bool waits);
+  void start_store();
+  void check_store(bool run_ends);
+  void tell_of_store();
   void tell_of(const std::optional<checkpoint::Saved>& saved);
   RunState position() const { return position(step_); }
   RunState position(int64_t step) const;
@@ -87,6 +91,7 @@ class TrainerImpl {
   std::shared_ptr<comm::Recorder> recorder_;  // of the steps; null: none
   mesh::DeviceMesh mesh_;
   std::optional<RunFolder> output_;           // rank 0
+  std::unique_ptr<CheckpointStore> store_;    // rank 0, with checkpoint.store
   std::optional<ReferenceScores> reference_;  // if samples have scores of the initial model
   std::optional<dataset::BatchReader> batches_;
   Callbacks callbacks_;

@@ -10,6 +10,7 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
+#include "trireme/remote/store_settings.h"
 #include "trireme/train/config/shares.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/parallel/run_layout.h"
@@ -99,6 +100,33 @@ void TrainerImpl::share_anew() {
                               share_balance_->times(), " a step"));
 }
 
+// On rank 0, whose folder is locked and may have no checkpoint yet.
+void TrainerImpl::start_store() {
+  if (config_.checkpoint.store.empty()) return;
+  store_ = std::make_unique<CheckpointStore>(
+      CheckpointStoreOptions{
+          .url = config_.checkpoint.store, .folder = folder(), .keep = config_.checkpoint.keep},
+      remote::read_store_settings());
+}
+
+// On rank 0. Throws what has ended a copy of a checkpoint, or tells of it.
+// run_ends: waits for the copies
+void TrainerImpl::check_store(bool run_ends) {
+  if (!store_) return;
+  try {
+    run_ends ? store_->finish() : store_->check();
+  } catch (const Error& error) {
+    const bool warns = config_.checkpoint.on_error == CheckpointOnError::kWarn;
+    if (!warns || store_->has_lost_claim()) throw;
+    observer_.on_finding(concat("warning: a checkpoint was not stored: ", error.what()));
+  }
+}
+
+void TrainerImpl::tell_of_store() {
+  if (!store_) return;
+  for (const std::string& line : store_->take_notes()) observer_.on_finding(line);
+}
+
 // Begins a checkpoint, and with checkpoint.mode = "sync", or where rank 0 saves alone, ends it too.
 void TrainerImpl::save(const Meeting& meeting) {
   finish_save(/*waits=*/true);
@@ -107,6 +135,7 @@ void TrainerImpl::save(const Meeting& meeting) {
   begun_step_ = meeting.step;
   std::optional<checkpoint::Saved> saved;
   on_root([&] {
+    check_store(/*run_ends=*/false);
     // A checkpoint must never claim a step whose line is missing, even after a power failure.
     output_->metrics().sync();
     if (!updates_.root_saves()) return;
@@ -114,6 +143,7 @@ void TrainerImpl::save(const Meeting& meeting) {
     saves_.start(*places_, position(meeting.step));
     saved = saves_.finish(/*waits=*/true);
     if (saved) note_checkpoint(folder(), saved->step);
+    if (saved && store_) store_->copy(saved->folder);
   });
   if (updates_.root_saves()) {
     if (is_root()) tell_of(saved);
@@ -144,7 +174,10 @@ void TrainerImpl::finish_save(bool waits) {
   }
   if (saved) {
     saved_step_ = saved->step;
-    on_root([&] { note_checkpoint(folder(), saved->step); });
+    on_root([&] {
+      note_checkpoint(folder(), saved->step);
+      if (store_) store_->copy(saved->folder);
+    });
   }
   if (is_root()) tell_of(saved);
   if (saved) call(Event::kCheckpoint, saved->folder);

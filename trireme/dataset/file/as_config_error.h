@@ -7,8 +7,8 @@
 
 namespace trireme::dataset {
 
-// Runs `action`. Its errors become ConfigErrors that end in `advice`; ConfigErrors and CommErrors pass
-// unchanged.
+// Runs `action`. Its errors become ConfigErrors that end in `advice`; ConfigErrors and CommErrors
+// pass unchanged.
 template <typename Action>
 auto as_config_error(Action action, std::string_view advice = "") {
   try {

@@ -49,6 +49,13 @@ void check_masking(const LanguageConfig& config);
 // Throws: ConfigError
 void check_spans(const LanguageConfig& config);
 
+// Sets data.mask_token to the tokenizer's where the config leaves it open, and model.vocab_size.
+// Throws: ConfigError when the tokenizer has no mask token; when the vocabulary is smaller than the
+//         tokenizer's
+void settle_mask_token(LanguageConfig& config, const dataset::Tokenizer& tokenizer);
+void settle_vocabulary(model::ModelConfig& model, const TokenDataConfig& data,
+                       const dataset::Tokenizer& tokenizer);
+
 // Sets the tokens that the config leaves to the tokenizer, and the length of targets. The model's
 // vocabulary comes later.
 // Throws: ConfigError when the tokenizer has no such tokens, or too few sentinels

@@ -124,6 +124,10 @@ struct CheckpointConfig {
   TRIREME_KEY(std::string, local, "", kMayChange,
               "folder on a fast local disk of each host; every checkpoint is written there first, "
               "then to output.folder; only the newest is kept")
+  TRIREME_KEY(
+      std::string, store, "", kMayChange,
+      "object store that keeps the checkpoints too, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX; "
+      "a run whose folder has none goes on with those there")
   TRIREME_KEYS_END()
 };
 

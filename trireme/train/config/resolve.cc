@@ -8,6 +8,7 @@
 #include "trireme/base/words.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/model/layers/recompute.h"
+#include "trireme/remote/url.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/config/train_config.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -222,6 +223,16 @@ void check_train(const RunConfig& config) {
 }
 
 void check_checkpoints(const CheckpointConfig& config) {
+  if (!config.store.empty()) {
+    try {
+      const std::string& scheme = remote::parse_url(config.store).scheme;
+      TRIREME_CHECK(scheme == "s3" || scheme == "gs", "a web server takes no files; expected ",
+                    "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX");
+      TRIREME_CHECK(!config.store.ends_with('/'), config.store, " ends in a slash; leave it out");
+    } catch (const ConfigError& error) {
+      throw ConfigError(concat("checkpoint.store: ", error.what()));
+    }
+  }
   TRIREME_CHECK(config.replicas == 0 || config.memory_interval > 0, "checkpoint.replicas is ",
                 config.replicas,
                 " without checkpoint.memory_interval; it counts copies of what is saved in memory: "

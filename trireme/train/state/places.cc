@@ -123,7 +123,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMemory = "/dev/shm";
 constexpr const char* kPrefix = "trireme-checkpoint-";
-constexpr const char* kIdFile = "run_id";
 constexpr const char* kMarkFile = "run";
 constexpr uint64_t kMostBytes = 64 << 10;
 // Another run's removal of a large folder takes less.

@@ -26,6 +26,7 @@ struct RunMark {
 // The mark of the run in `folder`. Its id is in the file `run_id` there, made by the first call; so
 // a run that takes the place of a removed one has another.
 // Throws: Error when the file cannot be read or written
+inline constexpr const char* kIdFile = "run_id";
 RunMark mark_run(const std::filesystem::path& folder);
 
 // /dev/shm/trireme-checkpoint-…, a name that only this run has.
