@@ -224,6 +224,11 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
                     static_cast<double>(config.batch_sizes().before(num_steps_)) /
                         static_cast<double>(summary.num_samples),
                     static_cast<long long>(num_steps_)));
+  for (const train::SourceUse& source : summary.sources) {
+    print_line(format("data    %s: %.4g %%, %s, %s samples, %.2f passes", source.name.c_str(),
+                      100 * source.share, source.about.c_str(), count(source.samples).c_str(),
+                      source.passes));
+  }
   const std::string forward =
       config.shares.empty()
           ? concat(sample_ranks(config.parallel), " ranks x ", summary.microbatches_per_step,

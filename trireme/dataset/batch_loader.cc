@@ -12,6 +12,7 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/error.h"
+#include "trireme/dataset/blend/blend.h"
 
 namespace trireme::dataset {
 namespace {
@@ -89,6 +90,17 @@ class SampleOrder::Shards {
   mutable std::shared_ptr<const Epoch> last_;
 };
 
+namespace {
+
+// The index of sample n of one source of `size` samples.
+int64_t shuffled(int64_t n, int64_t size, uint64_t seed) {
+  const RandomKey key = numbered_key(seed, "data/epoch/", n / size);
+  return static_cast<int64_t>(
+      random_permutation(key, static_cast<uint64_t>(n % size), static_cast<uint64_t>(size)));
+}
+
+}  // namespace
+
 SampleOrder::SampleOrder(int64_t size, uint64_t seed, bool shuffle, std::vector<int64_t> shards,
                          int64_t window)
     : size_(size), seed_(seed), shuffle_(shuffle) {
@@ -100,14 +112,20 @@ SampleOrder::SampleOrder(int64_t size, uint64_t seed, bool shuffle, std::vector<
   shards_ = std::make_shared<const Shards>(std::move(shards), seed, window);
 }
 
+SampleOrder::SampleOrder(const Source& source, uint64_t seed, bool shuffle)
+    : SampleOrder(source.size(), seed, shuffle, source.shard_sizes()) {
+  blend_ = source.blend();
+}
+
 int64_t SampleOrder::index(int64_t n) const {
   TRIREME_ASSERT(n >= 0, "sample ", n);
   const int64_t epoch = n / size_;
   const int64_t position = n % size_;
   if (!shuffle_) return position;
   if (shards_) return shards_->index(epoch, position, size_);
-  const RandomKey key = numbered_key(seed_, "data/epoch/", epoch);
-  return static_cast<int64_t>(random_permutation(key, position, size_));
+  if (blend_ == nullptr) return shuffled(n, size_, seed_);
+  const auto [part, number] = blend_->place(n);
+  return blend_->begin(part) + shuffled(number, blend_->parts()[part].size, seed_);
 }
 
 RandomKey SampleOrder::augmentation(int64_t n) const {
@@ -167,7 +185,7 @@ int64_t forward_samples(const BatchOptions& options) {
 BatchLoader::BatchLoader(const Source& source, BatchOptions options)
     : source_(source),
       options_(std::move(options)),
-      order_(source.size(), options_.seed, options_.shuffle, source.shard_sizes()),
+      order_(source, options_.seed, options_.shuffle),
       sizes_{options_.global_batch, options_.first_batch, options_.ramp_steps} {
   const bool reads = options_.micro_batch >= 1 || !options_.shares.empty();
   TRIREME_CHECK(options_.global_batch >= 1 && reads, "global_batch is ", options_.global_batch,
@@ -188,6 +206,8 @@ BatchLoader::BatchLoader(const Source& source, BatchOptions options)
   TRIREME_CHECK(options_.last_batch != LastBatch::kDrop || source.size() >= options_.global_batch,
                 "global_batch is ", options_.global_batch, " and the data has ", source.size(),
                 " samples; expected no more than these, because an epoch's last batch is dropped");
+  TRIREME_ASSERT(options_.last_batch == LastBatch::kFill || source.blend() == nullptr,
+                 "a blend has no last batch of an epoch");
   unit_ = unit;
   TRIREME_ASSERT(
       options_.first_batch == 0 ||

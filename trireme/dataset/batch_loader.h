@@ -33,6 +33,9 @@ class SampleOrder {
   //         within few shards for a while.
   SampleOrder(int64_t size, uint64_t seed, bool shuffle, std::vector<int64_t> shards = {},
               int64_t window = kShuffleWindow);
+  // That of a source, which must outlive it. If shuffled, the samples of a blend come from its
+  // parts as it says. Each part has the order that it has alone, with epochs of its own.
+  SampleOrder(const Source& source, uint64_t seed, bool shuffle);
 
   int64_t size() const { return size_; }
   // The index of sample n. n counts over all ranks from the run's first step on.
@@ -47,6 +50,7 @@ class SampleOrder {
   uint64_t seed_;
   bool shuffle_;
   std::shared_ptr<const Shards> shards_;  // null without shards
+  const Blend* blend_ = nullptr;          // null without parts
 };
 
 // Use of an epoch's last samples when the global batch does not divide the data.
@@ -122,8 +126,8 @@ class BatchLoader {
  public:
   // Throws: ConfigError unless the samples of one forward, over all ranks, divide global_batch or
   //         `uneven` is set, and when kDrop leaves no batch in an epoch; InternalError for a ramp
-  //         whose batches they do not divide, or with another last_batch than kFill, and for shares
-  //         that are not as BatchOptions has them
+  //         whose batches they do not divide, for a ramp or a blend with another last_batch than
+  //         kFill, and for shares that are not as BatchOptions has them
   BatchLoader(const Source& source, BatchOptions options);
   // The same with other shares, which must have as many samples per forward over all ranks.
   BatchLoader with(std::vector<Shares> shares) const;

@@ -15,6 +15,8 @@
 
 namespace trireme::dataset {
 
+class Blend;
+
 using NamedTensor = std::pair<std::string, at::Tensor>;
 using NamedTensors = std::vector<NamedTensor>;
 
@@ -34,6 +36,9 @@ class Source {
   // The sizes of consecutive parts that are best read one after the other, such as archives; empty
   // when any sample can be read after any other. An epoch's order keeps them together.
   virtual std::vector<int64_t> shard_sizes() const { return {}; }
+  // The sources of which this one is made and their shares, by which training takes samples from
+  // each (samples/blended_source.h); null: it is one. Lives as long as the source.
+  virtual const Blend* blend() const { return nullptr; }
 
   // The tensors of sample `index`, on the CPU. All samples have the same names, dtypes and shapes.
   // augmentation: the stream of random numbers for this sample in this epoch; none in evaluation.

@@ -13,6 +13,7 @@
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/profile/profiler.h"
+#include "trireme/train/run/source_use.h"
 
 namespace trireme::train {
 
@@ -24,6 +25,7 @@ struct RunSummary {
   int64_t num_parameters = 0;
   int64_t num_trained = 0;            // of them
   int64_t num_samples = 0;            // of the training data
+  std::vector<SourceUse> sources{};   // if it is a blend
   int64_t microbatches_per_step = 1;  // per rank
   int64_t resumed_step = 0;           // 0: a new run
   std::string resumed_place{};        // "memory", "local" or "output.folder"

@@ -86,8 +86,7 @@ ReferenceScores::ReferenceScores(const RunConfig& config, const mesh::DeviceMesh
 std::optional<at::Tensor> ReferenceScores::score(const ReferenceRun& run,
                                                  const dataset::Source& source,
                                                  const char* name) const {
-  dataset::BatchOptions options = validation_batches(config_, mesh_);
-  options.global_batch = source.size();
+  const dataset::BatchOptions options = validation_batches(config_, mesh_, source.size());
   dataset::BatchReader batches(source, options, read_ahead(config_, /*num_steps=*/1));
   BadSamples bad_samples(config_.data.skip_bad_samples);
   const at::Tensor scores_NS = at::zeros({source.size(), num_scores_}, at::kDouble);

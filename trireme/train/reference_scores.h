@@ -36,6 +36,7 @@ class ReferenceSource : public dataset::Source {
 
   int64_t size() const override { return source_.size(); }
   std::vector<int64_t> shard_sizes() const override { return source_.shard_sizes(); }
+  const dataset::Blend* blend() const override { return source_.blend(); }
   dataset::NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override;
 
  private:

@@ -240,36 +240,65 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   return result;
 }
 
-std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model,
-                                   dataset::BatchReader& batches,
-                                   const std::function<bool()>& is_cut) {
+namespace {
+
+// This rank's terms of one set of validation data.
+struct Evaluated {
+  std::vector<double> sums{};  // of losses and metrics, by microbatch
+  std::vector<double> counts{};
+};
+
+std::optional<Evaluated> evaluate_set(ParallelModel& model, dataset::BatchReader& batches,
+                                      BadSamples& bad_samples,
+                                      const std::function<bool()>& is_cut) {
   // Enough to keep a pipeline mostly full, but few enough that a request to stop is served soon.
   const int64_t at_once = int64_t{16} * model.mesh().size("pipeline");
-  BadSamples bad_samples(config.data.skip_bad_samples);
-  std::vector<double> sums, counts;
-  model.begin_evaluation();
+  Evaluated found;
   const int64_t num_microbatches = batches.loader().num_microbatches(0);
   for (int64_t begin = 0; begin < num_microbatches; begin += at_once) {
     if (begin > 0 && is_cut()) return std::nullopt;
     const int64_t end = std::min(begin + at_once, num_microbatches);
     const Batches loaded = bad_samples.read(model.mesh().world(), batches, 0, begin, end);
-    std::ranges::copy(model.evaluate(loaded), std::back_inserter(sums));
-    std::ranges::copy(model.num_terms(loaded), std::back_inserter(counts));
+    std::ranges::copy(model.evaluate(loaded), std::back_inserter(found.sums));
+    std::ranges::copy(model.num_terms(loaded), std::back_inserter(found.counts));
   }
-  const std::vector<double> all = model.sums_over_batches(std::move(sums));
+  return found;
+}
+
+}  // namespace
+
+std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model,
+                                   std::list<ValidationBatches>& sets,
+                                   const std::function<bool()>& is_cut) {
+  TRIREME_ASSERT(!sets.empty(), "an evaluation without data");
+  BadSamples bad_samples(config.data.skip_bad_samples);
+  std::vector<double> all;
+  double count = 0;
+  std::vector<MetricValue> losses;
+  model.begin_evaluation();
+  for (ValidationBatches& set : sets) {
+    if (&set != &sets.front() && is_cut()) return std::nullopt;
+    std::optional<Evaluated> found = evaluate_set(model, set.reader, bad_samples, is_cut);
+    if (!found) return std::nullopt;
+    const std::vector<double> sums = model.sums_over_batches(std::move(found->sums));
+    const double terms = model.sum_over_batches(std::move(found->counts));
+    TRIREME_CHECK(terms > 0, "the evaluation's losses", set.name.empty() ? "" : " of ", set.name,
+                  " sum over 0 terms; expected at least one target that is not ignored: raise "
+                  "train.evaluate_sequences, or give other validation data");
+    if (!set.name.empty()) losses.emplace_back("loss." + set.name, sums[0] / terms);
+    all.resize(sums.size());
+    for (size_t i = 0; i < sums.size(); ++i) all[i] += sums[i];
+    count += terms;
+  }
   std::vector<MetricValue> others = finish_metrics(*config.task, all);
   const std::vector<std::string> names = config.task->traits().evaluation_metrics;
   const std::vector<double> values = model.finish_evaluation();
   TRIREME_ASSERT(names.size() == values.size(), "evaluation metrics: ", values.size(),
                  " values for ", names.size(), " names");
   for (size_t i = 0; i < names.size(); ++i) others.emplace_back(names[i], values[i]);
-  const double count = model.sum_over_batches(std::move(counts));
-  TRIREME_CHECK(
-      count > 0,
-      "the evaluation's losses sum over 0 terms; expected at least one target "
-      "that is not ignored: raise train.evaluate_sequences, or give other validation data");
+  losses.insert(losses.end(), others.begin(), others.end());
   return Evaluation{
-      .loss = all[0] / count, .others = std::move(others), .finding = bad_samples.take_finding()};
+      .loss = all[0] / count, .others = std::move(losses), .finding = bad_samples.take_finding()};
 }
 
 }  // namespace trireme::train

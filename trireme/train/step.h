@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/machine/memory_ledger.h"
@@ -59,20 +62,32 @@ struct StepResult {
 //             skipped, with the step and the parameter
 StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask);
 
+// Validation data: all microbatches of step 0.
+struct ValidationBatches {
+  ValidationBatches(std::string set_name, const dataset::Source& source,
+                    const dataset::BatchOptions& batches,
+                    const dataset::BatchReaderOptions& options)
+      : name(std::move(set_name)), reader(source, batches, options) {}
+
+  std::string name;
+  dataset::BatchReader reader;
+};
+
 struct Evaluation {
-  double loss = 0;                       // mean
-  std::vector<MetricValue> others{};     // the task's metrics
+  double loss = 0;                       // mean over all data
+  std::vector<MetricValue> others{};     // the loss of each set with a name, the task's metrics
   std::optional<std::string> finding{};  // about its samples
 };
 
-// Evaluates all microbatches of step 0 of `batches`, without gradients. Calls `is_cut` now and
-// then, which must answer the same on every rank. Empty if it has returned true. Each evaluation
-// counts its bad samples anew.
+// Evaluates all data, at least one set of it, without gradients. Losses and metrics are means over
+// the terms of all; "loss.<name>" is that of one set. Calls `is_cut` now and then, which must
+// answer the same on every rank. Empty if it has returned true. Each evaluation counts its bad
+// samples anew.
 // Comm:       16 bytes per microbatch from each rank all-gathered; with ZeRO-3 the weights of each
 //             unit and microbatch gathered
 // Collective: every rank of the world
 std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model,
-                                   dataset::BatchReader& batches,
+                                   std::list<ValidationBatches>& sets,
                                    const std::function<bool()>& is_cut);
 
 }  // namespace trireme::train

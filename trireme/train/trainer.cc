@@ -21,6 +21,7 @@
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/memory_check.h"
 #include "trireme/train/run/run_folder.h"
+#include "trireme/train/run/source_use.h"
 #include "trireme/train/state/resume.h"
 #include "trireme/train/trainer_impl.h"
 
@@ -48,8 +49,8 @@ class TrainerImpl::View final : public RunView {
   double gradient_factor() const override { return run_.gradient_factor_; }
   void spread_weights() override { run_.state_.model().spread_weights(); }
   std::optional<double> evaluate() override {
-    if (!run_.validation_batches_) return std::nullopt;
-    const auto found = train::evaluate(run_.config_, run_.state_.model(), *run_.validation_batches_,
+    if (run_.validation_batches_.empty()) return std::nullopt;
+    const auto found = train::evaluate(run_.config_, run_.state_.model(), run_.validation_batches_,
                                        [this] { return run_.ask_again(Leave::kNo) != Leave::kNo; });
     return found ? std::optional(found->loss) : std::nullopt;
   }
@@ -128,18 +129,25 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   batches_.emplace(reference_ ? reference_->training() : config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),
                    read_ahead(config_, config_.train.steps));
-  const dataset::Source* const validation =
-      reference_ ? reference_->validation() : config_.task->validation();
-  if (validation != nullptr && !updates_.root_saves()) {  // else no rank has the newest weights
-    validation_batches_.emplace(*validation, validation_batches(config_, mesh_),
-                                read_ahead(config_, /*num_steps=*/1));
-  }
+  require_fresh_samples(config_.task->training().blend(), batches_->loader(),
+                        std::max(step_, config_.train.steps));
+  if (!updates_.root_saves()) open_validation();  // else no rank has the newest weights
   if (profile.num_steps > 0) {
     TRIREME_CHECK(!updates_.is_alone(), "a profile with parallel.staleness ",
                   config_.parallel.staleness,
                   ", whose workers share no step; leave the profile out");
     check_profile(profile, step_ + 1, config_.train.steps);
     profiler_.emplace(profile, step_ + 1, world_);
+  }
+}
+
+void TrainerImpl::open_validation() {
+  for (const ValidationSet& set : all_validation(*config_.task)) {
+    const bool is_scored = reference_ && set.name.empty();
+    const dataset::Source& source = is_scored ? *reference_->validation() : *set.source;
+    validation_batches_.emplace_back(
+        set.name, source, validation_batches(config_, mesh_, evaluation_samples(config_, source)),
+        read_ahead(config_, /*num_steps=*/1));
   }
 }
 
@@ -181,24 +189,27 @@ void TrainerImpl::on_root(const std::function<void()>& work) {
 }
 
 RunSummary TrainerImpl::summary(int num_ranks) const {
-  return {.num_ranks = num_ranks,
-          .num_threads = at::get_num_threads(),
-          .device = config_.device,
-          .num_parameters = state_.model().traits().num_parameters,
-          .num_trained = state_.model().num_trained(),
-          .num_samples = config_.task->training().size(),
-          .microbatches_per_step = config_.microbatches_per_step(),
-          .resumed_step = step_,
-          .resumed_place = step_ > 0 ? resumption_->place() : "",
-          .initial_weights = state_.initial_weights().string(),
-          .initial_notes = state_.initial_notes(),
-          .resume_notes = resume_notes_,
-          .compression_restarted = state_.compression_restarted(),
-          .tensor_crosses_hosts = tensor_crosses_hosts_,
-          .memory = state_.model().memory(),
-          .compression_bytes = state_.compression_bytes(),
-          .optimizer_bytes = state_.optimizer().state_bytes(),
-          .table_bytes = state_.tables().memory_bytes()};
+  return {
+      .num_ranks = num_ranks,
+      .num_threads = at::get_num_threads(),
+      .device = config_.device,
+      .num_parameters = state_.model().traits().num_parameters,
+      .num_trained = state_.model().num_trained(),
+      .num_samples = config_.task->training().size(),
+      .sources = source_uses(config_.task->training().blend(),
+                             batches_->loader().step_sample(std::max(step_, config_.train.steps))),
+      .microbatches_per_step = config_.microbatches_per_step(),
+      .resumed_step = step_,
+      .resumed_place = step_ > 0 ? resumption_->place() : "",
+      .initial_weights = state_.initial_weights().string(),
+      .initial_notes = state_.initial_notes(),
+      .resume_notes = resume_notes_,
+      .compression_restarted = state_.compression_restarted(),
+      .tensor_crosses_hosts = tensor_crosses_hosts_,
+      .memory = state_.model().memory(),
+      .compression_bytes = state_.compression_bytes(),
+      .optimizer_bytes = state_.optimizer().state_bytes(),
+      .table_bytes = state_.tables().memory_bytes()};
 }
 
 void TrainerImpl::call(Event event, const fs::path& checkpoint) {
@@ -271,7 +282,7 @@ Leave TrainerImpl::train_step() {
       overlap_.end_step({state_.model().layers_window(), state_.model().tensor_waiting()});
   ++step_;
   const bool is_last = step_ == config_.train.steps;
-  if (validation_batches_ && leave == Leave::kNo &&
+  if (!validation_batches_.empty() && leave == Leave::kNo &&
       (is_due(config_.train.evaluate_interval) || is_last)) {
     leave = evaluate_step(leave);
   }
@@ -287,7 +298,7 @@ Leave TrainerImpl::train_step() {
 
 // Evaluates, and lets callbacks evaluate more. Returns whether the run should leave.
 Leave TrainerImpl::evaluate_step(Leave so_far) {
-  const auto found = evaluate(config_, state_.model(), *validation_batches_, [&] {
+  const auto found = evaluate(config_, state_.model(), validation_batches_, [&] {
     so_far = ask_again(so_far);
     return so_far != Leave::kNo;
   });

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,7 @@ class TrainerImpl {
 
   bool is_root() const { return world_.rank() == 0; }
   std::filesystem::path folder() const { return config_.output.folder; }
+  void open_validation();
   void build_model();
   bool find_reference();
   std::string from_root(const std::function<std::string()>& produce);
@@ -100,10 +102,10 @@ class TrainerImpl {
   const mesh::DeviceMesh& model_mesh_;  // of one copy of the model
   TrainingState state_;
   Saves saves_;
-  std::optional<StageBalance> balance_;        // if layers may move
-  std::optional<ShareBalance> share_balance_;  // if shares may change
-  std::optional<dataset::BatchReader> validation_batches_;
-  StepMetrics metrics_;  // of the last step
+  std::optional<StageBalance> balance_;              // if layers may move
+  std::optional<ShareBalance> share_balance_;        // if shares may change
+  std::list<ValidationBatches> validation_batches_;  // empty without evaluation
+  StepMetrics metrics_;                              // of the last step
   double gradient_factor_ = 1;
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;                             // finished steps

@@ -9,6 +9,8 @@
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/prepare.h"
+#include "trireme/dataset/samples/blended_source.h"
+#include "trireme/dataset/token_source.h"
 
 namespace trireme::tasks {
 namespace {
@@ -96,6 +98,33 @@ TEST_F(TokenIdentityTest, AnotherTokenizerIsOtherData) {
   EXPECT_NE(a, identify(file, other));
   EXPECT_NE(a, bytes);
   EXPECT_EQ(a.checksums.at("tokens"), bytes.checksums.at("tokens"));
+}
+
+TEST_F(TokenIdentityTest, OfABlendHasItsSourcesTheirOrderAndShares) {
+  prepare("a", text(5000));
+  prepare("b", text(700, 'b'));
+  const auto tokenizer = dataset::make_bytes_tokenizer();
+  using Part = dataset::BlendedSource::Part;
+  const auto part = [&](const std::string& name, const std::string& file, int64_t weight) {
+    return Part{name, "", weight,
+                std::make_shared<const dataset::TokenSource>(
+                    prefix(file), dataset::TokenOptions{.sequence_length = 8})};
+  };
+  const auto identity_of = [&](std::vector<Part> parts) {
+    const dataset::BlendedSource source(std::move(parts), true);
+    return identify(source, *tokenizer);
+  };
+  const train::DataIdentity blend = identity_of({part("a", "a", 7), part("b", "b", 3)});
+  EXPECT_EQ(blend.checksums.at("a tokens"), identity("a").checksums.at("tokens"));
+  EXPECT_EQ(blend.checksums.at("b index"), identity("b").checksums.at("index"));
+  EXPECT_EQ(blend.counts.at("num_tokens"), 5001 + 701);
+  EXPECT_EQ(blend, identity_of({part("a", "a", 7), part("b", "b", 3)}));
+  EXPECT_NE(blend, identity_of({part("a", "a", 3), part("b", "b", 7)}));
+  EXPECT_NE(blend, identity_of({part("b", "b", 3), part("a", "a", 7)}));
+  EXPECT_NE(blend, identity_of({part("a", "b", 7), part("b", "a", 3)}));
+  EXPECT_NE(blend, identity_of({part("a", "a", 7)}));
+  const dataset::TokenSource alone(prefix("a"), {.sequence_length = 8});
+  EXPECT_EQ(identify(alone, *tokenizer), identity("a"));
 }
 
 }  // namespace

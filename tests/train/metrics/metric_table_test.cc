@@ -102,11 +102,11 @@ std::string metrics_page() {
   }
   page +=
       "\nAfter `validation_loss` come the metrics of the [task](../guide/tasks.md) and of "
-      "[callbacks](../guide/callbacks.md), those of an\nevaluation as `validation_<name>`, and "
-      "lists "
-      "such "
-      "as the tokens of each expert, all with 17 digits. Saves add\n`checkpoint_stall_seconds` (s "
-      "that training waited for a save) and `failed_checkpoints` (so far).\n\n"
+      "[callbacks](../guide/callbacks.md), those of an\nevaluation as `validation_<name>`, the "
+      "losses of [named validation sets](../guide/data.md#named-validation-sets) as\n"
+      "`validation_loss.<name>`, and lists such as the tokens of each expert, all with 17 digits. "
+      "Saves add `checkpoint_stall_seconds`\n(s that training waited for a save) and "
+      "`failed_checkpoints` (so far).\n\n"
       "A number that is not finite is `null`. Numbers with 17 digits are read back with the same "
       "bits. A metric without a value is\nleft out, except where its meaning says `null`.\n";
   return page;

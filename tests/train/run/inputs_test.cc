@@ -42,14 +42,14 @@ TEST_F(InputsTest, AnEvaluationReadsNoMoreThanThereIs) {
   for (const int64_t wanted : {2, 1'000'000}) {
     RunConfig resolved = config({{"train.evaluate_sequences", std::to_string(wanted)}});
     open_inputs(resolved, 1);
-    const int64_t there = resolved.task->validation()->size();
-    EXPECT_EQ(evaluation_samples(resolved), std::min(wanted, there));
-    EXPECT_GT(there, 2);
+    const dataset::Source& validation = *resolved.task->validation();
+    EXPECT_EQ(evaluation_samples(resolved, validation), std::min(wanted, validation.size()));
+    EXPECT_GT(validation.size(), 2);
   }
   RunConfig resolved = config({{"train.evaluate_interval", "0"}});
   open_inputs(resolved, 1);
   EXPECT_EQ(resolved.task->validation(), nullptr);
-  EXPECT_EQ(evaluation_samples(resolved), 0);
+  EXPECT_TRUE(all_validation(*resolved.task).empty());
 }
 
 TEST_F(InputsTest, WhatIsWrongIsNamedAndLeavesNothingBehind) {

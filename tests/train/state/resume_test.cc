@@ -36,6 +36,7 @@ class ResumeTest : public ::testing::Test {
  protected:
   ResumeTest() {
     config_.output.folder = run().string();
+    data_of(config_).path = "data/python";
     fs::create_directory(run());
   }
   fs::path run() const { return folder_ / "run"; }
@@ -96,7 +97,7 @@ TEST_F(ResumeTest, EveryKeyThatMustStayIsRefusedUnlessItIsNamed) {
       EXPECT_THAT(
           find_resume_point(changed, kData).notes,
           ElementsAre(AllOf(HasSubstr("changed since then: " + field.key), HasSubstr(" -> "))));
-    } else if (field.key != "data.path") {  // by its content, below
+    } else if (field.key != "data.path" && field.key != "data.sources") {  // by its content, below
       ++num_fixed;
       EXPECT_THAT(
           refusal(changed),
@@ -132,8 +133,9 @@ TEST(Resume, TheDocsNameEveryKeyThatMustStay) {
   const std::string row = text.substr(begin, text.find('\n', begin) - begin);
   RunConfig config = language_config();
   for (const Field& field : fields_of(config)) {
-    if (field.key.starts_with("model.") || field.key == "data.path") continue;
-    if (field.key == "objective.teacher") continue;  // in a row of its own
+    if (field.key.starts_with("model.")) continue;
+    if (field.key == "data.path" || field.key == "data.sources") continue;  // rows of their own
+    if (field.key == "objective.teacher") continue;                         // in a row of its own
     const std::string section = field.key.substr(0, field.key.find('.'));
     const bool is_named = row.find("`" + field.key + "`") != std::string::npos ||
                           row.find("`[" + section + "]`") != std::string::npos;
@@ -175,6 +177,51 @@ TEST_F(ResumeTest, ValidationDataIsComparedWhereBothEvaluate) {
   EXPECT_EQ(refusal_of(allowed), "");
   save(20);
   EXPECT_EQ(refusal_of(config_), "") << "it had none";
+}
+
+TEST_F(ResumeTest, OnlyValidationSetsOfBothAreCompared) {
+  const auto identity = [](const std::string& name, const std::string& tokens) {
+    DataIdentity data, part = kData;
+    part.checksums["tokens"] = tokens;
+    add_part(data, name, part);
+    return data;
+  };
+  DataIdentity saved = identity("code", "1");
+  add_part(saved, "web", kData);
+  save(10, kData, saved);
+  const auto refusal_of = [&](const DataIdentity& now) {
+    return harness::message_of<ConfigError>([&] { find_resume_point(config_, kData, now); });
+  };
+  EXPECT_EQ(refusal_of(saved), "");
+  EXPECT_EQ(refusal_of(identity("code", "1")), "");
+  EXPECT_EQ(refusal_of(identity("wiki", "2")), "");
+  EXPECT_EQ(refusal_of(kData), "");
+  EXPECT_THAT(refusal_of(identity("code", "2")), HasSubstr("validation: "));
+}
+
+TEST_F(ResumeTest, SourcesAreTheSameByTheirContent) {
+  data_of(config_).path = "";
+  data_of(config_).sources = "code=a:0.7,web=b:0.3";
+  DataIdentity data;
+  add_part(data, "code", kData);
+  add_part(data, "web", kData);
+  data.checksums["shares"] = "7 3";
+  save(10, data);
+  RunConfig moved = config_;
+  data_of(moved).sources = "code=c:7,web=d:3";
+  EXPECT_THAT(find_resume_point(moved, data).notes,
+              ElementsAre(AllOf(HasSubstr("data.sources 'code=a:0.7,web=b:0.3' -> "),
+                                HasSubstr("the same content"))));
+  DataIdentity other = data;
+  other.checksums["shares"] = "6 4";
+  EXPECT_THAT(refusal(moved, other),
+              AllOf(HasSubstr("data.sources 'code=a:0.7,web=b:0.3' (shares 7 3) -> "
+                              "'code=c:7,web=d:3' (shares 6 4)"),
+                    HasSubstr("--resume.allow=data.sources")));
+  RunConfig single = config_;
+  data_of(single).sources = "";
+  data_of(single).path = "a";
+  EXPECT_THAT(refusal(single, kData), AllOf(HasSubstr("data.path"), HasSubstr("data.sources")));
 }
 
 TEST_F(ResumeTest, TheStateIsOfTheManifestsStep) {

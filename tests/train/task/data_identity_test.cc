@@ -1,5 +1,6 @@
 #include "trireme/train/task/data_identity.h"
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -62,6 +63,28 @@ TEST(IdentifySamples, ReadsSixtyFourOfManySamples) {
   const int64_t size = (int64_t{1} << 62) + 5;
   EXPECT_EQ(identify_samples(Numbers(size)), identify_samples(Numbers(size)));
   EXPECT_NE(identify_samples(Numbers(size)), identify_samples(Numbers(size, 0)));
+}
+
+TEST(DataIdentity, OfSeveralPartsHasTheirNames) {
+  const DataIdentity code{.checksums = {{"tokens", "c"}}, .counts = {{"num_tokens", 3}}};
+  const DataIdentity web{.checksums = {{"tokens", "w"}}, .counts = {{"num_tokens", 4}}};
+  DataIdentity both;
+  add_part(both, "code", code);
+  add_part(both, "web", web);
+  EXPECT_EQ(both, (DataIdentity{.checksums = {{"code tokens", "c"}, {"web tokens", "w"}},
+                                .counts = {{"num_tokens", 7}}}));
+  DataIdentity one;
+  add_part(one, "", code);
+  EXPECT_EQ(one, code);
+  DataIdentity other;
+  add_part(other, "web", web);
+  add_part(other, "wiki", code);
+  EXPECT_EQ(parts_as_in(both, other).checksums,
+            (std::map<std::string, std::string>{{"web tokens", "w"}}));
+  EXPECT_TRUE(parts_as_in(both, other).counts.empty());
+  EXPECT_EQ(parts_as_in(code, one), code);
+  EXPECT_FALSE(parts_as_in(both, one).is_known());
+  EXPECT_FALSE(parts_as_in(both, {}).is_known());
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/words.h"
 #include "trireme/dataset/labelled/class_names.h"
-#include "trireme/dataset/prepare.h"
 #include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/token_files.h"
 #include "trireme/dataset/token_stream.h"
@@ -33,6 +32,7 @@
 #include "trireme/tasks/language/foreign/peft_adapters.h"
 #include "trireme/tasks/language/language_stage.h"
 #include "trireme/tasks/language/preference_loss.h"
+#include "trireme/tasks/language/sources/data_files.h"
 #include "trireme/tasks/language/token_data.h"
 #include "trireme/tasks/language/token_identity.h"
 #include "trireme/train/reference_scores.h"
@@ -113,6 +113,7 @@ class LanguageTaskModel : public train::TaskModel {
     model.classes = least_classes();
     model::validate(model);
     if (lora.is_on()) model::make_plan(model);  // its patterns must match
+    check_sources(config_, config);
     check_padding(config_);
     check_masking(config_);
     check_spans(config_);
@@ -217,10 +218,9 @@ class LanguageTask : public train::Task {
         config_(other.config_),
         tokenizer_(other.tokenizer_),
         classes_(other.classes_),
+        chat_template_(other.chat_template_),
         training_(other.training_),
-        validation_(other.validation_),
-        taught_(other.taught_),
-        taught_validation_(other.taught_validation_) {}
+        validation_(other.validation_) {}
   LanguageTask& operator=(const LanguageTask&) = delete;
 
   std::unique_ptr<train::Task> clone() const override {
@@ -246,14 +246,16 @@ class LanguageTask : public train::Task {
     const int64_t tokens = config_.sequences_per_sample() * config_.tokens_per_sequence();
     // int64 tokens and targets, and the document of each token.
     const double bytes_per_token = config_.has_documents() ? 24 : 16;
-    const std::string packed = training_ ? training_->description() : "";
+    const dataset::TokenSamples* const samples = tokens_of(without_outputs(training_.get()));
+    const std::string packed = samples != nullptr ? samples->description() : "";
     std::vector<std::string> files = imported_file_names();
     files.push_back(dataset::tokenizer_json_path("tokenizer").string());
     files.push_back(dataset::tokenizer_model_path("tokenizer").string());
     if (is_dpo) files.emplace_back(train::kReferenceFile);
     if (config_.objective.is_classify()) files.emplace_back(kClassesFile);
     return {
-        .data_name = config_.data.path,
+        .data_key = config_.data.sources.empty() ? "data.path" : "data.sources",
+        .data_name = config_.data.name(),
         .samples_name = concat(is_dpo ? "pairs of " : "", "sequences of ", T, " tokens",
                                packed.empty() ? "" : ", ", packed,
                                config_.outputs ? ", with " + config_.outputs->description() : ""),
@@ -264,6 +266,9 @@ class LanguageTask : public train::Task {
                             : bytes_per_token * static_cast<double>(tokens) +
                                   (config_.outputs ? config_.outputs->bytes_per_sample() : 0),
         .metrics = metrics(),
+        .validation_names = dataset::listed_names(config_.data.validation_sets.empty()
+                                                      ? config_.data.sources
+                                                      : config_.data.validation_sets),
         .num_scores = is_dpo ? 2 : 0,
         .teacher_key = kTeacherKey,
         .teacher_name = config_.objective.teacher,
@@ -337,47 +342,50 @@ class LanguageTask : public train::Task {
   }
 
   void open(bool evaluates) override {
-    check_token_path(config_.data.path);
     place_ = open_place(config_.data);
-    tokenizer_ = dataset::load_tokenizer(config_.data.path, *place_);
-    if (config_.model.has_decoder()) {
-      settle_spans(config_, *tokenizer_);
-    } else if (config_.data.masked_share > 0) {
-      settle_mask_token(config_, *tokenizer_);
-    }
-    settle_vocabulary(config_.model, config_.data, *tokenizer_);
+    const DataFiles files = training_files(config_.data);
+    const DataFiles beside = evaluates ? validation_files(config_.data, *place_) : DataFiles();
+    check_prefixes(files);
+    if (!config_.data.validation_sets.empty()) check_prefixes(beside);
+    tokenizer_ = shared_tokenizer(files, beside, *place_);
+    chat_template_ = shared_chat_template(files, *place_);
+    settle_tokens(config_, *tokenizer_);
     if (config_.objective.is_classify()) take_classes();
     if (config_.objective.is_distill()) open_teacher_or_outputs();
-    training_ = open_tokens(config_.data.path, *place_, config_);
-    if (training_->images() != nullptr) {
+    training_ = open_training(files, *place_, config_);
+    const dataset::TokenSamples* const samples = tokens_of(training_.get());
+    if (samples != nullptr && samples->images() != nullptr) {
       config_.model.vision.images_per_sequence =
-          static_cast<double>(training_->images()->num_documents()) /
-          static_cast<double>(training_->size());
+          static_cast<double>(samples->images()->num_documents()) /
+          static_cast<double>(samples->size());
     }
-    if (evaluates) {
-      validation_ = open_tokens(dataset::validation_prefix(config_.data.path), *place_, config_);
+    validation_.clear();
+    for (NamedSamples& set : open_tokens(beside, *place_, config_)) {
+      validation_.push_back({std::move(set.name), std::move(set.samples)});
     }
     if (config_.outputs) use_outputs();
   }
 
-  const dataset::Source& training() const override {
-    return taught_ ? static_cast<const dataset::Source&>(*taught_) : *training_;
-  }
+  const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override {
-    return taught_validation_ ? static_cast<const dataset::Source*>(taught_validation_.get())
-                              : validation_.get();
+    const bool is_one = validation_.size() == 1 && validation_.front().name.empty();
+    return is_one ? validation_.front().source.get() : nullptr;
+  }
+  std::vector<train::ValidationSet> validation_sets() const override {
+    std::vector<train::ValidationSet> sets;
+    for (const Evaluated& set : validation_) {
+      if (!set.name.empty()) sets.push_back({set.name, set.source.get()});
+    }
+    return sets;
   }
   train::DataIdentity identify(const dataset::Source& source) const override {
-    const auto* const taught = dynamic_cast<const TaughtSource*>(&source);
-    const auto& samples =
-        dynamic_cast<const dataset::TokenSamples&>(taught ? taught->without_outputs() : source);
-    train::DataIdentity identity = tasks::identify(samples.stream(), *tokenizer_, samples.images());
+    train::DataIdentity identity = tasks::identify(*without_outputs(&source), *tokenizer_);
     if (classes_) identity.checksums["classes"] = checksum_of(classes_->text());
     return identity;
   }
   void write_files(const std::filesystem::path& folder) const override {
     dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
-    keep_chat_template(dataset::chat_template_path(config_.data.path).string(), *place_, folder);
+    keep_chat_template(chat_template_, *place_, folder);
     if (classes_) write_file_atomically(folder / kClassesFile, classes_->text());
   }
   LanguageConfig& config() { return config_; }
@@ -400,15 +408,24 @@ class LanguageTask : public train::Task {
     }
   }
   void use_outputs() {
+    TRIREME_CHECK(validation_sets().empty(), "objective.teacher ", shown(config_.objective.teacher),
+                  " is a file of outputs, which has none of the named validation sets; set "
+                  "train.evaluate_interval to 0, or objective.teacher to the teacher itself");
     config_.outputs->require_origin(
         origin_of(config_, identify(*training_),
-                  validation_ ? identify(*validation_) : train::DataIdentity()));
-    taught_ =
+                  validation() != nullptr ? identify(*validation()) : train::DataIdentity()));
+    training_ =
         std::make_shared<const TaughtSource>(training_, config_.outputs, OutputsOf::kTraining);
-    if (validation_) {
-      taught_validation_ = std::make_shared<const TaughtSource>(validation_, config_.outputs,
-                                                                OutputsOf::kValidation);
+    for (Evaluated& set : validation_) {
+      set.source =
+          std::make_shared<const TaughtSource>(set.source, config_.outputs, OutputsOf::kValidation);
     }
+  }
+
+  // What a teacher of a file has said of samples comes on top of them.
+  static const dataset::Source* without_outputs(const dataset::Source* source) {
+    const auto* const taught = dynamic_cast<const TaughtSource*>(source);
+    return taught != nullptr ? &taught->without_outputs() : source;
   }
 
   // What a pretrained model lacks.
@@ -418,24 +435,30 @@ class LanguageTask : public train::Task {
   }
 
   void take_classes() {
-    classes_ = read_classes(dataset::classes_path(config_.data.path), *place_);
+    const std::string path = dataset::classes_path(config_.data.path).string();
+    classes_ = read_classes(path, *place_);
     int64_t& classes = config_.model.classes;
     TRIREME_CHECK(classes == 0 || classes == classes_->size(), "model.classes is ", classes,
-                  " and ", dataset::classes_path(config_.data.path).string(), " has ",
-                  classes_->size(),
+                  " and ", path, " has ", classes_->size(),
                   "; expected the same: set it to 0, or prepare data with the model's classes");
     classes = classes_->size();
   }
+
+  // Of the evaluation; the name is "" beside data.path.
+  struct Evaluated {
+    std::string name;
+    std::shared_ptr<const dataset::Source> source;
+  };
 
   LanguageConfig config_;
   LanguageTaskModel model_{config_};
   std::shared_ptr<const FilePlace> place_;  // of the data
   std::shared_ptr<const dataset::Tokenizer> tokenizer_;
   std::optional<dataset::ClassNames> classes_;  // of labelled data
-  std::shared_ptr<const dataset::TokenSamples> training_;
-  std::shared_ptr<const dataset::TokenSamples> validation_;  // null without evaluation
-  // Both with what a teacher says of them, of a file; null without one.
-  std::shared_ptr<const TaughtSource> taught_, taught_validation_;
+  std::string chat_template_;                   // of its conversations; "": none
+  // With what a teacher says of them, of a file, if there is one.
+  std::shared_ptr<const dataset::Source> training_;
+  std::vector<Evaluated> validation_;  // empty without evaluation
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/language.h"
+#include "trireme/tasks/language/token_identity.h"
 #include "trireme/tasks/language/trained_model.h"
 #include "trireme/train/state/saved_run.h"
 
@@ -115,12 +117,14 @@ std::shared_ptr<const TeacherOutputs> open_outputs(const fs::path& path) {
 
 OutputsOrigin origin_of(const LanguageConfig& own, const train::DataIdentity& training,
                         const train::DataIdentity& validation) {
+  std::map<std::string, std::string> of_samples = training.checksums;
+  of_samples.erase(kSharesChecksum);  // however often a run reads them
   return {.vocab_size = own.model.vocab_size,
           .sequence_length = own.model.sequence_length,
           .temperature = own.objective.temperature,
           .packing = name_of(dataset::kPackings, own.data.packing),
           .separate_documents = own.data.separate_documents,
-          .training = training.checksums,
+          .training = std::move(of_samples),
           .validation = validation.checksums};
 }
 

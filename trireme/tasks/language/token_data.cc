@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/words.h"
 #include "trireme/dataset/conversation/pair_source.h"
 #include "trireme/dataset/labelled/labelled_source.h"
+#include "trireme/dataset/samples/blended_source.h"
 #include "trireme/dataset/samples/image_samples.h"
 #include "trireme/dataset/samples/packed_source.h"
 #include "trireme/dataset/samples/span_source.h"
@@ -24,49 +25,60 @@ namespace trireme::tasks {
 
 static_assert(dataset::kNoTarget == model::kIgnoredTarget);
 
+namespace {
+
+// All names of files that [data] has.
+std::vector<std::string> all_paths(const TokenDataConfig& data) {
+  std::vector<std::string> paths;
+  const auto add = [&paths](const DataFiles& files) {
+    for (const dataset::ListedSource& file : files.files) paths.push_back(file.path);
+  };
+  add(training_files(data));
+  if (!data.validation_sets.empty()) add(validation_files(data, local_files()));
+  return paths;
+}
+
+// Of lists that have both: URLs are in stores, other names on this machine.
+class StoresAndDisks : public FilePlace {
+ public:
+  explicit StoresAndDisks(remote::StoreFiles stores) : stores_(std::move(stores)) {}
+  bool has(const std::string& name) const override { return place_of(name).has(name); }
+  std::unique_ptr<ByteSource> open(const std::string& name) const override {
+    return place_of(name).open(name);
+  }
+
+ private:
+  const FilePlace& place_of(const std::string& name) const {
+    return is_url(name) ? static_cast<const FilePlace&>(stores_) : local_files();
+  }
+  remote::StoreFiles stores_;
+};
+
+}  // namespace
+
 std::shared_ptr<const FilePlace> open_place(const TokenDataConfig& data) {
-  if (!is_url(data.path)) return {std::shared_ptr<void>(), &local_files()};
+  if (std::ranges::none_of(all_paths(data), is_url)) {
+    return {std::shared_ptr<void>(), &local_files()};
+  }
   std::optional<remote::BlockCacheOptions> cache;
   if (!data.cache.empty()) {
     cache = {.folder = data.cache, .max_bytes = static_cast<uint64_t>(data.cache_bytes)};
   }
   remote::StoreOptions options{.patience = std::chrono::seconds(data.store_timeout)};
   options.first_patience = std::min(options.first_patience, options.patience);
-  return std::make_shared<const remote::StoreFiles>(remote::read_store_settings(), options, cache);
+  return std::make_shared<const StoresAndDisks>(
+      remote::StoreFiles(remote::read_store_settings(), options, cache));
 }
 
 void check_place(const TokenDataConfig& data) {
-  if (!is_url(data.path)) return;
-  try {
-    remote::parse_url(data.path);
-  } catch (const ConfigError& error) {
-    throw ConfigError(concat("data.path: ", error.what()));
+  for (const std::string& path : all_paths(data)) {
+    if (!is_url(path)) continue;
+    try {
+      remote::parse_url(path);
+    } catch (const ConfigError& error) {
+      throw ConfigError(concat(path == data.path ? "data.path" : "[data]", ": ", error.what()));
+    }
   }
-}
-
-void check_token_path(const std::string& given) {
-  if (is_url(given)) return;
-  namespace fs = std::filesystem;
-  const fs::path path = given;
-  std::error_code unknown;
-  const fs::path tokens = given + ".bin";
-  if (fs::exists(tokens, unknown)) return;
-  const bool has_ending = path.extension() == ".bin" || path.extension() == ".idx";
-  TRIREME_CHECK(!has_ending || !fs::exists(path, unknown), "data.path is ", given,
-                ", a file; expected what its name begins with: ",
-                fs::path(path).replace_extension().string());
-  std::vector<std::string> prefixes;
-  for (const fs::directory_entry& file : fs::directory_iterator(path, unknown)) {
-    const std::string stem = file.path().stem().string();
-    const bool is_training = file.path().extension() == ".idx" && !stem.ends_with(".validation") &&
-                             !dataset::is_beside_tokens(stem);
-    if (is_training) prefixes.push_back(fs::path(file.path()).replace_extension().string());
-  }
-  std::ranges::sort(prefixes);
-  TRIREME_CHECK(prefixes.empty(), "data.path is ", given,
-                ", a folder; expected the data in it: ", joined(prefixes));
-  throw ConfigError(concat("data.path is ", given, ", and there is no ", tokens.string(),
-                           "; make it with `trireme data prepare --output ", given, "`"));
 }
 
 namespace {
@@ -85,13 +97,13 @@ dataset::SpanOptions span_options(const LanguageConfig& config) {
           .start = config.data.start_token};
 }
 
-}  // namespace
-
 void check_token(const char* key, int64_t token, int64_t vocab_size) {
   TRIREME_CHECK(vocab_size == 0 || token < vocab_size, key, " is ", token, " and model.vocab_size ",
                 vocab_size,
                 "; expected a token of the vocabulary: lower it, or raise model.vocab_size");
 }
+
+}  // namespace
 
 // An image that is cut in two would have no features.
 void check_images(const LanguageConfig& config) {
@@ -166,6 +178,8 @@ void check_spans(const LanguageConfig& config) {
                 data.span_length, "; set it to 0 or to that");
 }
 
+namespace {
+
 void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
   TokenDataConfig& data = config.data;
   const dataset::SpanLengths lengths = lengths_of(config);
@@ -173,15 +187,15 @@ void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
   if (data.end_token < 0) data.end_token = tokenizer.end_of_document();
   if (data.sentinel_token < 0) {
     const std::optional<int32_t> first = tokenizer.added_token(extra_id(0));
-    TRIREME_CHECK(first, "data.sentinel_token is -1, and the tokenizer of ", data.path, " has no ",
-                  extra_id(0), "; set it to the last of ", lengths.spans,
+    TRIREME_CHECK(first, "data.sentinel_token is -1, and the tokenizer of ", data.name(),
+                  " has no ", extra_id(0), "; set it to the last of ", lengths.spans,
                   " tokens that no text has, such as ", tokenizer.vocab_size() + lengths.spans - 1,
                   ", where they are behind the tokenizer's");
     data.sentinel_token = *first;
     const std::optional<int32_t> last = tokenizer.added_token(extra_id(lengths.spans - 1));
     TRIREME_CHECK(last && *last == *first - lengths.spans + 1, "model.sequence_length is ",
                   config.model.sequence_length, ", whose text has ", lengths.spans,
-                  " hidden spans, and the tokenizer of ", data.path, " has no ",
+                  " hidden spans, and the tokenizer of ", data.name(), " has no ",
                   extra_id(lengths.spans - 1), " so many tokens before ", extra_id(0),
                   "; shorten the sequences, raise data.span_length, or set data.sentinel_token");
   }
@@ -194,29 +208,38 @@ void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
   check_token("data.start_token", data.start_token, vocab_size);
 }
 
-void settle_mask_token(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
+void settle_mask(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
   int64_t& mask_token = config.data.mask_token;
   if (mask_token < 0) mask_token = tokenizer.mask_token().value_or(-1);
-  TRIREME_CHECK(mask_token >= 0, "data.mask_token is -1, and the tokenizer of ", config.data.path,
+  TRIREME_CHECK(mask_token >= 0, "data.mask_token is -1, and the tokenizer of ", config.data.name(),
                 " has no [MASK] or <mask>; set it to a token that no text has, such as ",
                 tokenizer.vocab_size(), ", which is behind the tokenizer's");
   check_token("data.mask_token", mask_token, config.model.vocab_size);
 }
 
-void settle_vocabulary(model::ModelConfig& model, const TokenDataConfig& data,
-                       const dataset::Tokenizer& tokenizer) {
+}  // namespace
+
+void settle_tokens(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
+  if (config.model.has_decoder()) {
+    settle_spans(config, tokenizer);
+  } else if (config.data.masked_share > 0) {
+    settle_mask(config, tokenizer);
+  }
+  const TokenDataConfig& data = config.data;
+  int64_t& vocab_size = config.model.vocab_size;
   const int64_t needed = tokenizer.vocab_size();
   // The mask token and sentinels may be behind the tokenizer's.
-  if (model.vocab_size == 0) {
-    model.vocab_size = std::max({needed, data.mask_token + 1, data.sentinel_token + 1,
-                                 data.end_token + 1, data.start_token + 1});
+  if (vocab_size == 0) {
+    vocab_size = std::max({needed, data.mask_token + 1, data.sentinel_token + 1, data.end_token + 1,
+                           data.start_token + 1});
   }
-  TRIREME_CHECK(model.vocab_size >= needed, "model.vocab_size is ", model.vocab_size,
-                "; the tokenizer of ", data.path, " has ", needed,
-                " tokens: set it to 0 or to at least that");
+  TRIREME_CHECK(vocab_size >= needed, "model.vocab_size is ", vocab_size, "; the tokenizer of ",
+                data.name(), " has ", needed, " tokens: set it to 0 or to at least that");
 }
 
-std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
+namespace {
+
+std::shared_ptr<const dataset::TokenSamples> open_prefix(const std::string& prefix,
                                                          const FilePlace& place,
                                                          const LanguageConfig& config) {
   dataset::TokenOptions options{.sequence_length = config.model.sequence_length,
@@ -268,6 +291,63 @@ std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& pref
       std::move(samples), dataset::MaskOptions{.share = config.data.masked_share,
                                                .mask_token = config.data.mask_token,
                                                .vocab_size = config.model.vocab_size});
+}
+
+}  // namespace
+
+std::vector<NamedSamples> open_tokens(const DataFiles& files, const FilePlace& place,
+                                      const LanguageConfig& config) {
+  std::vector<NamedSamples> found;
+  for (const dataset::ListedSource& file : files.files) {
+    found.push_back({file.name, open_prefix(file.path, place, config)});
+  }
+  return found;
+}
+
+std::shared_ptr<const dataset::Source> open_training(const DataFiles& files, const FilePlace& place,
+                                                     const LanguageConfig& config) {
+  std::vector<NamedSamples> opened = open_tokens(files, place, config);
+  if (config.data.sources.empty()) return std::move(opened.front().samples);
+  std::vector<dataset::BlendedSource::Part> parts;
+  for (size_t i = 0; i < opened.size(); ++i) {
+    const dataset::TokenSamples& samples = *opened[i].samples;
+    const std::string more = samples.description();
+    parts.push_back({.name = opened[i].name,
+                     .about = concat(samples.stream().file().num_tokens(), " tokens",
+                                     more.empty() ? "" : ", ", more),
+                     .weight = files.files[i].weight,
+                     .samples = std::move(opened[i].samples)});
+  }
+  return std::make_shared<const dataset::BlendedSource>(std::move(parts),
+                                                        config.data.repeat_sources);
+}
+
+const dataset::TokenSamples* tokens_of(const dataset::Source* source) {
+  return dynamic_cast<const dataset::TokenSamples*>(source);
+}
+
+void check_sources(const LanguageConfig& config, const train::RunConfig& run) {
+  const TokenDataConfig& data = config.data;
+  const bool has_path = !data.path.empty() && data.path != TokenDataConfig().path;
+  TRIREME_CHECK(!has_path || data.sources.empty(), "data.path is \"", shown(data.path),
+                "\" and data.sources \"", shown(data.sources), "\"; set one of them");
+  TRIREME_CHECK(data.repeat_sources || !data.sources.empty(),
+                "data.repeat_sources is false and data.sources empty; set data.sources, or leave "
+                "data.repeat_sources out");
+  if (!data.sources.empty()) training_files(data);
+  if (!data.validation_sets.empty()) validation_files(data, local_files());
+  if (data.sources.empty() && data.validation_sets.empty()) return;
+  const char* const key = data.sources.empty() ? "data.validation_sets" : "data.sources";
+  const Objective objective = config.objective.name;
+  TRIREME_CHECK(objective == Objective::kNextToken || objective == Objective::kDistill, key,
+                " is set and objective.name \"", name_of(kObjectives, objective),
+                "\", whose data is of data.path; leave ", key, " out");
+  TRIREME_CHECK(!config.model.vision.is_on(), key, " is set and vision.layers ",
+                config.model.vision.layers, ", whose images are of data.path; leave ", key, " out");
+  TRIREME_CHECK(data.sources.empty() || run.data.last_batch == dataset::LastBatch::kFill,
+                "data.last_batch is \"", name_of(dataset::kLastBatches, run.data.last_batch),
+                "\" and data.sources is set, whose sources end at different steps; set "
+                "data.last_batch to \"fill\"");
 }
 
 }  // namespace trireme::tasks

@@ -1,39 +1,47 @@
 // Opens the token files that a config of the task names, and makes samples of them.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/file/byte_source.h"
+#include "trireme/dataset/source.h"
 #include "trireme/dataset/token_stream.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/tasks/language/language.h"
+#include "trireme/tasks/language/sources/data_files.h"
 
 namespace trireme::tasks {
 
-// Where data.path is: on this machine, or in an object store, with keys of the environment.
+// Where the files of [data] are: on this machine, or in object stores, with keys of the environment.
 // Throws: ConfigError when the store's settings, or data.cache, cannot be used
 std::shared_ptr<const FilePlace> open_place(const TokenDataConfig& data);
 
-// Checks that a URL names an object of a store, without asking it.
+// Checks that URLs name objects of stores, without asking these.
 // Throws: ConfigError
 void check_place(const TokenDataConfig& data);
 
-// Explains prefixes to users who gave something else as data.path. Opening the files reports all
-// other errors.
+// The samples of files with one prefix, as [data] says, whose mask token is known.
+struct NamedSamples {
+  std::string name{};  // in their list; "": of data.path
+  std::shared_ptr<const dataset::TokenSamples> samples{};
+};
+// Throws: ConfigError, as the source does
+std::vector<NamedSamples> open_tokens(const DataFiles& files, const FilePlace& place,
+                                      const LanguageConfig& config);
+
+// What a run trains on: the samples of one file, or a dataset::BlendedSource of several.
+// Throws: as open_tokens()
+std::shared_ptr<const dataset::Source> open_training(const DataFiles& files, const FilePlace& place,
+                                                     const LanguageConfig& config);
+// The samples when they are of one file; null for a blend.
+const dataset::TokenSamples* tokens_of(const dataset::Source* source);
+
+// Checks that the objective and the model can be trained on several sources, if there are some, and
+// reads their lists, without data.
 // Throws: ConfigError
-void check_token_path(const std::string& given);
-
-// The samples of the files with this prefix in `place`, as [data] says, whose mask token is known.
-// Throws: ConfigError, as the source does; CommError when a store does not answer
-std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
-                                                         const FilePlace& place,
-                                                         const LanguageConfig& config);
-
-// key: that has the token; vocab_size: 0, unknown yet, checks nothing
-// Throws: ConfigError when the vocabulary lacks it
-void check_token(const char* key, int64_t token, int64_t vocab_size);
+void check_sources(const LanguageConfig& config, const train::RunConfig& run);
 
 // Checks that images stay whole, and that no router counts padding, without data.
 // Throws: ConfigError
@@ -49,16 +57,10 @@ void check_masking(const LanguageConfig& config);
 // Throws: ConfigError
 void check_spans(const LanguageConfig& config);
 
-// Sets data.mask_token to the tokenizer's where the config leaves it open, and model.vocab_size.
-// Throws: ConfigError when the tokenizer has no mask token; when the vocabulary is smaller than the
-//         tokenizer's
-void settle_mask_token(LanguageConfig& config, const dataset::Tokenizer& tokenizer);
-void settle_vocabulary(model::ModelConfig& model, const TokenDataConfig& data,
-                       const dataset::Tokenizer& tokenizer);
-
-// Sets the tokens that the config leaves to the tokenizer, and the length of targets. The model's
-// vocabulary comes later.
-// Throws: ConfigError when the tokenizer has no such tokens, or too few sentinels
-void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer);
+// Sets the tokens that the config leaves to the tokenizer, the length of targets, and the size of
+// the model's vocabulary.
+// Throws: ConfigError when the tokenizer has no such tokens, too few sentinels, or more tokens than
+//         the model
+void settle_tokens(LanguageConfig& config, const dataset::Tokenizer& tokenizer);
 
 }  // namespace trireme::tasks

@@ -8,6 +8,7 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/dataset/samples/blended_source.h"
 
 namespace trireme::tasks {
 namespace {
@@ -49,6 +50,25 @@ train::DataIdentity identify(const dataset::TokenStream& stream,
   if (stream.labels() != nullptr) identity.checksums["labels"] = sample(*stream.labels());
   if (images != nullptr) identity.checksums["images"] = sample(*images);
   return identity;
+}
+
+train::DataIdentity identify(const dataset::Source& samples, const dataset::Tokenizer& tokenizer) {
+  const auto* const blended = dynamic_cast<const dataset::BlendedSource*>(&samples);
+  if (blended == nullptr) {
+    const auto& tokens = dynamic_cast<const dataset::TokenSamples&>(samples);
+    return identify(tokens.stream(), tokenizer, tokens.images());
+  }
+  train::DataIdentity all;
+  std::string order, shares;
+  const std::vector<dataset::BlendPart>& parts = blended->blend()->parts();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    train::add_part(all, parts[i].name, identify(blended->part(i), tokenizer));
+    order += parts[i].name + "\n";
+    shares += concat(parts[i].name, " ", parts[i].weight, "\n");
+  }
+  all.checksums["order"] = checksum(std::as_bytes(std::span(order)));
+  all.checksums[kSharesChecksum] = checksum(std::as_bytes(std::span(shares)));
+  return all;
 }
 
 }  // namespace trireme::tasks

@@ -2,18 +2,29 @@
 
 #include "trireme/base/error.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
+#include "trireme/tasks/language/sources/data_files.h"
 #include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// The prefix of a run's own copy, beside its checkpoints. The path may be relative or end in a
+// slash.
+fs::path own_tokenizer(const fs::path& folder) {
+  return fs::canonical(folder).parent_path().parent_path() / "tokenizer";
+}
+
+}  // namespace
+
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
                                                    const train::RunConfig& config) {
-  // The path may be relative or end in a slash.
-  const fs::path copy = fs::canonical(folder).parent_path().parent_path() / "tokenizer";
-  for (const std::string& prefix : {copy.string(), language_of(config).data.path}) {
-    if (fs::exists(dataset::tokenizer_json_path(prefix))) return dataset::load_tokenizer(prefix);
+  const fs::path copy = own_tokenizer(folder);
+  for (const std::string& prefix : {copy.string(), first_prefix(language_of(config).data)}) {
+    const bool is_there = !prefix.empty() && fs::exists(dataset::tokenizer_json_path(prefix));
+    if (is_there) return dataset::load_tokenizer(prefix);
   }
   return nullptr;
 }
@@ -38,9 +49,11 @@ TrainedModel describe(const train::SavedModel& saved) {
   TrainedModel trained{saved_language_config(saved.config(), folder), nullptr, nullptr, {}};
   const model::ModelConfig& config = language_of(trained.config).model;
   trained.tokenizer = find_tokenizer(folder, trained.config);
-  // Throws an error that says where the tokenizer should be.
-  if (!trained.tokenizer)
-    trained.tokenizer = dataset::load_tokenizer(language_of(trained.config).data.path);
+  if (!trained.tokenizer) {  // an error that says where the tokenizer should be
+    const std::string prefix = first_prefix(language_of(trained.config).data);
+    trained.tokenizer =
+        dataset::load_tokenizer(prefix.empty() ? own_tokenizer(folder).string() : prefix);
+  }
   TRIREME_CHECK(trained.tokenizer->vocab_size() <= config.vocab_size, "the tokenizer has ",
                 trained.tokenizer->vocab_size(), " tokens and the model of ", folder.string(), " ",
                 config.vocab_size,

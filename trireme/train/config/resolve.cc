@@ -244,6 +244,7 @@ std::vector<std::string> evaluated_metrics(const RunConfig& config) {
   if (config.train.evaluate_interval == 0) return {};
   std::vector<std::string> names = {"validation_loss", "loss", "grad_norm"};
   const TaskTraits task = config.task->traits();
+  for (const std::string& set : task.validation_names) names.push_back("validation_loss." + set);
   for (const Metric& metric : task.metrics) {
     names.push_back(metric.name);
     names.push_back("validation_" + metric.name);

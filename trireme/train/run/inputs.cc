@@ -70,9 +70,8 @@ void open_inputs_together(RunConfig& config, comm::Communicator& world,
   checkpoint::run_or_throw(world, open, on_wait);
 }
 
-int64_t evaluation_samples(const RunConfig& config) {
-  const dataset::Source* const validation = config.task->validation();
-  return validation ? std::min(validation->size(), config.train.evaluate_sequences) : 0;
+int64_t evaluation_samples(const RunConfig& config, const dataset::Source& validation) {
+  return std::min(validation.size(), config.train.evaluate_sequences);
 }
 
 void preflight(RunConfig& config, int num_ranks) {
@@ -105,9 +104,10 @@ dataset::BatchOptions training_batches(const RunConfig& config, const mesh::Devi
           .shares = config.shares};
 }
 
-dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh) {
+dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh,
+                                         int64_t num_samples) {
   dataset::BatchOptions options = training_batches(config, mesh, {});
-  options.global_batch = evaluation_samples(config);
+  options.global_batch = num_samples;
   options.first_batch = options.ramp_steps = 0;
   options.in_turn = false;
   options.shares.clear();

@@ -32,8 +32,8 @@ void open_inputs_together(RunConfig& config, comm::Communicator& world,
 // Throws: ConfigError
 void preflight(RunConfig& config, int num_ranks);
 
-// Samples in one evaluation; the same on every layout. 0 without evaluation.
-int64_t evaluation_samples(const RunConfig& config);
+// Samples that one evaluation reads of such data; the same on every layout.
+int64_t evaluation_samples(const RunConfig& config, const dataset::Source& validation);
 
 // A lock that keeps other runs out of the run's folder. Waits a moment for a run that was killed.
 // Throws: ConfigError when another run has the folder
@@ -47,8 +47,9 @@ struct DataPosition {
 
 dataset::BatchOptions training_batches(const RunConfig& config, const mesh::DeviceMesh& mesh,
                                        const DataPosition& start);
-// One step that holds the whole evaluation, in the order of the data.
-dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh);
+// One step that holds so many samples, in the order of the data.
+dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh,
+                                         int64_t num_samples);
 
 // With train.epochs, sets train.steps to the number that ends them when a run goes on from `start`.
 // Once the data is open.

@@ -68,16 +68,18 @@ void compare_data(const RunData& saved, const RunData& now, std::vector<Change>&
   if (!saved.training.is_known()) return;
   const std::string key = now.config.task->traits().data_key;
   auto path = std::ranges::find(found, key, &Change::key);
-  const bool both_evaluate = saved.validation.is_known() && now.validation.is_known();
+  // Other sets may have come or gone.
+  const DataIdentity judged = parts_as_in(saved.validation, now.validation);
+  const DataIdentity judging = parts_as_in(now.validation, saved.validation);
   const bool same_training = saved.training == now.training;
-  if (same_training && (!both_evaluate || saved.validation == now.validation)) {
+  if (same_training && judged.checksums == judging.checksums) {
     if (path == found.end()) return;
     path->rule = OnResume::kMayChange;
     path->after += " (the same content)";
     return;
   }
-  const DataIdentity& before = same_training ? saved.validation : saved.training;
-  const DataIdentity& after = same_training ? now.validation : now.training;
+  const DataIdentity& before = same_training ? judged : saved.training;
+  const DataIdentity& after = same_training ? judging : now.training;
   const auto describe = [&](const RunConfig& config, const DataIdentity& data) {
     const std::string content = before.counts == after.counts
                                     ? differing_part(data, &data == &before ? after : before)
@@ -374,7 +376,9 @@ void Resumption::identify_data() {
   const auto look = [this](const checkpoint::Peers&) {
     const Task& task = *config_.task;
     data_ = task.identify(task.training());
-    if (task.validation() != nullptr) validation_ = task.identify(*task.validation());
+    for (const ValidationSet& set : all_validation(task)) {
+      add_part(validation_, set.name, task.identify(*set.source));
+    }
     teacher_ = task.identify_teacher();
   };
   checkpoint::run_or_throw(world_, look, on_wait_);

@@ -1,6 +1,7 @@
 #include "trireme/train/task/data_identity.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,29 @@ DataIdentity identify_samples(const dataset::Source& source) {
   }
   return {.checksums = {{"samples", checksum(std::as_bytes(std::span(bytes)))}},
           .counts = {{"num_samples", source.size()}}};
+}
+
+void add_part(DataIdentity& whole, const std::string& name, const DataIdentity& part) {
+  for (const auto& [sum_name, sum] : part.checksums) {
+    whole.checksums[name.empty() ? sum_name : concat(name, " ", sum_name)] = sum;
+  }
+  for (const auto& [count_name, count] : part.counts) whole.counts[count_name] += count;
+}
+
+DataIdentity parts_as_in(const DataIdentity& data, const DataIdentity& other) {
+  const auto part_of = [](const std::string& name) {
+    const size_t space = name.find(' ');
+    return space == std::string::npos ? std::string() : name.substr(0, space);
+  };
+  std::set<std::string> parts;
+  for (const auto& [name, sum] : other.checksums) parts.insert(part_of(name));
+  DataIdentity found = data;
+  std::erase_if(found.checksums,
+                [&](const auto& each) { return !parts.contains(part_of(each.first)); });
+  const bool is_one = std::ranges::all_of(
+      data.checksums, [&](const auto& each) { return part_of(each.first).empty(); });
+  if (!is_one) found.counts.clear();
+  return found;
 }
 
 void require_same_data(const DataIdentity& mine, const std::string& name,

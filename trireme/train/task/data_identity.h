@@ -24,6 +24,14 @@ struct DataIdentity {
 // One that cannot be read counts as such.
 DataIdentity identify_samples(const dataset::Source& source);
 
+// Adds the identity of one of several data sets: "tokens" of "code" becomes "code tokens", and
+// counts add up. With the name "" checksums keep their names.
+void add_part(DataIdentity& whole, const std::string& name, const DataIdentity& part);
+
+// The parts of `data`, by add_part(), of which `other` has the name too. Counts, which are of all
+// parts together, stay only if there is one part, without a name.
+DataIdentity parts_as_in(const DataIdentity& data, const DataIdentity& other);
+
 // Checks that all ranks read the same data; ranks on several hosts may each have their own copy.
 // Comm:       some 60 bytes from each rank to all
 // Collective: every rank of `world`

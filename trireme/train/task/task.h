@@ -64,6 +64,12 @@ struct StageInput {
   std::optional<model::TrainingPlace> training{};  // empty in evaluation
 };
 
+// Validation data with a name, such as "code".
+struct ValidationSet {
+  std::string name{};
+  const dataset::Source* source = nullptr;
+};
+
 // When tables report.
 enum class RunPoint { kStart, kEnd };
 
@@ -174,6 +180,8 @@ struct TaskTraits {
   std::vector<Metric> metrics{};
   // The names of the metrics that only an evaluation has, see StageModel::finish_evaluation().
   std::vector<std::string> evaluation_metrics{};
+  // The names of Task::validation_sets().
+  std::vector<std::string> validation_names{};
   // How many numbers the initial model, as evaluation runs it, gives each sample: the last stage's
   // output "scores", [samples, num_scores] fp64. The loop has them computed for all samples before
   // the first step; from then on samples have them as their tensor "reference", which is 0 before.
@@ -270,6 +278,10 @@ class Task {
   virtual const dataset::Source& training() const = 0;
   // Null without evaluation.
   virtual const dataset::Source* validation() const = 0;
+  // Validation data with names, which is evaluated together with validation(), if that is not null.
+  // A line of metrics.jsonl has the loss of each set as validation_loss.<name>. validation_loss and
+  // all metrics are over all of it. None without evaluation.
+  virtual std::vector<ValidationSet> validation_sets() const { return {}; }
   // Identifies one of the two sources, whatever its path.
   virtual DataIdentity identify(const dataset::Source& source) const {
     return identify_samples(source);
@@ -314,6 +326,14 @@ class Task {
 inline double sample_bytes(const Task& task) {
   const double declared = task.traits().sample_bytes;
   return declared > 0 ? declared : dataset::sample_bytes(task.training());
+}
+
+// All that an evaluation reads: validation(), with the name "", and the sets with names.
+inline std::vector<ValidationSet> all_validation(const Task& task) {
+  std::vector<ValidationSet> all = task.validation_sets();
+  if (task.validation() != nullptr)
+    all.insert(all.begin(), ValidationSet{.source = task.validation()});
+  return all;
 }
 
 // A task that programs offer by name.

@@ -117,6 +117,7 @@ class TaughtSource : public dataset::Source {
   const dataset::Source& without_outputs() const { return *source_; }
   int64_t size() const override { return source_->size(); }
   std::vector<int64_t> shard_sizes() const override { return source_->shard_sizes(); }
+  const dataset::Blend* blend() const override { return source_->blend(); }
   dataset::NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override;
 
  private:

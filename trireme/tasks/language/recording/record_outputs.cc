@@ -45,8 +45,7 @@ class Recorder {
       : config_(config), mesh_(mesh), teacher_(teacher), options_(options) {}
 
   void record(OutputsOf data, const dataset::Source& source, OutputsWriter* writer) {
-    dataset::BatchOptions batches = train::validation_batches(config_, mesh_);
-    batches.global_batch = source.size();
+    dataset::BatchOptions batches = train::validation_batches(config_, mesh_, source.size());
     batches.in_turn = true;
     dataset::BatchReader reader(source, batches, train::read_ahead(config_, /*num_steps=*/1));
     const int64_t at_once = mesh_.size("pipeline");
@@ -131,8 +130,10 @@ train::RunConfig recording_config(train::RunConfig config, int num_ranks, int64_
                 " is a file of outputs; expected the teacher itself: a run, a checkpoint or a "
                 "Hugging Face folder");
   own.recording.temperature = own.objective.temperature;
+  own.data.validation_sets.clear();
   const std::string validation = dataset::validation_prefix(own.data.path);
-  config.task->open(/*evaluates=*/open_place(own.data)->has(validation + ".bin"));
+  config.task->open(/*evaluates=*/own.data.sources.empty() &&
+                    open_place(own.data)->has(validation + ".bin"));
   TRIREME_CHECK(top_k <= own.model.vocab_size, "--top-k is ", top_k, " and the vocabulary has ",
                 own.model.vocab_size, " tokens; expected at most that");
   own.recording.top_k = top_k;
