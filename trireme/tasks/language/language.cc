@@ -33,9 +33,11 @@
 #include "trireme/tasks/language/foreign/peft_adapters.h"
 #include "trireme/tasks/language/language_stage.h"
 #include "trireme/tasks/language/preference_loss.h"
+#include "trireme/tasks/language/text_predictor.h"
 #include "trireme/tasks/language/token_data.h"
 #include "trireme/tasks/language/token_identity.h"
 #include "trireme/train/reference_scores.h"
+#include "trireme/train/task/predictor.h"
 
 namespace trireme::tasks {
 
@@ -208,11 +210,12 @@ class LanguageTaskModel : public train::TaskModel {
   const LanguageConfig& config_;
 };
 
-class LanguageTask : public train::Task {
+class LanguageTask : public train::Task, public train::PredictingTask {
  public:
   LanguageTask() = default;
   LanguageTask(const LanguageTask& other)
       : Task(other),
+        PredictingTask(other),
         config_(other.config_),
         tokenizer_(other.tokenizer_),
         classes_(other.classes_),
@@ -341,9 +344,9 @@ class LanguageTask : public train::Task {
     if (config_.model.has_decoder()) {
       settle_spans(config_, *tokenizer_);
     } else if (config_.data.masked_share > 0) {
-      take_mask_token();
+      settle_mask_token(config_, *tokenizer_);
     }
-    take_vocabulary();
+    settle_vocabulary(config_, *tokenizer_);
     if (config_.objective.is_classify()) take_classes();
     if (config_.objective.is_distill()) open_teacher_or_outputs();
     training_ = open_tokens(config_.data.path, config_);
@@ -377,6 +380,9 @@ class LanguageTask : public train::Task {
     dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
     keep_chat_template(dataset::chat_template_path(config_.data.path), folder);
     if (classes_) write_file_atomically(folder / kClassesFile, classes_->text());
+  }
+  std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
+    return make_text_predictor(request, config_);
   }
   LanguageConfig& config() { return config_; }
   const LanguageConfig& config() const { return config_; }
@@ -423,29 +429,6 @@ class LanguageTask : public train::Task {
                   classes_->size(),
                   "; expected the same: set it to 0, or prepare data with the model's classes");
     classes = classes_->size();
-  }
-
-  void take_mask_token() {
-    int64_t& mask_token = config_.data.mask_token;
-    if (mask_token < 0) mask_token = tokenizer_->mask_token().value_or(-1);
-    TRIREME_CHECK(mask_token >= 0, "data.mask_token is -1, and the tokenizer of ",
-                  config_.data.path,
-                  " has no [MASK] or <mask>; set it to a token that no text has, such as ",
-                  tokenizer_->vocab_size(), ", which is behind the tokenizer's");
-    check_token("data.mask_token", mask_token, config_.model.vocab_size);
-  }
-
-  void take_vocabulary() {
-    int64_t& vocab_size = config_.model.vocab_size;
-    const int64_t needed = tokenizer_->vocab_size();
-    // The mask token and sentinels may be behind the tokenizer's.
-    if (vocab_size == 0) {
-      const TokenDataConfig& data = config_.data;
-      vocab_size = std::max({needed, data.mask_token + 1, data.sentinel_token + 1,
-                             data.end_token + 1, data.start_token + 1});
-    }
-    TRIREME_CHECK(vocab_size >= needed, "model.vocab_size is ", vocab_size, "; the tokenizer of ",
-                  config_.data.path, " has ", needed, " tokens: set it to 0 or to at least that");
   }
 
   LanguageConfig config_;

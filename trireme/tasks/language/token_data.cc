@@ -169,6 +169,28 @@ void settle_spans(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
   check_token("data.start_token", data.start_token, vocab_size);
 }
 
+void settle_mask_token(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
+  int64_t& mask_token = config.data.mask_token;
+  if (mask_token < 0) mask_token = tokenizer.mask_token().value_or(-1);
+  TRIREME_CHECK(mask_token >= 0, "data.mask_token is -1, and the tokenizer of ", config.data.path,
+                " has no [MASK] or <mask>; set it to a token that no text has, such as ",
+                tokenizer.vocab_size(), ", which is behind the tokenizer's");
+  check_token("data.mask_token", mask_token, config.model.vocab_size);
+}
+
+void settle_vocabulary(LanguageConfig& config, const dataset::Tokenizer& tokenizer) {
+  int64_t& vocab_size = config.model.vocab_size;
+  const int64_t needed = tokenizer.vocab_size();
+  // The mask token and sentinels may be behind the tokenizer's.
+  if (vocab_size == 0) {
+    const TokenDataConfig& data = config.data;
+    vocab_size = std::max({needed, data.mask_token + 1, data.sentinel_token + 1, data.end_token + 1,
+                           data.start_token + 1});
+  }
+  TRIREME_CHECK(vocab_size >= needed, "model.vocab_size is ", vocab_size, "; the tokenizer of ",
+                config.data.path, " has ", needed, " tokens: set it to 0 or to at least that");
+}
+
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,
                                                          const LanguageConfig& config) {
   dataset::TokenOptions options{.sequence_length = config.model.sequence_length,

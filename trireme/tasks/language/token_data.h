@@ -16,6 +16,14 @@ namespace trireme::tasks {
 // Throws: ConfigError
 void check_token_path(const std::string& given);
 
+// Sets the token that masks others, where the config leaves it to the tokenizer.
+// Throws: ConfigError when the tokenizer has none
+void settle_mask_token(LanguageConfig& config, const dataset::Tokenizer& tokenizer);
+
+// Sets the size of the vocabulary, where the config leaves it to the tokenizer.
+// Throws: ConfigError when it is below the tokenizer's
+void settle_vocabulary(LanguageConfig& config, const dataset::Tokenizer& tokenizer);
+
 // The samples of the files with this prefix, as [data] says, whose mask token is known.
 // Throws: ConfigError, as the source does
 std::shared_ptr<const dataset::TokenSamples> open_tokens(const std::string& prefix,

@@ -10,8 +10,7 @@ namespace fs = std::filesystem;
 
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
                                                    const train::RunConfig& config) {
-  // The path may be relative or end in a slash.
-  const fs::path copy = fs::canonical(folder).parent_path().parent_path() / "tokenizer";
+  const fs::path copy = train::run_folder_of(folder) / "tokenizer";
   for (const std::string& prefix : {copy.string(), language_of(config).data.path}) {
     if (fs::exists(dataset::tokenizer_json_path(prefix))) return dataset::load_tokenizer(prefix);
   }
