@@ -149,40 +149,40 @@ ExportReport export_to_hugging_face(const fs::path& path, const fs::path& output
   const std::vector<HuggingFaceTensor> tensors = model::hugging_face_tensors(shape);
   const auto tokenizer = find_tokenizer(folder, config);
 
-  ExportReport report {
-    .checkpoint = folder, .step = manifest.step,
-    .architecture = model::hugging_face_architecture(shape),
-    XX if (tokenizer) report.tokenizer = tokenizer->kind();
-    if (options.form == ExportForm::kPeft) {
-      ExportSource adapters(folder, manifest, report.dtype, options.weights);
-      NewFolder target(output);
-      const std::string base =
-          is_hugging_face_folder(config.init.folder) ? config.init.folder : std::string();
-      const AdapterExport written =
-          write_adapters(target.path(), shape, base, adapters, report.dtype);
-      target.commit();
-      report.num_tensors = written.num_tensors;
-      report.num_parameters = written.num_parameters;
-      report.num_bytes =
-          written.num_parameters * static_cast<int64_t>(c10::elementSize(report.dtype));
-      report.files = {kPeftWeights};
-      return report;
-    }
-    ExportSource source(folder, manifest, report.dtype, options.weights, adapters_of(shape));
-    count_tensors(tensors, source, report);
-    if (options.form == ExportForm::kDcp) {
-      write_dcp_weights(output, tensors, source, report);
-      return report;
-    }
+  ExportReport report{.checkpoint = folder,
+                      .step = manifest.step,
+                      .architecture = model::hugging_face_architecture(shape),
+                      .dtype = options.dtype.value_or(config.dtype())};
+  if (tokenizer) report.tokenizer = tokenizer->kind();
+  if (options.form == ExportForm::kPeft) {
+    ExportSource adapters(folder, manifest, report.dtype, options.weights);
     NewFolder target(output);
-    write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
-    if (options.form == ExportForm::kHuggingFace) {
-      write_beside(target.path(), folder, shape, tokenizer.get(), report);
-      write_file_atomically(target.path() / kCardFile,
-                            language_card(input, config, options, report));
-    }
+    const std::string base =
+        is_hugging_face_folder(config.init.folder) ? config.init.folder : std::string();
+    const AdapterExport written =
+        write_adapters(target.path(), shape, base, adapters, report.dtype);
     target.commit();
+    report.num_tensors = written.num_tensors;
+    report.num_parameters = written.num_parameters;
+    report.num_bytes =
+        written.num_parameters * static_cast<int64_t>(c10::elementSize(report.dtype));
+    report.files = {kPeftWeights};
     return report;
   }
+  ExportSource source(folder, manifest, report.dtype, options.weights, adapters_of(shape));
+  count_tensors(tensors, source, report);
+  if (options.form == ExportForm::kDcp) {
+    write_dcp_weights(output, tensors, source, report);
+    return report;
+  }
+  NewFolder target(output);
+  write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
+  if (options.form == ExportForm::kHuggingFace) {
+    write_beside(target.path(), folder, shape, tokenizer.get(), report);
+    write_file_atomically(target.path() / kCardFile, language_card(input, config, options, report));
+  }
+  target.commit();
+  return report;
+}
 
 }  // namespace trireme::tasks
