@@ -4,6 +4,7 @@
 //   python3 examples/digits.py digits    (writes digits.csv and digits.validation.csv)
 //   build/release/bin/example_07_own_task train --ranks 2 --parallel.zero=3
 //   build/release/bin/example_07_own_task train --help    (its keys are among them)
+//   build/release/bin/example_07_own_task predict runs/demo digits.validation.csv
 //
 // Kill it at any moment, and the same command resumes with the same bits.
 #include <memory>
@@ -17,6 +18,7 @@
 
 #include "trireme/cli/program.h"
 #include "trireme/dataset/csv_source.h"
+#include "trireme/dataset/rows/csv_rows.h"
 #include "trireme/train/chain_task.h"
 
 namespace {
@@ -38,7 +40,7 @@ struct DigitsData {
   TRIREME_KEYS_END()
 };
 
-class Digits : public train::ChainTask {
+class Digits : public train::ChainTask, public train::PredictingTask {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Digits>(*this); }
 
@@ -82,6 +84,18 @@ class Digits : public train::ChainTask {
   at::Tensor metric_states(const at::Tensor& logits_BC,
                            const train::StageInput& batch) const override {
     return train::accuracy_state(logits_BC, batch["y"]);
+  }
+
+  // `predict` reads tables without the digit. The columns and classes are those of the data.
+  std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
+    if (!request.data.empty()) data_.path = request.data;
+    open(/*evaluates=*/false);
+    return chain_predictor(
+        request, {.open = [this](auto paths) { return dataset::open_csv_rows(paths, *training_); },
+                  .answer =
+                      [this, top = request.top](const at::Tensor& logits_BC) {
+                        return train::class_answers(logits_BC, training_->classes(), top);
+                      }});
   }
 
  private:

@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly torch_version=2.13.0
-readonly torchvision=torchvision==0.28.0
+readonly image_packages=(torchvision==0.28.0 timm==1.0.31)
 readonly test_packages=(
   numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
   peft==0.21.2 accelerate==1.15.0 bitsandbytes==0.50.2 diffusers==0.42.1
@@ -105,11 +105,14 @@ install_test_packages() {
     "$python" -c "$readers" 2>/dev/null ||
       step "pip install ${test_packages[*]} (into .venv)" "$python" -m pip install --disable-pip-version-check "${test_packages[@]}"
   fi
-  # In a folder of its own: its compiled operators need CUDA, so that nobody else may find it. One test reads its
-  # Python definitions.
-  [[ -d build/torchvision ]] ||
-    step "pip install $torchvision (into build/torchvision)" "$python" -m pip install --disable-pip-version-check \
-      --no-deps --target build/torchvision "$torchvision"
+  # In a folder of its own: torchvision's compiled operators need CUDA, so that nobody else may find it. Tests read its
+  # Python definitions, and timm, which needs them.
+  local package
+  for package in "${image_packages[@]}"; do
+    [[ -d build/torchvision/${package%%=*} ]] ||
+      step "pip install $package (into build/torchvision)" "$python" -m pip install --disable-pip-version-check \
+        --no-deps --target build/torchvision "$package"
+  done
   [[ -f build/test-python && $(<build/test-python) == "$python" ]] || echo "$python" >build/test-python
 }
 

@@ -268,6 +268,43 @@ class Weights(ClassifierTest):
             torch.testing.assert_close(model.eval()(**self.batch()[0]).logits, self.logits("exported")[0])
 
 
+class Predictions(ClassifierTest):
+    def predict(self, *arguments):
+        return [json.loads(line) for line in self.succeed("predict", "run", *arguments).splitlines()]
+
+    def test_answers_are_those_of_transformers(self):
+        self.prepare_rows(ROWS * 3, validation=0.2)
+        self.train("run", 6, "--ranks", 2, "--parallel.tensor=2", "--train.evaluate_interval=6")
+        self.succeed("checkpoint", "export", "run", "--output", "exported")
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(self.folder / "exported").eval()
+        with torch.no_grad():
+            expected = model(**self.batch()[0]).logits.double().softmax(1)
+        self.write([*ROWS[:4], "", *({"text": row["text"]} for row in ROWS[4:])])
+        shutil.rmtree(self.folder / "data")  # tokenizer and classes are in the run's folder
+        answers = self.predict("rows.jsonl", "--top", 0, "--batch", 3)
+        self.assertEqual([answer["row"] for answer in answers], [1, 2, 3, 4, 6, 7, 8, 9])
+        (self.folder / "lines.txt").write_text("".join(row["text"] + "\n" for row in ROWS))
+        for answer, line, row in zip(answers, self.predict("lines.txt", "--top", 0), expected.tolist(), strict=True):
+            self.assertEqual(answer["class"], CLASSES[max(range(3), key=row.__getitem__)])
+            for each in answer["top"]:
+                self.assertAlmostEqual(each["probability"], row[CLASSES.index(each["class"])], delta=TOLERANCE)
+            self.assertEqual(line["class"], answer["class"])
+            self.assertAlmostEqual(line["probability"], answer["probability"], places=6)
+        card = (self.folder / "exported/README.md").read_text()
+        self.assertIn("pipeline_tag: text-classification", card)
+        self.assertIn("validation_accuracy", card)
+
+    def test_wrong_rows_cost_one_line(self):
+        self.prepare_rows()
+        self.train("run", 1)
+        for rows, words in [([*ROWS, "{"], ["rows.jsonl:9", "not valid JSON"]), ([{"label": "x"}], ["rows.jsonl:1", "text"]),
+                            ([{**ROWS[0], "text_pair": "x"}], ["rows.jsonl:1", "text_pair"]), (["", " "], ["no rows"])]:
+            self.write(rows)
+            self.fail_with(2, words, "predict", "run", "rows.jsonl")
+        (self.folder / "run/classes.json").unlink()
+        self.fail_with(2, ["classes.json"], "predict", "run", "rows.jsonl")
+
+
 class Refusals(ClassifierTest):
     def test_what_does_not_fit_is_one_line(self):
         self.prepare_rows()

@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/dataset/recommend/prepare_features.h"
+#include "trireme/dataset/rows/feature_rows.h"
 
 namespace trireme::hostile {
 namespace {
@@ -187,6 +188,57 @@ class RawFeatures : public Format {
   RawFormat format_ = RawFormat::kPairs;
 };
 
+// Rows to predict, with or without labels, are damaged and read with the dictionary of others.
+class UnlabelledRows : public Format {
+ public:
+  explicit UnlabelledRows(const fs::path& folder) : folder_(folder / "unlabelled") {
+    fs::create_directories(folder_);
+    put_file(folder_ / "valid", criteo_text());
+    dataset::prepare_features(
+        {.inputs = {(folder_ / "valid").string()}, .output = (folder_ / "rows").string()});
+    schema_ = dataset::read_schema(folder_ / "rows");
+  }
+  std::string name() const override { return "unlabelled"; }
+
+  void write(Random& random) override {
+    std::string text = criteo_text();
+    if (random.one_in(2)) {
+      for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) text.erase(at, 2);
+    }
+    damage_text(text, random);
+    put_file(folder_ / "raw", text);
+    put_file(folder_ / "rows" / dataset::kDictionaryFile, dictionary_of(random));
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const std::vector<std::string> inputs = {(folder_ / "raw").string()};
+      const auto rows = dataset::open_feature_rows(inputs, schema_, {.folder = folder_ / "rows"});
+      rows->read([this](const dataset::Row& row) { use_row(row); });
+    });
+  }
+
+ private:
+  std::string dictionary_of(Random& random) {
+    if (dictionary_.empty()) dictionary_ = get_file(folder_ / "rows" / dataset::kDictionaryFile);
+    std::string text = dictionary_;
+    if (random.one_in(4)) damage_text(text, random);
+    return text;
+  }
+  void use_row(const dataset::Row& row) const {
+    const at::Tensor ids = dataset::find_tensor(row.sample, "ids");
+    require(ids.numel() == schema_.num_ids() && row.number > 0, "another number of ids");
+    for (size_t t = 0; t < schema_.tables.size(); ++t) {
+      const int64_t id = ids.const_data_ptr<int64_t>()[t];
+      require(id >= 0 && id < schema_.tables[t].rows, "an id beyond its table");
+    }
+  }
+
+  fs::path folder_;
+  dataset::FeatureSchema schema_;
+  std::string dictionary_;
+};
+
 // Arrays of a day are damaged in their headers, numbers and archive, and prepared.
 class CriteoArrays : public Format {
  public:
@@ -278,6 +330,7 @@ class CriteoArrays : public Format {
 void add_recommend_formats(Formats& formats, const fs::path& folder) {
   formats.push_back(std::make_unique<Features>(folder));
   formats.push_back(std::make_unique<RawFeatures>(folder));
+  formats.push_back(std::make_unique<UnlabelledRows>(folder));
   formats.push_back(std::make_unique<CriteoArrays>(folder));
 }
 

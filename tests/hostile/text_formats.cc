@@ -10,7 +10,9 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/csv_source.h"
+#include "trireme/dataset/rows/csv_rows.h"
 #include "trireme/model/hugging_face.h"
+#include "trireme/tasks/vision/trained_images.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
@@ -243,6 +245,13 @@ class Csv : public Format {
     expect_refusal_or_sense([&] { use(dataset::CsvSource(path_, options)); });
     const dataset::CsvSource whole(path_.parent_path() / "whole.csv", options);
     expect_refusal_or_sense([&] { use(dataset::CsvSource(path_, options, &whole)); });
+    expect_refusal_or_sense([&] {
+      const std::vector<std::string> paths = {path_.string()};
+      dataset::open_csv_rows(paths, whole)->read([](const dataset::Row& row) {
+        const at::Tensor x = dataset::find_tensor(row.sample, "x");
+        require(x.numel() == 1 && x.isfinite().all().item<bool>(), "a row of other numbers");
+      });
+    });
   }
 
  private:
@@ -263,6 +272,28 @@ class Csv : public Format {
   bool is_class_ = true;
 };
 
+// What a run says of the images that it was trained on.
+class ImagesJson : public Format {
+ public:
+  explicit ImagesJson(const std::filesystem::path& folder) : path_(folder / "images.json") {}
+  std::string name() const override { return "images-json"; }
+
+  void write(Random& random) override {
+    const ordered_json valid = {
+        {"channels", 3}, {"height", 8}, {"width", 9}, {"classes", {"cat", "dog", "\u00fc"}}};
+    put_file(path_, damaged_json(valid, static_cast<int>(random.below(3)) - 1, random));
+  }
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const tasks::TrainedImages images = tasks::read_trained_images(path_);
+      require(images.shape.num_values() > 0 && !images.classes.empty(), "no images");
+    });
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
 }  // namespace
 
 void add_text_formats(Formats& formats, const std::filesystem::path& folder) {
@@ -272,6 +303,7 @@ void add_text_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<State>());
   formats.push_back(std::make_unique<Metrics>(folder / "metrics"));
   formats.push_back(std::make_unique<Csv>(folder / "csv"));
+  formats.push_back(std::make_unique<ImagesJson>(folder));
 }
 
 }  // namespace trireme::hostile

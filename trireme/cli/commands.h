@@ -31,6 +31,7 @@ enum ExitCode {
 // Each keeps its options alive in the parser. The chosen one writes its result to `exit_code`.
 // needs_config: refuse to start without a config file.
 void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config);
+void add_predict(CLI::App& app, int& exit_code, const train::Offer& offer);
 void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer);
 // Subcommands of `checkpoint`.
 void add_checkpoint_average(CLI::App& group, int& exit_code, const train::Offer& offer);

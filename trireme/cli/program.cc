@@ -192,6 +192,7 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
   int exit_code = kDone;
   const train::Offer offer(options.tasks, options.callbacks);
   add_train(app, exit_code, offer, options.needs_config);
+  add_predict(app, exit_code, offer);
   add_checkpoint(app, exit_code, offer);
   add_run(app, exit_code, offer, options.needs_config);
   add_doctor(app, exit_code);

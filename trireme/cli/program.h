@@ -28,7 +28,7 @@ struct ProgramOptions {
   std::string description{};           // the first lines of --help
   std::string version{};               // "mine 1.0, "; printed before Trireme's
   bool needs_config = false;           // `train` needs a config file
-  std::vector<AddCommand> commands{};  // besides train, checkpoint, doctor and logs
+  std::vector<AddCommand> commands{};  // besides train, predict, checkpoint, ...
 };
 
 // Runs the command that `argv` asks for. Prints one line to stderr when it fails.

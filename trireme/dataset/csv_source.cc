@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <deque>
 #include <functional>
 #include <set>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/words.h"
 #include "trireme/dataset/file/as_config_error.h"
+#include "trireme/dataset/file/csv_cells.h"
 
 namespace trireme::dataset {
 
@@ -24,82 +24,6 @@ namespace trireme::dataset {
 // file takes columns and categories from the training's and may not bring its own.
 
 namespace {
-
-constexpr size_t kMostColumns = size_t{1} << 16;
-
-struct Row {
-  int64_t line = 0;                       // where it begins
-  std::vector<std::string_view> cells{};  // valid until the reader's next row
-};
-
-// Cuts a text into rows. A cell in double quotes may hold separators, line ends and doubled quotes.
-// Keeps no rows: as strings they take many times the memory of the text.
-class Reader {
- public:
-  Reader(std::string_view text, char separator, std::string path)
-      : text_(text), separator_(separator), path_(std::move(path)) {
-    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark
-  }
-
-  // False at the end. Skips empty lines.
-  bool next(Row& row) {
-    while (at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r')) skip_line_end();
-    if (at_ >= text_.size()) return false;
-    row.line = line_;
-    row.cells.clear();
-    unquoted_.clear();
-    while (true) {
-      row.cells.push_back(cell());
-      TRIREME_CHECK(row.cells.size() <= kMostColumns, path_, ":", row.line, ": more than ",
-                    kMostColumns, " cells; expected a table");
-      if (at_ >= text_.size()) return true;
-      if (text_[at_] != separator_) break;
-      ++at_;
-    }
-    skip_line_end();
-    return true;
-  }
-
- private:
-  void skip_line_end() {
-    if (text_[at_] == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') ++at_;
-    ++at_;
-    ++line_;
-  }
-
-  bool ends_cell(char c) const { return c == separator_ || c == '\n' || c == '\r'; }
-
-  std::string_view cell() {
-    if (at_ >= text_.size() || text_[at_] != '"') {
-      const size_t begin = at_;
-      while (at_ < text_.size() && !ends_cell(text_[at_])) ++at_;
-      return text_.substr(begin, at_ - begin);
-    }
-    const int64_t begin_line = line_;
-    std::string value;
-    for (++at_; at_ < text_.size(); ++at_) {
-      if (text_[at_] == '\n') ++line_;
-      if (text_[at_] != '"') {
-        value += text_[at_];
-      } else if (at_ + 1 < text_.size() && text_[at_ + 1] == '"') {
-        value += text_[at_++];
-      } else {
-        ++at_;
-        TRIREME_CHECK(at_ >= text_.size() || ends_cell(text_[at_]), path_, ":", line_,
-                      ": text after a closing quote; double the quotes inside a cell");
-        return unquoted_.emplace_back(std::move(value));
-      }
-    }
-    throw ConfigError(concat(path_, ":", begin_line, ": a quote is not closed"));
-  }
-
-  std::string_view text_;
-  char separator_;
-  std::string path_;
-  size_t at_ = 0;
-  int64_t line_ = 1;
-  std::deque<std::string> unquoted_;  // cells of the row, whose addresses stay
-};
 
 std::optional<double> parse_number(std::string_view text) {
   double value = 0;
@@ -121,31 +45,32 @@ std::vector<std::string> sorted(Names names) {
   return all;
 }
 
-// The place of a cell in the file, for messages.
-struct Place {
+// A cell and its place, for messages.
+struct Cell {
   const std::string& path;
-  const Row& row;
+  int64_t line;
   const std::string& column;
-  size_t index;
-  std::string_view text() const { return row.cells[index]; }
-  std::string where() const { return concat(path, ":", row.line, ": ", shown(column)); }
+  std::string_view text;
+  std::string where() const {
+    return concat(path, line > 0 ? concat(":", line) : "", ": ", shown(column));
+  }
 };
 
-float number_at(const Place& place) {
-  const std::optional<double> value = parse_number(place.text());
-  TRIREME_CHECK(value && std::isfinite(static_cast<float>(*value)), place.where(), " is \"",
-                shown(place.text()), "\"; expected a finite number");
+float number_at(const Cell& cell) {
+  const std::optional<double> value = parse_number(cell.text);
+  TRIREME_CHECK(value && std::isfinite(static_cast<float>(*value)), cell.where(), " is \"",
+                shown(cell.text), "\"; expected a finite number");
   return static_cast<float>(*value);
 }
 
-int32_t category_at(const Place& place, const std::vector<std::string>& categories) {
-  const auto found = std::ranges::lower_bound(categories, place.text(), std::less<>());
-  TRIREME_CHECK(found != categories.end() && *found == place.text(), place.where(), " is \"",
-                shown(place.text()), "\", which the training data does not have");
+int32_t category_at(const Cell& cell, const std::vector<std::string>& categories) {
+  const auto found = std::ranges::lower_bound(categories, cell.text, std::less<>());
+  TRIREME_CHECK(found != categories.end() && *found == cell.text, cell.where(), " is \"",
+                shown(cell.text), "\", which the training data does not have");
   return static_cast<int32_t>(found - categories.begin());
 }
 
-void check_row(const Row& row, const std::vector<std::string>& header, const std::string& path) {
+void check_row(const CsvRow& row, const std::vector<std::string>& header, const std::string& path) {
   TRIREME_CHECK(row.cells.size() == header.size(), path, ":", row.line, " has ", row.cells.size(),
                 " cells; expected ", header.size(), ", as in its first line");
   for (size_t i = 0; i < row.cells.size(); ++i) {
@@ -163,18 +88,18 @@ struct Survey {
 
 // Reads the rows twice: before the end, a column of numbers is not known to be one.
 // target: a column whose names are wanted whatever they are, if any
-Survey survey(const Reader& below_header, const std::vector<std::string>& header,
+Survey survey(const CsvCells& below_header, const std::vector<std::string>& header,
               const std::string& path, std::optional<size_t> target) {
   Survey found{.is_category = std::vector<bool>(header.size())};
-  Row row;
-  for (Reader reader = below_header; reader.next(row); ++found.num_rows) {
+  CsvRow row;
+  for (CsvCells reader = below_header; reader.next(row); ++found.num_rows) {
     check_row(row, header, path);
     for (size_t i = 0; i < header.size(); ++i) {
       if (!found.is_category[i]) found.is_category[i] = !parse_number(row.cells[i]);
     }
   }
   std::vector<Names> names(header.size());
-  for (Reader reader = below_header; reader.next(row);) {
+  for (CsvCells reader = below_header; reader.next(row);) {
     for (size_t i = 0; i < header.size(); ++i) {
       if (found.is_category[i] || i == target) add_name(row.cells[i], names[i]);
     }
@@ -186,11 +111,12 @@ Survey survey(const Reader& below_header, const std::vector<std::string>& header
 }  // namespace
 
 CsvSource::CsvSource(const std::filesystem::path& path, const CsvOptions& options,
-                     const CsvSource* like) {
+                     const CsvSource* like)
+    : separator_(options.separator) {
   const std::string name = path.string();
   const std::string text = as_config_error([&] { return read_file(path, options.max_bytes); });
-  Reader reader(text, options.separator, name);
-  Row row;
+  CsvCells reader(text, options.separator, name);
+  CsvRow row;
   TRIREME_CHECK(reader.next(row), name, " is empty; expected a line of column names");
   const std::vector<std::string> header(row.cells.begin(), row.cells.end());
   const auto target = std::ranges::find(header, options.target);
@@ -205,14 +131,11 @@ CsvSource::CsvSource(const std::filesystem::path& path, const CsvOptions& option
   if (like != nullptr) {
     numbers_ = like->numbers_;
     categories_ = like->categories_;
-    const auto find = [&](Column& column) {
-      const auto at = std::ranges::find(header, column.name);
-      TRIREME_CHECK(at != header.end(), name, " has no column \"", shown(column.name),
-                    "\", which the training data has");
-      column.index = static_cast<size_t>(at - header.begin());
-    };
-    std::ranges::for_each(numbers_, find);
-    std::ranges::for_each(categories_, find);
+    const std::vector<size_t> columns = like->columns_in(header, name);
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const bool is_number = i < numbers_.size();
+      (is_number ? numbers_[i] : categories_[i - numbers_.size()]).index = columns[i];
+    }
   } else {
     for (size_t i = 0; i < header.size(); ++i) {
       if (i == target_index) continue;
@@ -232,14 +155,17 @@ CsvSource::CsvSource(const std::filesystem::path& path, const CsvOptions& option
   values_.reserve(rows * numbers_.size());
   codes_.reserve(rows * categories_.size());
   (options.is_class ? target_class_.reserve(rows) : target_value_.reserve(rows));
+  const auto cell = [&](const std::string& column, size_t index) {
+    return Cell{name, row.line, column, row.cells[index]};
+  };
   while (reader.next(row)) {
     for (const Column& column : numbers_) {
-      values_.push_back(number_at({name, row, column.name, column.index}));
+      values_.push_back(number_at(cell(column.name, column.index)));
     }
     for (const Column& column : categories_) {
-      codes_.push_back(category_at({name, row, column.name, column.index}, column.categories));
+      codes_.push_back(category_at(cell(column.name, column.index), column.categories));
     }
-    const Place place{name, row, options.target, target_index};
+    const Cell place = cell(options.target, target_index);
     if (options.is_class) {
       target_class_.push_back(category_at(place, classes_));
     } else {
@@ -268,6 +194,37 @@ NamedTensors CsvSource::get(int64_t index, std::optional<RandomKey> /*augmentati
     *y.mutable_data_ptr<float>() = target_value_[at];
   }
   sample.emplace_back("y", y);
+  return sample;
+}
+
+std::vector<size_t> CsvSource::columns_in(std::span<const std::string> header,
+                                          const std::string& path) const {
+  std::vector<size_t> columns;
+  for (const std::vector<Column>* const group : {&numbers_, &categories_}) {
+    for (const Column& column : *group) {
+      const auto at = std::ranges::find(header, column.name);
+      TRIREME_CHECK(at != header.end(), path, " has no column \"", shown(column.name),
+                    "\", which the training data has");
+      columns.push_back(static_cast<size_t>(at - header.begin()));
+    }
+  }
+  return columns;
+}
+
+NamedTensors CsvSource::sample_of(std::span<const std::string> cells,
+                                  std::span<const size_t> columns, const std::string& where) const {
+  const at::Tensor x = at::empty({num_numbers()}, at::kFloat);
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    x.mutable_data_ptr<float>()[i] = number_at({where, 0, numbers_[i].name, cells[columns[i]]});
+  }
+  NamedTensors sample = {{"x", x}};
+  if (categories_.empty()) return sample;
+  const at::Tensor codes = at::empty({std::ssize(categories_)}, at::kLong);
+  for (size_t i = 0; i < categories_.size(); ++i) {
+    const Cell cell{where, 0, categories_[i].name, cells[columns[numbers_.size() + i]]};
+    codes.mutable_data_ptr<int64_t>()[i] = category_at(cell, categories_[i].categories);
+  }
+  sample.emplace_back("categories", codes);
   return sample;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,19 @@ class CsvSource : public Source {
   int64_t num_classes() const { return static_cast<int64_t>(classes_.size()); }
   // The names of the classes, by number.
   const std::vector<std::string>& classes() const { return classes_; }
+  char separator() const { return separator_; }
+
+  // For rows of other files, without the target.
+
+  // The places of this table's columns in a line of column names: numbers, then categories.
+  // Throws: ConfigError with the path and the column that is missing
+  std::vector<size_t> columns_in(std::span<const std::string> header,
+                                 const std::string& path) const;
+  // The sample of a row, without "y".
+  // columns: of columns_in(). where: file and line, for messages
+  // Throws: ConfigError as the constructor
+  NamedTensors sample_of(std::span<const std::string> cells, std::span<const size_t> columns,
+                         const std::string& where) const;
 
  private:
   struct Column {
@@ -50,6 +64,7 @@ class CsvSource : public Source {
     std::vector<std::string> categories{};  // sorted; empty: numbers
   };
 
+  char separator_;
   std::vector<Column> numbers_;
   std::vector<Column> categories_;
   std::vector<std::string> classes_;

@@ -1,11 +1,34 @@
 #include "trireme/train/chain_task.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::train {
+namespace {
+
+// A stage that has the whole chain, and whose loss is its output.
+class ChainPredictor : public Predictor {
+ public:
+  ChainPredictor(std::unique_ptr<StageModel> stage, ChainAnswers answers)
+      : stage_(std::move(stage)), answers_(std::move(answers)) {}
+  std::unique_ptr<dataset::RowSource> open(std::span<const std::string> inputs) override {
+    return answers_.open(inputs);
+  }
+  std::vector<Answer> answer(const dataset::Batch& batch) override {
+    return answers_.answer(stage_->forward({.tensors = batch.tensors}).front());
+  }
+
+ private:
+  std::unique_ptr<StageModel> stage_;
+  ChainAnswers answers_;
+};
+
+}  // namespace
 
 ChainTask::ChainTask()
     : model_([this] { return make_chain(); }, [this](uint64_t /*seed*/) { return goal(); }) {}
@@ -40,6 +63,17 @@ ChainGoal ChainTask::goal() const {
     };
   }
   return goal;
+}
+
+std::unique_ptr<Predictor> ChainTask::chain_predictor(const PredictRequest& request,
+                                                      ChainAnswers answers) const {
+  ChainGoal output = goal();
+  output.loss_sum = [](const at::Tensor& last, const StageInput& /*batch*/) { return last; };
+  output.metric_states = nullptr;
+  const model::ModelAxes axes;
+  auto stage = model_.make_stage({.config = request.config, .axes = axes, .part = {}}, output);
+  request.saved.load(stage->module());
+  return std::make_unique<ChainPredictor>(std::move(stage), std::move(answers));
 }
 
 }  // namespace trireme::train

@@ -15,16 +15,27 @@
 //   };
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "trireme/train/chain_model.h"
+#include "trireme/train/task/predictor.h"
 #include "trireme/train/task/task.h"
 
 namespace trireme::train {
+
+// What a task that predicts adds to its chain.
+struct ChainAnswers {
+  // The rows of inputs, with the tensor input_name().
+  std::function<std::unique_ptr<dataset::RowSource>(std::span<const std::string> inputs)> open{};
+  // output: what the last link returns for a batch -> one answer per row
+  std::function<std::vector<Answer>(const at::Tensor& output)> answer{};
+};
 
 class ChainTask : public Task {
  public:
@@ -50,6 +61,12 @@ class ChainTask : public Task {
   virtual std::vector<std::string> target_names() const { return {"y"}; }
 
   const TaskModel& model() const override { return model_; }
+
+  // For PredictingTask::make_predictor(): the chain with the trained weights, in evaluation. Call
+  // it when make_chain() can be called. The task must outlive it.
+  // Throws: CheckpointError when the weights do not fit
+  std::unique_ptr<Predictor> chain_predictor(const PredictRequest& request,
+                                             ChainAnswers answers) const;
 
  private:
   ChainGoal goal() const;

@@ -84,7 +84,7 @@ struct SavedRun {
   fs::path file() const {
     return folder / "checkpoints/step-000007" / "rank-001-of-003.safetensors";
   }
-  HuggingFaceExport export_with(const HuggingFaceExportOptions& options = {}) const {
+  ExportReport export_with(const ExportOptions& options = {}) const {
     return export_to_hugging_face(folder.path(), output(), options);
   }
   fs::path output() const { return folder / "output"; }
@@ -94,7 +94,7 @@ struct SavedRun {
 };
 
 // The exported tensors of all files.
-Tensors exported(const SavedRun& run, const HuggingFaceExport& report) {
+Tensors exported(const SavedRun& run, const ExportReport& report) {
   Tensors tensors;
   for (const std::string& file : report.files) {
     const checkpoint::SafetensorsReader reader(run.output() / file);
@@ -124,7 +124,7 @@ void assert_same(const Tensors& actual, const Tensors& expected) {
 }
 
 template <typename Exception>
-std::string refusal(const SavedRun& run, const HuggingFaceExportOptions& options = {}) {
+std::string refusal(const SavedRun& run, const ExportOptions& options = {}) {
   try {
     run.export_with(options);
   } catch (const Exception& error) {
@@ -133,10 +133,10 @@ std::string refusal(const SavedRun& run, const HuggingFaceExportOptions& options
   return "";
 }
 
-TEST(HuggingFaceExport, PiecesOfAnyLayoutBecomeWholeTensorsInOneFile) {
+TEST(ExportReport, PiecesOfAnyLayoutBecomeWholeTensorsInOneFile) {
   const train::RunConfig config = gpt2_config();
   const SavedRun run(config, random_weights(config));
-  const HuggingFaceExport report = run.export_with();
+  const ExportReport report = run.export_with();
   EXPECT_THAT(report.files, ElementsAre("model.safetensors"));
   EXPECT_THAT(names_in(run.output()), ElementsAre("config.json", "model.safetensors"));
   assert_same(exported(run, report),
@@ -149,10 +149,10 @@ TEST(HuggingFaceExport, PiecesOfAnyLayoutBecomeWholeTensorsInOneFile) {
             model::hugging_face_config(train::model_of(config), at::kFloat, 256));
 }
 
-TEST(HuggingFaceExport, TheSameTensorsForTorchDistributed) {
+TEST(ExportReport, TheSameTensorsForTorchDistributed) {
   const train::RunConfig config = gpt2_config();
   const SavedRun run(config, random_weights(config));
-  const HuggingFaceExport report = run.export_with({.form = ExportForm::kDcp});
+  const ExportReport report = run.export_with({.form = ExportForm::kDcp});
   EXPECT_THAT(report.files, ElementsAre("__0_0.distcp", ".metadata"));
   EXPECT_THAT(names_in(run.output()), ElementsAre(".metadata", "__0_0.distcp"));
   const auto source = checkpoint::open_tensors(run.output());
@@ -162,11 +162,11 @@ TEST(HuggingFaceExport, TheSameTensorsForTorchDistributed) {
               expected(config, [&](const std::string& name) { return run.tensors.at(name); }));
 }
 
-TEST(HuggingFaceExport, LargeModelsBecomeFilesBelowTheLimitWithAnIndexOfThem) {
+TEST(ExportReport, LargeModelsBecomeFilesBelowTheLimitWithAnIndexOfThem) {
   const train::RunConfig config = gpt2_config();
   const SavedRun run(config, random_weights(config));
   constexpr int64_t kLimit = 1000;
-  const HuggingFaceExport report = run.export_with({.max_shard_bytes = kLimit});
+  const ExportReport report = run.export_with({.max_shard_bytes = kLimit});
   ASSERT_GT(report.files.size(), 3u);
   EXPECT_EQ(report.files[1], concat("model-00002-of-0000", report.files.size(), ".safetensors"));
   const auto index =
@@ -186,7 +186,7 @@ TEST(HuggingFaceExport, LargeModelsBecomeFilesBelowTheLimitWithAnIndexOfThem) {
               expected(config, [&](const std::string& name) { return run.tensors.at(name); }));
 }
 
-TEST(HuggingFaceExport, AnotherDtypeIsMadeOfTheMasterWeights) {
+TEST(ExportReport, AnotherDtypeIsMadeOfTheMasterWeights) {
   const train::RunConfig config = gpt2_config("bf16");
   Tensors tensors = random_weights(config);
   for (const auto& [name, tensor] : random_weights(gpt2_config())) {
@@ -196,7 +196,7 @@ TEST(HuggingFaceExport, AnotherDtypeIsMadeOfTheMasterWeights) {
   }
   for (const auto dtype : {at::kBFloat16, at::kFloat, at::kHalf}) {
     const SavedRun run(config, tensors);
-    const HuggingFaceExport report =
+    const ExportReport report =
         dtype == at::kBFloat16 ? run.export_with() : run.export_with({.dtype = dtype});
     EXPECT_EQ(report.dtype, dtype);
     EXPECT_EQ(report.from_masters, dtype != at::kBFloat16);
@@ -206,7 +206,7 @@ TEST(HuggingFaceExport, AnotherDtypeIsMadeOfTheMasterWeights) {
   }
 }
 
-TEST(HuggingFaceExport, AValueThatTheDtypeCannotHoldIsRefusedAndNothingIsLeft) {
+TEST(ExportReport, AValueThatTheDtypeCannotHoldIsRefusedAndNothingIsLeft) {
   const train::RunConfig config = gpt2_config();
   Tensors tensors = random_weights(config);
   tensors["transformer.h.1.mlp.c_fc.bias"][3] = -1e5;
@@ -219,7 +219,7 @@ TEST(HuggingFaceExport, AValueThatTheDtypeCannotHoldIsRefusedAndNothingIsLeft) {
 }
 
 // Checksums say that the values are what was saved, not that a model can use them.
-TEST(HuggingFaceExport, WeightsThatAreNotFiniteAreRefusedByNameHereAndByGenerate) {
+TEST(ExportReport, WeightsThatAreNotFiniteAreRefusedByNameHereAndByGenerate) {
   train::RunConfig config = gpt2_config();
   train::model_of(config).vocab_size = 300;  // room for the tokenizer's
   const std::string name = "transformer.h.1.mlp.c_fc.bias";
@@ -238,7 +238,7 @@ TEST(HuggingFaceExport, WeightsThatAreNotFiniteAreRefusedByNameHereAndByGenerate
   }
 }
 
-TEST(HuggingFaceExport, ADamagedOrIncompleteCheckpointIsRefusedAndNothingIsLeft) {
+TEST(ExportReport, ADamagedOrIncompleteCheckpointIsRefusedAndNothingIsLeft) {
   const train::RunConfig config = gpt2_config();
   Tensors tensors = random_weights(config);
   const SavedRun damaged(config, tensors);
@@ -256,7 +256,7 @@ TEST(HuggingFaceExport, ADamagedOrIncompleteCheckpointIsRefusedAndNothingIsLeft)
   EXPECT_FALSE(fs::exists(incomplete.output()));
 }
 
-TEST(HuggingFaceExport, AFullDiskIsNotTheCheckpointsFault) {
+TEST(ExportReport, AFullDiskIsNotTheCheckpointsFault) {
   const train::RunConfig config = gpt2_config();
   const SavedRun run(config, random_weights(config));
   const harness::FileSizeLimit limit(8 << 10);
@@ -271,7 +271,7 @@ TEST(HuggingFaceExport, AFullDiskIsNotTheCheckpointsFault) {
   EXPECT_FALSE(fs::exists(run.output()));
 }
 
-TEST(HuggingFaceExport, AnOutputThatHoldsSomethingStaysAsItIs) {
+TEST(ExportReport, AnOutputThatHoldsSomethingStaysAsItIs) {
   const train::RunConfig config = gpt2_config();
   const SavedRun run(config, random_weights(config));
   run.export_with();
@@ -280,16 +280,16 @@ TEST(HuggingFaceExport, AnOutputThatHoldsSomethingStaysAsItIs) {
   EXPECT_EQ(read_file(run.output() / "model.safetensors"), before);
 }
 
-TEST(HuggingFaceExport, IsImportedWithTheSameValues) {
+TEST(ExportReport, IsImportedWithTheSameValues) {
   const train::RunConfig config = gpt2_config();
   const SavedRun run(config, random_weights(config));
-  const HuggingFaceExport out = run.export_with();
+  const ExportReport out = run.export_with();
   const harness::TemporaryFolder folder;
   const HuggingFaceImport in = import_from_hugging_face(run.output(), folder / "imported");
   EXPECT_EQ(in.architecture, out.architecture);
   EXPECT_EQ(in.num_parameters, out.num_parameters);
   const SavedRun again(config, run.tensors);
-  const HuggingFaceExport back = export_to_hugging_face(folder / "imported", again.output());
+  const ExportReport back = export_to_hugging_face(folder / "imported", again.output());
   const Tensors first = exported(run, out), second = exported(again, back);
   ASSERT_EQ(first.size(), second.size());
   for (const auto& [name, tensor] : first) EXPECT_TRUE(at::equal(tensor, second.at(name))) << name;

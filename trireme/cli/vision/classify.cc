@@ -18,6 +18,7 @@
 #include "trireme/cli/vision/prediction_page.h"
 #include "trireme/dataset/batch_reader.h"
 #include "trireme/tasks/vision/vision.h"
+#include "trireme/train/task/predictor.h"
 
 namespace trireme::cli {
 namespace {
@@ -47,7 +48,7 @@ Result classify_all(const tasks::TrainedClassifier& trained) {
   for (int64_t i = 0; i < reader.loader().num_microbatches(0); ++i) {
     const dataset::Batch batch = reader.read(/*step=*/0, i);
     const auto [probabilities, found] =
-        trained.classifier->logits(batch["image"]).to(at::kDouble).softmax(1).max(1);
+        train::class_probabilities(trained.classifier->logits(batch["image"])).max(1);
     for (int64_t b = 0; b < batch.size(); ++b) {
       const Prediction prediction{.label = batch["label"][b].item<int64_t>(),
                                   .found = found[b].item<int64_t>(),

@@ -70,9 +70,7 @@ void check_length(const InputFile& file, uint64_t expected) {
 
 class IdxImages final : public ImageSource {
  public:
-  IdxImages(const fs::path& images, const fs::path& labels, int64_t num_classes,
-            const ImageSource* like)
-      : images_(open(images)) {
+  explicit IdxImages(const fs::path& images) : images_(open(images)) {
     const std::vector<int64_t> sizes = read_idx_sizes(images_, 3);
     const int64_t N = sizes[0];
     shape_ = {1, sizes[1], sizes[2]};
@@ -81,24 +79,29 @@ class IdxImages final : public ImageSource {
         images.string(), " has ", N, " images of ", sizes[1], " x ", sizes[2],
         "; expected at least one, of 1 to ", kMostSide, " pixels a side");
     check_length(images_, idx_header_bytes(3) + static_cast<uint64_t>(N * shape_.num_values()));
+    labels_.resize(static_cast<size_t>(N));
+    classes_ = number_names(1);
+  }
+
+  void read_labels(const fs::path& labels, int64_t num_classes) {
     const InputFile file = open(labels);
     const int64_t num_labels = read_idx_sizes(file, 1)[0];
-    TRIREME_CHECK(num_labels == N, labels.string(), " has ", num_labels, " labels and ",
-                  images.string(), " ", N, " images; take the files of one set");
-    check_length(file, idx_header_bytes(1) + static_cast<uint64_t>(N));
-    labels_.resize(static_cast<size_t>(N));
+    TRIREME_CHECK(num_labels == size(), labels.string(), " has ", num_labels, " labels and ",
+                  images_.path().string(), " ", size(), " images; take the files of one set");
+    check_length(file, idx_header_bytes(1) + static_cast<uint64_t>(size()));
     read(file, idx_header_bytes(1), std::as_writable_bytes(std::span(labels_)));
-    const int64_t largest = *std::ranges::max_element(labels_);
-    classes_ = number_names(std::max(num_classes, largest + 1));
-    if (like == nullptr) return;
-    TRIREME_CHECK(largest < std::ssize(like->classes()), labels.string(), " has ", largest + 1,
-                  " classes and training has ", std::ssize(like->classes()),
+    classes_ = number_names(std::max<int64_t>(num_classes, *std::ranges::max_element(labels_) + 1));
+  }
+  // After read_labels().
+  void take_classes_of(const ImageSource& like, const fs::path& labels) {
+    TRIREME_CHECK(*std::ranges::max_element(labels_) < std::ssize(like.classes()), labels.string(),
+                  " has ", classes_.size(), " classes and training has ", like.classes().size(),
                   "; take the files of one set");
-    classes_ = like->classes();
-    const auto [channels, height, width] = like->shape();
-    TRIREME_CHECK(shape_ == like->shape(), images.string(), " has images of ", shape_.channels,
-                  " x ", shape_.height, " x ", shape_.width, " and training of ", channels, " x ",
-                  height, " x ", width, "; take the files of one set");
+    classes_ = like.classes();
+    const auto [channels, height, width] = like.shape();
+    TRIREME_CHECK(shape_ == like.shape(), images_.path().string(), " has images of ",
+                  shape_.channels, " x ", shape_.height, " x ", shape_.width, " and training of ",
+                  channels, " x ", height, " x ", width, "; take the files of one set");
   }
 
   int64_t size() const override { return std::ssize(labels_); }
@@ -178,7 +181,14 @@ std::unique_ptr<ImageSource> open_idx(const fs::path& images, const fs::path& la
                                       int64_t num_classes, const ImageSource* like) {
   TRIREME_CHECK(num_classes >= 0 && num_classes <= kMostClasses, "num_classes is ", num_classes,
                 "; expected at most ", kMostClasses, ", because labels are bytes");
-  return std::make_unique<IdxImages>(images, labels, num_classes, like);
+  auto source = std::make_unique<IdxImages>(images);
+  source->read_labels(labels, num_classes);
+  if (like != nullptr) source->take_classes_of(*like, labels);
+  return source;
+}
+
+std::unique_ptr<ImageSource> open_idx_images(const fs::path& images) {
+  return std::make_unique<IdxImages>(images);
 }
 
 std::unique_ptr<ImageSource> open_cifar(const std::vector<fs::path>& paths, Cifar kind) {

@@ -24,6 +24,10 @@ std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
                                       const std::filesystem::path& labels, int64_t num_classes = 0,
                                       const ImageSource* like = nullptr);
 
+// The images alone: each has the class 0.
+// Throws: as open_idx()
+std::unique_ptr<ImageSource> open_idx_images(const std::filesystem::path& images);
+
 enum class Cifar {
   k10,         // a label, then 32 x 32 values of red, of green, of blue
   k100,        // a label of 20 coarse classes, one of 100 fine ones, then the values

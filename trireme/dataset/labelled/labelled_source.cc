@@ -37,6 +37,17 @@ std::string LabelledSource::description() const {
   return text;
 }
 
+NamedTensors padded_text(std::span<const int32_t> tokens, int64_t T) {
+  const at::Tensor tokens_T = at::full({T}, 0, at::kLong);
+  const at::Tensor documents_T = at::full({T}, kPaddingDocument, at::kLong);
+  const auto places = static_cast<size_t>(std::min(std::ssize(tokens), T));
+  auto* const out = tokens_T.mutable_data_ptr<int64_t>();
+  std::ranges::copy(tokens.first(places), out);
+  if (std::ssize(tokens) > T) out[T - 1] = tokens.back();
+  std::fill_n(documents_T.mutable_data_ptr<int64_t>(), places, 0);
+  return {{"tokens", tokens_T}, {"documents", documents_T}};
+}
+
 NamedTensors LabelledSource::get(int64_t index, std::optional<RandomKey> /*augmentation*/) const {
   TRIREME_ASSERT(index >= 0 && index < size(), "sample ", index, " of ", size());
   const auto [offset, size] = stream().file().document(index);

@@ -3,12 +3,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "trireme/dataset/token_source.h"
 #include "trireme/dataset/token_stream.h"
 
 namespace trireme::dataset {
+
+// A text that is not longer than T tokens, with padding; of a longer one the first T - 1 and the
+// last. Has `tokens` and `documents`, as LabelledSource.
+NamedTensors padded_text(std::span<const int32_t> tokens, int64_t T);
 
 // Document i of the token file is text i, of which the first T tokens are read; of a longer one the
 // first T - 1 and the last, which ends a text. Padding is token 0.

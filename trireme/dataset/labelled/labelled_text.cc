@@ -24,15 +24,24 @@ std::string label_of(const JsonView& label) {
   return label.word(kMaxLabelBytes);
 }
 
+const std::string& text_of(const JsonView& row, const std::string& where) {
+  TRIREME_CHECK(!row.find("text_pair"), where,
+                ": the line has \"text_pair\"; expected one text: pairs need token types, which "
+                "are not supported; join the texts in \"text\"");
+  return row.at("text").text();
+}
+
 }  // namespace
 
 LabelledText read_labelled_text(std::string_view line, const std::string& where) {
   const nlohmann::json row = parse_json(line, where, kRowLimits);
   const JsonView view(row, where);
-  TRIREME_CHECK(!view.find("text_pair"), where,
-                ": the line has \"text_pair\"; expected one text: pairs need token types, which "
-                "are not supported; join the texts in \"text\"");
-  return {.text = view.at("text").text(), .label = label_of(view.at("label"))};
+  return {.text = text_of(view, where), .label = label_of(view.at("label"))};
+}
+
+std::string read_unlabelled_text(std::string_view line, const std::string& where) {
+  const nlohmann::json row = parse_json(line, where, kRowLimits);
+  return text_of(JsonView(row, where), where);
 }
 
 }  // namespace trireme::dataset

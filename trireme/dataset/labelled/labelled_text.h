@@ -21,4 +21,8 @@ struct LabelledText {
 // Throws: ConfigError when the line is not such an object
 LabelledText read_labelled_text(std::string_view line, const std::string& where);
 
+// Reads the text of a JSON line {"text": ...}, which may have a label: it is not looked at.
+// Throws: as read_labelled_text()
+std::string read_unlabelled_text(std::string_view line, const std::string& where);
+
 }  // namespace trireme::dataset

@@ -40,7 +40,8 @@ class CriteoData : public RawData {
 
 class CriteoText : public CriteoData {
  public:
-  explicit CriteoText(const std::vector<std::string>& paths) : CriteoData(paths) {
+  CriteoText(const std::vector<std::string>& paths, Labels labels)
+      : CriteoData(paths), labels_(labels) {
     for (const std::string& path : paths_) num_bytes_ += TextLines(path).num_bytes();
   }
 
@@ -68,39 +69,46 @@ class CriteoText : public CriteoData {
 
   void fill(const TextLines& lines, const std::vector<std::string_view>& fields,
             RawSample& sample) const {
-    TRIREME_CHECK(fields.size() == kNumColumns, lines.where(), " has ", fields.size(),
+    const bool is_required = labels_ == Labels::kRequired;
+    const size_t first = !is_required && fields.size() == kNumColumns - 1 ? 0 : 1;
+    TRIREME_CHECK(fields.size() == kNumColumns - 1 + first, lines.where(), " has ", fields.size(),
                   " columns; expected ", kNumColumns,
-                  ", separated by tabs: the label, 13 numbers, 26 categories");
-    TRIREME_CHECK(fields[0] == "0" || fields[0] == "1", place(lines, 0, "label"), " is \"",
-                  shown(fields[0]), "\"; expected 0 or 1");
-    sample.label = fields[0] == "1" ? 1 : 0;
+                  ", separated by tabs: the label, 13 numbers, 26 categories",
+                  is_required ? "" : "; or 39, without the label");
+    if (is_required) {
+      TRIREME_CHECK(fields[0] == "0" || fields[0] == "1", place(lines, 0, "label"), " is \"",
+                    shown(fields[0]), "\"; expected 0 or 1");
+      sample.label = fields[0] == "1" ? 1 : 0;
+    }
     for (size_t d = 0; d < kCriteoDense; ++d) {
-      const std::string_view text = fields[1 + d];
+      const std::string_view text = fields[first + d];
       double value = 0;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
       const bool is_number = error == std::errc() && end == text.data() + text.size();
       TRIREME_CHECK(text.empty() || (is_number && std::isfinite(value)),
-                    place(lines, 1 + d, schema().dense[d]), " is \"", shown(text),
+                    place(lines, first + d, schema().dense[d]), " is \"", shown(text),
                     "\"; expected a finite number, or nothing");
       sample.dense[d] = criteo_dense(value);
     }
     for (size_t t = 0; t < kCriteoTables; ++t) {
-      const std::string_view text = fields[1 + kCriteoDense + t];
+      const std::string_view text = fields[first + kCriteoDense + t];
       TRIREME_CHECK(text.size() <= kMaxHexDigits &&
                         text.find_first_not_of("0123456789abcdef") == std::string_view::npos,
-                    place(lines, 1 + kCriteoDense + t, schema().tables[t].name), " is \"",
+                    place(lines, first + kCriteoDense + t, schema().tables[t].name), " is \"",
                     shown(text), "\"; expected at most ", kMaxHexDigits,
                     " hexadecimal digits (0-9, a-f), or nothing");
       sample.categories[t][0] = text;
     }
   }
 
+  Labels labels_;
   int64_t num_bytes_ = 0;
 };
 
 class CriteoBinary : public CriteoData {
  public:
-  explicit CriteoBinary(const std::vector<std::string>& paths) : CriteoData(paths) {
+  CriteoBinary(const std::vector<std::string>& paths, Labels labels)
+      : CriteoData(paths), labels_(labels) {
     for (const std::string& path : paths_) files_.emplace_back(path, kRecordBytes);
   }
 
@@ -117,7 +125,8 @@ class CriteoBinary : public CriteoData {
     for (const RecordFile& file : files_) {
       for (int64_t i = 0; i < file.size(); ++i, ++sample.group) {
         file.read(i, std::as_writable_bytes(std::span(values)));
-        TRIREME_CHECK(values[0] == 0 || values[0] == 1, file.name(), ": record ", i,
+        const bool is_label = values[0] == 0 || values[0] == 1;
+        TRIREME_CHECK(labels_ == Labels::kOptional || is_label, file.name(), ": record ", i,
                       ": the label is ", values[0], "; expected 0 or 1");
         sample.label = values[0];
         for (size_t d = 0; d < kCriteoDense; ++d) sample.dense[d] = criteo_dense(values[1 + d]);
@@ -132,7 +141,8 @@ class CriteoBinary : public CriteoData {
   }
 
  private:
-  std::vector<RecordFile> files_;
+  Labels labels_;
+  std::vector<RecordFile> files_{};
 };
 
 }  // namespace
@@ -150,12 +160,12 @@ void write_criteo_category(uint32_t number, std::span<char, 8> text) {
   for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[number >> (28 - 4 * i) & 15];
 }
 
-std::unique_ptr<RawData> open_criteo_text(const std::vector<std::string>& paths) {
-  return std::make_unique<CriteoText>(paths);
+std::unique_ptr<RawData> open_criteo_text(const std::vector<std::string>& paths, Labels labels) {
+  return std::make_unique<CriteoText>(paths, labels);
 }
 
-std::unique_ptr<RawData> open_criteo_binary(const std::vector<std::string>& paths) {
-  return std::make_unique<CriteoBinary>(paths);
+std::unique_ptr<RawData> open_criteo_binary(const std::vector<std::string>& paths, Labels labels) {
+  return std::make_unique<CriteoBinary>(paths, labels);
 }
 
 }  // namespace trireme::dataset

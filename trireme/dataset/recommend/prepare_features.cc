@@ -23,19 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::string>& inputs) {
-  switch (format) {
-    case RawFormat::kCriteo: return open_criteo_text(inputs);
-    case RawFormat::kCriteoBinary: return open_criteo_binary(inputs);
-    case RawFormat::kCriteoNumpy: return open_criteo_arrays(inputs);
-    case RawFormat::kCriteoMultiHot: return open_criteo_multi_hot(inputs);
-    case RawFormat::kPairs: return open_pairs(inputs);
-    case RawFormat::kDebian: return open_debian_depends(inputs);
-    case RawFormat::kDebianSection: return open_debian_sections(inputs);
-  }
-  throw InternalError("a format without a reader");
-}
-
 void check_options(const PrepareFeaturesOptions& options) {
   TRIREME_CHECK(!options.inputs.empty(), "no input: name files with --input");
   TRIREME_CHECK(options.min_count >= 1, "min_count is ", options.min_count,
@@ -134,6 +121,20 @@ class Encoder : public RawPass {
 };
 
 }  // namespace
+
+std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::string>& inputs,
+                                  Labels labels) {
+  switch (format) {
+    case RawFormat::kCriteo: return open_criteo_text(inputs, labels);
+    case RawFormat::kCriteoBinary: return open_criteo_binary(inputs, labels);
+    case RawFormat::kCriteoNumpy: return open_criteo_arrays(inputs);
+    case RawFormat::kCriteoMultiHot: return open_criteo_multi_hot(inputs);
+    case RawFormat::kPairs: return open_pairs(inputs);
+    case RawFormat::kDebian: return open_debian_depends(inputs);
+    case RawFormat::kDebianSection: return open_debian_sections(inputs);
+  }
+  throw InternalError("a format without a reader");
+}
 
 PrepareFeaturesReport prepare_features(const PrepareFeaturesOptions& options,
                                        const std::function<void(int64_t, int64_t)>& progress) {

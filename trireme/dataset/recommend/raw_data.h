@@ -16,6 +16,10 @@ namespace trireme::dataset {
 // The categories of a sample or an item, for each table of its side in turn.
 using Categories = std::vector<std::vector<std::string_view>>;
 
+// Whether every sample must have a label. kOptional: rows to predict may lack it, and one that is
+// there is not read.
+enum class Labels { kRequired, kOptional };
+
 // Views are valid until the next sample.
 struct RawSample {
   std::vector<float> dense{};
@@ -55,5 +59,12 @@ class RawData {
 // item it is; its other features are taken from the first line that has it. Several files have the
 // same first line.
 std::unique_ptr<RawData> open_pairs(const std::vector<std::string>& paths);
+
+enum class RawFormat;  // prepare_features.h
+// The reader of a format. `labels` is for criteo and criteo-binary; other formats have labels that
+// are part of them, or none.
+// Throws: ConfigError when an input cannot be opened
+std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::string>& inputs,
+                                  Labels labels = Labels::kRequired);
 
 }  // namespace trireme::dataset

@@ -12,6 +12,8 @@
 #include "trireme/model/dit/dit_plan.h"
 #include "trireme/tasks/diffusion/dit_model.h"
 #include "trireme/tasks/vision/image_files.h"
+#include "trireme/train/state/saved_run.h"
+#include "trireme/train/task/predictor.h"
 
 namespace trireme::tasks {
 namespace {
@@ -23,11 +25,12 @@ void take_or_compare(int64_t& value, int64_t found, const char* key, const std::
                 "; set it to 0 or to that");
 }
 
-class DiffusionTask : public train::Task {
+class DiffusionTask : public train::Task, public train::PredictingTask {
  public:
   DiffusionTask() = default;
   DiffusionTask(const DiffusionTask& other)
       : Task(other),
+        PredictingTask(other),
         config_(other.config_),
         training_(other.training_),
         validation_(other.validation_) {}
@@ -83,6 +86,11 @@ class DiffusionTask : public train::Task {
   }
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override { return validation_.get(); }
+
+  std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
+    throw ConfigError(concat(request.saved.folder().string(),
+                             " is of a diffusion model, which draws images; use `trireme sample`"));
+  }
 
   DiffusionConfig& config() { return config_; }
   const DiffusionConfig& config() const { return config_; }

@@ -9,7 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/model/family/model_config.h"
-#include "trireme/tasks/language/export_source.h"
+#include "trireme/tasks/export/export_source.h"
 
 namespace trireme::tasks {
 

@@ -1,11 +1,7 @@
 #include "trireme/tasks/language/hugging_face_export.h"
 
-#include <cstdio>
-#include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <utility>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -13,21 +9,20 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/file/folder.h"
-#include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/checkpoint/safetensors.h"
-#include "trireme/checkpoint/tensor_boxes.h"
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/hugging_face.h"
+#include "trireme/tasks/export/export_input.h"
+#include "trireme/tasks/export/export_source.h"
+#include "trireme/tasks/export/model_card.h"
+#include "trireme/tasks/export/weight_files.h"
 #include "trireme/tasks/language/adapter_export.h"
-#include "trireme/tasks/language/export_source.h"
 #include "trireme/tasks/language/foreign/class_labels.h"
 #include "trireme/tasks/language/foreign/foreign_model.h"
 #include "trireme/tasks/language/foreign/imported_files.h"
 #include "trireme/tasks/language/foreign/peft_form.h"
 #include "trireme/tasks/language/trained_model.h"
-#include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
@@ -37,108 +32,8 @@ namespace fs = std::filesystem;
 using model::HuggingFaceTensor;
 using nlohmann::ordered_json;
 
-// A part of a transposed tensor is a range of columns of the stored one, which is read whole for
-// each part.
-constexpr uint64_t kTransposedPartBytes = uint64_t{256} << 20;
-
-checkpoint::TensorParts parts_of(const HuggingFaceTensor& tensor, c10::ScalarType dtype) {
-  return {tensor.shape, c10::elementSize(dtype),
-          tensor.is_transposed ? kTransposedPartBytes : checkpoint::kPartBytes};
-}
-
-using Tensors = std::span<const HuggingFaceTensor>;
-
-int64_t num_elements(const HuggingFaceTensor& tensor) {
-  return c10::multiply_integers(tensor.shape);
-}
-
-// Cuts the tensors in order, as many per file as fit.
-std::vector<Tensors> cut_into_files(Tensors tensors, int64_t max_elements) {
-  std::vector<Tensors> files;
-  size_t begin = 0;
-  int64_t elements = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const int64_t more = num_elements(tensors[i]);
-    if (i > begin && elements + more > max_elements) {
-      files.push_back(tensors.subspan(begin, i - begin));
-      begin = i;
-      elements = 0;
-    }
-    elements += more;
-  }
-  files.push_back(tensors.subspan(begin));
-  return files;
-}
-
-std::string file_name(size_t index, size_t num_files) {
-  if (num_files == 1) return "model.safetensors";
-  char name[64];
-  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", index + 1, num_files);
-  return name;
-}
-
-// Runs `action`, which writes, and adds advice to a failure.
-template <typename Action>
-auto write_or_explain(Action action) {
-  try {
-    return action();
-  } catch (const CheckpointError&) {
-    throw;  // the format does not allow the tensors' names or shapes
-  } catch (const Error& error) {
-    throw Error(concat(error.what(), ": make room, or choose another output folder"));
-  }
-}
-
-void write_weights(const fs::path& path, Tensors tensors, ExportSource& source,
-                   c10::ScalarType dtype) {
-  std::vector<checkpoint::TensorInfo> infos;
-  for (const HuggingFaceTensor& tensor : tensors) {
-    infos.push_back({.name = tensor.name, .dtype = dtype, .shape = tensor.shape});
-  }
-  // transformers refuses files that do not name the framework of their tensors.
-  auto writer = write_or_explain([&] {
-    return std::make_unique<checkpoint::SafetensorsWriter>(
-        path, std::move(infos), std::map<std::string, std::string>{{"format", "pt"}});
-  });
-  // All have one dtype, so the writer has kept their order.
-  for (const HuggingFaceTensor& tensor : tensors) {
-    const checkpoint::TensorParts parts = parts_of(tensor, dtype);
-    for (int64_t i = 0; i < parts.size(); ++i) {
-      const at::Tensor values = source.read(tensor, parts.at(i));
-      write_or_explain([&] { writer->write_part(values); });
-    }
-  }
-  write_or_explain([&] { writer->finish(/*fsync=*/true); });
-}
-
-void write_dcp(const fs::path& folder, Tensors tensors, ExportSource& source,
-               c10::ScalarType dtype) {
-  std::vector<std::pair<std::string, checkpoint::SourceTensor>> infos;
-  for (const HuggingFaceTensor& tensor : tensors)
-    infos.emplace_back(tensor.name,
-                       checkpoint::SourceTensor{.dtype = dtype, .shape = tensor.shape});
-  std::map<std::string, const HuggingFaceTensor*> by_name;
-  for (const HuggingFaceTensor& tensor : tensors) by_name[tensor.name] = &tensor;
-  checkpoint::write_dcp(folder, infos, [&](const std::string& name, const mesh::Box& part) {
-    return source.read(*by_name.at(name), part);
-  });
-}
-
 void write_json(const fs::path& path, const ordered_json& object) {
   write_file_atomically(path, object.dump(2) + "\n");
-}
-
-void write_index(const fs::path& folder, std::span<const Tensors> files,
-                 const HuggingFaceExport& report) {
-  ordered_json index = {
-      {"metadata", {{"total_parameters", report.num_parameters}, {"total_size", report.num_bytes}}},
-      {"weight_map", ordered_json::object()}};
-  for (size_t i = 0; i < files.size(); ++i) {
-    for (const HuggingFaceTensor& tensor : files[i]) {
-      index["weight_map"][tensor.name] = report.files[i];
-    }
-  }
-  write_json(folder / "model.safetensors.index.json", index);
 }
 
 // Without a class transformers would choose one by the model's family.
@@ -193,7 +88,7 @@ void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer
 // All but the weights. checkpoint: that is exported
 void write_beside(const fs::path& target, const fs::path& checkpoint,
                   const model::ModelConfig& shape, const dataset::Tokenizer* tokenizer,
-                  HuggingFaceExport& report) {
+                  ExportReport& report) {
   const ImportedFiles imported(checkpoint);
   const std::string config = imported.config();
   const bool belong = imported.belong_to(tokenizer);
@@ -218,26 +113,46 @@ void write_beside(const fs::path& target, const fs::path& checkpoint,
   if (tokenizer != nullptr && !has_tokenizer) write_tokenizer(target, *tokenizer);
 }
 
+std::string language_card(const ExportInput& input, const train::RunConfig& config,
+                          const ExportOptions& options, const ExportReport& report) {
+  const model::ModelConfig& shape = language_of(config).model;
+  return to_markdown(
+      {.title = concat(shape.family, shape.classes > 0 ? " text classifier" : " language model"),
+       .library = "transformers",
+       .pipeline = shape.classes > 0     ? "text-classification"
+                   : shape.has_decoder() ? "text2text-generation"
+                   : shape.is_causal()   ? "text-generation"
+                                         : "fill-mask",
+       .license = options.license,
+       .facts = facts_of(input, shape.family, options, report),
+       .loading =
+           concat("import transformers\n\nmodel = transformers.", report.architecture,
+                  ".from_pretrained(\"FOLDER\")\n",
+                  report.tokenizer && *report.tokenizer != dataset::TokenizerKind::kBytes
+                      ? "tokenizer = transformers.AutoTokenizer.from_pretrained(\"FOLDER\")\n"
+                      : "")});
+}
+
 }  // namespace
 
-HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& output,
-                                         const HuggingFaceExportOptions& options) {
-  TRIREME_CHECK(options.max_shard_bytes > 0, "max_shard_size = ", options.max_shard_bytes,
-                " bytes; expected at least 1, such as 5GB: raise it");
-  const fs::path folder = train::find_checkpoint(path);
-  const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
-  train::require_weights(options.weights, manifest.state, folder);
-  const train::RunConfig config = saved_language_config(
-      train::parse_state(manifest.state, folder.string(), manifest.step).config, folder);
+ExportReport export_to_hugging_face(const fs::path& path, const fs::path& output,
+                                    const ExportOptions& options) {
+  check_export(options);
+  TRIREME_CHECK(options.form != ExportForm::kTimm, path.string(),
+                " is of a language model, and --format is \"timm\", which has models of images; "
+                "expected hf, safetensors, dcp or peft");
+  const ExportInput input(path, options);
+  const fs::path& folder = input.folder;
+  const checkpoint::Manifest& manifest = input.manifest;
+  const train::RunConfig config = saved_language_config(input.state.config, folder);
   const model::ModelConfig& shape = language_of(config).model;
   const std::vector<HuggingFaceTensor> tensors = model::hugging_face_tensors(shape);
   const auto tokenizer = find_tokenizer(folder, config);
 
-  HuggingFaceExport report{.checkpoint = folder,
-                           .step = manifest.step,
-                           .architecture = model::hugging_face_architecture(shape),
-                           .dtype = options.dtype.value_or(config.dtype()),
-                           .num_tensors = std::ssize(tensors)};
+  ExportReport report{.checkpoint = folder,
+                      .step = manifest.step,
+                      .architecture = model::hugging_face_architecture(shape),
+                      .dtype = options.dtype.value_or(config.dtype())};
   if (tokenizer) report.tokenizer = tokenizer->kind();
   if (options.form == ExportForm::kPeft) {
     ExportSource adapters(folder, manifest, report.dtype, options.weights);
@@ -255,28 +170,17 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
     return report;
   }
   ExportSource source(folder, manifest, report.dtype, options.weights, adapters_of(shape));
-  for (const HuggingFaceTensor& tensor : tensors) {
-    source.check(tensor);
-    report.num_parameters += num_elements(tensor);
-    report.from_masters |= source.has_better_master(tensor.parts[0]);
-  }
-  const auto itemsize = static_cast<int64_t>(c10::elementSize(report.dtype));
-  report.num_bytes = report.num_parameters * itemsize;
-
+  count_tensors(tensors, source, report);
   if (options.form == ExportForm::kDcp) {
-    write_dcp(output, tensors, source, report.dtype);
-    report.files = {checkpoint::kDcpFile, checkpoint::kDcpMetadata};
+    write_dcp_weights(output, tensors, source, report);
     return report;
   }
   NewFolder target(output);
-  const auto files = cut_into_files(tensors, options.max_shard_bytes / itemsize);
-  for (size_t i = 0; i < files.size(); ++i) {
-    report.files.push_back(file_name(i, files.size()));
-    write_weights(target.path() / report.files[i], files[i], source, report.dtype);
-  }
-  if (files.size() > 1) write_index(target.path(), files, report);
-  if (options.form == ExportForm::kHuggingFace)
+  write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
+  if (options.form == ExportForm::kHuggingFace) {
     write_beside(target.path(), folder, shape, tokenizer.get(), report);
+    write_file_atomically(target.path() / kCardFile, language_card(input, config, options, report));
+  }
   target.commit();
   return report;
 }

@@ -50,9 +50,7 @@ HuggingFaceImport import_from_hugging_face(const fs::path& source, const fs::pat
                                            : stored_dtype(source, *foreign.tensors);
   const train::RunConfig config = run_config(foreign, dtype, output, options);
   const ModelConfig& model = language_of(config).model;
-  std::vector<std::string> notes = std::move(foreign.model.notes);
-  const std::string rounding = note_of_rounding(*foreign.tensors, config.dtype(), "--dtype");
-  if (!rounding.empty()) notes.push_back(rounding);
+  std::vector<std::string> notes = notes_on(foreign, config.dtype(), "--dtype");
   const ForeignWeights weights(source, std::move(foreign.tensors), model,
                                foreign.model.has_adjacent_pairs, config.dtype());
   if (!weights.left_out().empty()) notes.push_back(concat(weights.left_out(), " are left out"));

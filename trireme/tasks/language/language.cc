@@ -33,9 +33,11 @@
 #include "trireme/tasks/language/language_stage.h"
 #include "trireme/tasks/language/preference_loss.h"
 #include "trireme/tasks/language/sources/data_files.h"
+#include "trireme/tasks/language/text_predictor.h"
 #include "trireme/tasks/language/token_data.h"
 #include "trireme/tasks/language/token_identity.h"
 #include "trireme/train/reference_scores.h"
+#include "trireme/train/task/predictor.h"
 
 namespace trireme::tasks {
 
@@ -210,11 +212,12 @@ class LanguageTaskModel : public train::TaskModel {
   const LanguageConfig& config_;
 };
 
-class LanguageTask : public train::Task {
+class LanguageTask : public train::Task, public train::PredictingTask {
  public:
   LanguageTask() = default;
   LanguageTask(const LanguageTask& other)
       : Task(other),
+        PredictingTask(other),
         config_(other.config_),
         tokenizer_(other.tokenizer_),
         classes_(other.classes_),
@@ -314,10 +317,7 @@ class LanguageTask : public train::Task {
   std::vector<std::string> notes_on_weights(const std::filesystem::path& folder,
                                             c10::ScalarType dtype) const override {
     if (!is_hugging_face_folder(folder)) return {};
-    ForeignModel foreign = open_foreign_model(folder);
-    const std::string rounding = note_of_rounding(*foreign.tensors, dtype, "--train.precision");
-    if (!rounding.empty()) foreign.model.notes.push_back(rounding);
-    return std::move(foreign.model.notes);
+    return notes_on(open_foreign_model(folder), dtype, "--train.precision");
   }
   void take_files(const std::filesystem::path& weights,
                   const std::filesystem::path& folder) const override {
@@ -388,6 +388,9 @@ class LanguageTask : public train::Task {
     keep_chat_template(chat_template_, *place_, folder);
     if (classes_) write_file_atomically(folder / kClassesFile, classes_->text());
   }
+  std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
+    return make_text_predictor(request, config_);
+  }
   LanguageConfig& config() { return config_; }
   const LanguageConfig& config() const { return config_; }
   const dataset::Tokenizer* tokenizer() const { return tokenizer_.get(); }
@@ -420,12 +423,6 @@ class LanguageTask : public train::Task {
       set.source =
           std::make_shared<const TaughtSource>(set.source, config_.outputs, OutputsOf::kValidation);
     }
-  }
-
-  // What a teacher of a file has said of samples comes on top of them.
-  static const dataset::Source* without_outputs(const dataset::Source* source) {
-    const auto* const taught = dynamic_cast<const TaughtSource*>(source);
-    return taught != nullptr ? &taught->without_outputs() : source;
   }
 
   // What a pretrained model lacks.

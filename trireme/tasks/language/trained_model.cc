@@ -11,10 +11,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The prefix of a run's own copy, beside its checkpoints. The path may be relative or end in a
-// slash.
+// The prefix of a run's own copy, beside its checkpoints.
 fs::path own_tokenizer(const fs::path& folder) {
-  return fs::canonical(folder).parent_path().parent_path() / "tokenizer";
+  return train::run_folder_of(folder) / "tokenizer";
 }
 
 }  // namespace

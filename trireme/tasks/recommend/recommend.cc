@@ -14,11 +14,13 @@
 #include "trireme/tasks/recommend/automatic_tables.h"
 #include "trireme/tasks/recommend/layers/mlp.h"
 #include "trireme/tasks/recommend/recommend_network.h"
+#include "trireme/tasks/recommend/recommend_predictor.h"
 #include "trireme/tasks/recommend/recommend_problem.h"
 #include "trireme/tasks/recommend/recommend_stage.h"
 #include "trireme/tasks/recommend/scores.h"
 #include "trireme/train/chain_model.h"
 #include "trireme/train/parallel/stage_costs.h"
+#include "trireme/train/task/predictor.h"
 
 namespace trireme::tasks {
 namespace {
@@ -177,11 +179,11 @@ class RecommendTaskModel : public train::TaskModel {
   mutable std::string choice_;
 };
 
-class RecommendTask : public train::Task {
+class RecommendTask : public train::Task, public train::PredictingTask {
  public:
   RecommendTask() = default;
   RecommendTask(const RecommendTask& other)
-      : Task(other), problem_(other.problem_), data_(other.data_) {}
+      : Task(other), PredictingTask(other), problem_(other.problem_), data_(other.data_) {}
   RecommendTask& operator=(const RecommendTask&) = delete;
 
   std::unique_ptr<train::Task> clone() const override {
@@ -227,6 +229,10 @@ class RecommendTask : public train::Task {
     if (!model_.choice().empty()) {
       write_file_atomically(folder / kTableChoiceFile, model_.choice());
     }
+  }
+
+  std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
+    return make_recommend_predictor(request, problem_.config);
   }
 
   RecommendConfig& config() { return problem_.config; }

@@ -96,16 +96,32 @@ void RecommendStage::begin_batches(std::span<const dataset::Batch> batches) {
   next_batch_ = 0;
 }
 
-std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
+namespace {
+
+// [B, 1] -> [B]
+at::Tensor column(const train::StageInput& in, const char* name) {
+  const at::Tensor values = in[name];
+  return values.defined() ? values.squeeze(1) : values;
+}
+
+}  // namespace
+
+Samples RecommendStage::next_samples(const train::StageInput& in) {
   const parallel::Embeddings found = now_.look_up->at(next_batch_++);
-  const auto column = [&in](const char* name) {  // [B, 1] -> [B]
-    const at::Tensor values = in[name];
-    return values.defined() ? values.squeeze(1) : values;
-  };
-  const at::Tensor dense = in["dense"], label_B = column("label");
-  const Samples samples{.dense_BF = dense.defined() ? dense.to(dtype_) : dense,
-                        .embedded_BW = found.pooled_BW.to(device_, dtype_),
-                        .item_B = column("item")};
+  const at::Tensor dense = in["dense"];
+  return {.dense_BF = dense.defined() ? dense.to(dtype_) : dense,
+          .embedded_BW = found.pooled_BW.to(device_, dtype_),
+          .item_B = column(in, "item")};
+}
+
+at::Tensor RecommendStage::logits(const dataset::Batch& batch) {
+  begin_batches({&batch, 1});
+  return network_->forward(next_samples({.tensors = batch.tensors}));
+}
+
+std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
+  const Samples samples = next_samples(in);
+  const at::Tensor label_B = column(in, "label");
   const at::Tensor logits = network_->forward(samples);
   if (!in.training) scores_->add(samples, logits, label_B);
   return {scores_->loss_sum(logits, label_B), scores_->metric_states(logits.detach(), label_B)};

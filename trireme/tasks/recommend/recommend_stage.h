@@ -32,6 +32,9 @@ class RecommendStage : public train::StageModel {
   void end_backward() override { now_.look_up->backward(); }
   std::vector<at::Tensor> forward(const train::StageInput& in) override;
   int64_t num_terms(const dataset::Batch& batch) const override { return batch.size(); }
+  // The logits of a batch that may lack labels and items, on one rank.
+  // Shapes: -> as Network::forward()
+  at::Tensor logits(const dataset::Batch& batch);
   train::StageTables tables() override {
     return {&tables_, rate_factor_, [this](train::RunPoint when) { return report(when); }};
   }
@@ -49,6 +52,8 @@ class RecommendStage : public train::StageModel {
     std::unique_ptr<parallel::StepLookUp> look_up;
   };
   Started start(std::span<const dataset::Batch> batches);
+  // The features of the next microbatch that has begun.
+  Samples next_samples(const train::StageInput& in);
 
   std::vector<std::string> report(train::RunPoint when) const;
   // Lines of the report at the end; "" for none. Collective.

@@ -39,19 +39,25 @@ bool is_vit(const ImageProblem& problem) {
 
 }  // namespace
 
-ImageGoal::ImageGoal(const VisionConfig& config, const dataset::ImageShape& shape, uint64_t seed)
-    : mixup_(config.blend.mixup), label_smoothing_(config.blend.label_smoothing), seed_(seed) {
-  const auto C = static_cast<size_t>(shape.channels);
+PixelStatistics pixel_statistics(Normalisation normalise, int64_t channels) {
+  const auto C = static_cast<size_t>(channels);
   const bool is_coloured = C == std::size(kImageNetMean);
-  mean_.assign(C, 0.5);
-  deviation_.assign(C, 0.5);
-  if (config.pixels.normalise == Normalisation::kHalf) return;
+  PixelStatistics pixels{.mean = std::vector<double>(C, 0.5),
+                         .deviation = std::vector<double>(C, 0.5)};
+  if (normalise == Normalisation::kHalf) return pixels;
   for (size_t c = 0; c < C; ++c) {
     // Grey has green's, which is most of it.
-    mean_[c] = kImageNetMean[is_coloured ? c : 1];
-    deviation_[c] = kImageNetDeviation[is_coloured ? c : 1];
+    pixels.mean[c] = kImageNetMean[is_coloured ? c : 1];
+    pixels.deviation[c] = kImageNetDeviation[is_coloured ? c : 1];
   }
+  return pixels;
 }
+
+ImageGoal::ImageGoal(const VisionConfig& config, const dataset::ImageShape& shape, uint64_t seed)
+    : mixup_(config.blend.mixup),
+      label_smoothing_(config.blend.label_smoothing),
+      seed_(seed),
+      pixels_(pixel_statistics(config.pixels.normalise, shape.channels)) {}
 
 double ImageGoal::mixup_share(const train::StageInput& batch) const {
   if (mixup_ == 0 || !batch.training) return 1;
@@ -61,12 +67,12 @@ double ImageGoal::mixup_share(const train::StageInput& batch) const {
 
 at::Tensor ImageGoal::prepare(const at::Tensor& images_BCHW, at::ScalarType dtype,
                               const train::StageInput& batch) const {
-  const auto C = static_cast<int64_t>(mean_.size());
+  const int64_t C = std::ssize(pixels_.mean);
   const auto per_channel = [&](const std::vector<double>& values) {
     return at::tensor(values, at::kDouble).to(images_BCHW.device(), dtype).view({1, C, 1, 1});
   };
-  at::Tensor x = images_BCHW.to(dtype).div_(255).sub_(per_channel(mean_));
-  x.div_(per_channel(deviation_));
+  at::Tensor x = images_BCHW.to(dtype).div_(255).sub_(per_channel(pixels_.mean));
+  x.div_(per_channel(pixels_.deviation));
   const double share = mixup_share(batch);
   return share == 1 ? x : at::lerp(x.flip(0), x, share);
 }
@@ -93,6 +99,17 @@ at::Tensor ImageGoal::metric_states(const at::Tensor& logits_BC, const train::St
   at::Tensor accuracy = train::accuracy_state(logits_BC, batch["label"]);
   if (logits_BC.size(1) <= kTop) return accuracy;
   return at::cat({accuracy, train::top_k_accuracy_state(logits_BC, batch["label"], kTop)});
+}
+
+void ImageProblem::take_images(const dataset::ImageShape& of_images, int64_t num_classes,
+                               const std::string& data) {
+  shape = of_images;
+  int64_t& classes = config.vit.classes;
+  if (classes == 0) classes = num_classes;
+  TRIREME_CHECK(classes >= num_classes, "model.classes is ", classes, " and ", data, " has ",
+                num_classes, "; set it to 0 or to at least that");
+  config.vit.image_size = shape.height;
+  config.vit.channels = shape.channels;
 }
 
 std::unique_ptr<train::TaskModel> make_image_model(const ImageProblem& problem) {

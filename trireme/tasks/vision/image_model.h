@@ -19,6 +19,13 @@ class Module;
 
 namespace trireme::tasks {
 
+// Of pixels from 0 to 1, for each channel.
+struct PixelStatistics {
+  std::vector<double> mean;
+  std::vector<double> deviation;
+};
+PixelStatistics pixel_statistics(Normalisation normalise, int64_t channels);
+
 // Normalised pixels, the loss of their logits, and the metrics.
 class ImageGoal {
  public:
@@ -52,8 +59,7 @@ class ImageGoal {
   double mixup_;
   double label_smoothing_;
   uint64_t seed_;
-  std::vector<double> mean_;       // [C] of pixels from 0 to 1
-  std::vector<double> deviation_;  // [C]
+  PixelStatistics pixels_;
 };
 
 // A whole model on one rank, in evaluation.
@@ -70,6 +76,12 @@ class ImageClassifier {
 struct ImageProblem {
   VisionConfig config;
   dataset::ImageShape shape{};
+
+  // Sets what images of that shape, with that many classes, decide.
+  // data: their name, for messages
+  // Throws: ConfigError when the config has fewer classes
+  void take_images(const dataset::ImageShape& of_images, int64_t num_classes,
+                   const std::string& data);
 };
 
 // The model of the task that the problem's config names. `problem` must outlive it; its shape and

@@ -5,20 +5,25 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/dataset/image/image_source.h"
 #include "trireme/tasks/vision/image_files.h"
 #include "trireme/tasks/vision/image_model.h"
+#include "trireme/tasks/vision/image_predictor.h"
+#include "trireme/tasks/vision/trained_images.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/saved_run.h"
+#include "trireme/train/task/predictor.h"
 
 namespace trireme::tasks {
 namespace {
 
-class VisionTask : public train::Task {
+class VisionTask : public train::Task, public train::PredictingTask {
  public:
   VisionTask() = default;
   VisionTask(const VisionTask& other)
       : Task(other),
+        PredictingTask(other),
         problem_(other.problem_),
         training_(other.training_),
         validation_(other.validation_) {}
@@ -42,7 +47,8 @@ class VisionTask : public train::Task {
             .samples_name = concat("images of ", channels, " x ", height, " x ", width),
             .unit = "images",
             .sample_bytes = static_cast<double>(problem_.shape.num_values()) + sizeof(int64_t),
-            .metrics = ImageGoal::metrics(problem_.config.vit.classes)};
+            .metrics = ImageGoal::metrics(problem_.config.vit.classes),
+            .file_names = {kTrainedImagesFile}};
   }
   // Made when the keys have their values.
   const train::TaskModel& model() const override {
@@ -57,23 +63,36 @@ class VisionTask : public train::Task {
   void open(bool evaluates) override {
     training_ = open_training_images(problem_.config);
     if (evaluates) validation_ = open_validation_images(problem_.config, *training_);
-    problem_.shape = training_->shape();
-    const int64_t found = std::ssize(training_->classes());
-    int64_t& classes = problem_.config.vit.classes;
-    if (classes == 0) classes = found;
-    TRIREME_CHECK(classes >= found, "model.classes is ", classes, " and ",
-                  problem_.config.data.path, " has ", found, "; set it to 0 or to at least that");
-    problem_.config.vit.image_size = problem_.shape.height;
-    problem_.config.vit.channels = problem_.shape.channels;
+    problem_.take_images(training_->shape(), std::ssize(training_->classes()),
+                         problem_.config.data.path);
     check_images(problem_);
   }
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override { return validation_.get(); }
 
+  void write_files(const std::filesystem::path& folder) const override {
+    write_file_atomically(folder / kTrainedImagesFile, to_json(images()));
+  }
+
+  std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
+    if (!request.data.empty()) problem_.config.data.path = request.data;
+    return make_image_predictor(request, problem_, images_of(request.saved.run_folder()));
+  }
+  // Those in the run's folder, or else, as earlier versions did not write them, those of its data.
+  TrainedImages images_of(const std::filesystem::path& run_folder) {
+    const std::filesystem::path file = run_folder / kTrainedImagesFile;
+    if (is_file(file)) return read_trained_images(file);
+    open(/*evaluates=*/false);
+    return images();
+  }
+
   VisionConfig& config() { return problem_.config; }
   const ImageProblem& problem() const { return problem_; }
 
  private:
+  // The data is open.
+  TrainedImages images() const { return {training_->shape(), training_->classes()}; }
+
   ImageProblem problem_;
   std::shared_ptr<const dataset::ImageSource> training_;
   std::shared_ptr<const dataset::ImageSource> validation_;  // null without evaluation
@@ -88,7 +107,14 @@ VisionConfig& vision_of(train::RunConfig& config) {
   return train::task_of<VisionTask>(config).config();
 }
 std::unique_ptr<ImageClassifier> make_classifier(const train::RunConfig& config) {
-  return make_classifier(train::task_of<const VisionTask>(config).problem(), config);
+  return make_classifier(image_problem_of(config), config);
+}
+const ImageProblem& image_problem_of(const train::RunConfig& config) {
+  return train::task_of<const VisionTask>(config).problem();
+}
+
+TrainedImages trained_images(train::RunConfig& config, const std::filesystem::path& run_folder) {
+  return train::task_of<VisionTask>(config).images_of(run_folder);
 }
 
 const dataset::ImageSource& TrainedClassifier::images() const {

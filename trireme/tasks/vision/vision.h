@@ -9,6 +9,7 @@
 
 #include "trireme/dataset/image/image_source.h"
 #include "trireme/tasks/vision/image_model.h"
+#include "trireme/tasks/vision/trained_images.h"
 #include "trireme/tasks/vision/vision_config.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/saved_run.h"
@@ -22,9 +23,17 @@ inline constexpr train::TaskKind kVision = {"vision", "tell what images show", m
 // The task's keys in a config of this task.
 // Throws: InternalError when the config is another task's
 VisionConfig& vision_of(train::RunConfig& config);
+// The task's problem.
+// Throws: as vision_of()
+const ImageProblem& image_problem_of(const train::RunConfig& config);
 // The model of a run of this task whose data is open, with initial values.
 // Throws: as vision_of()
 std::unique_ptr<ImageClassifier> make_classifier(const train::RunConfig& config);
+
+// The images that a run of this task was trained on: those in its folder, or for a run of earlier
+// versions, which has none there, those of its data, which it opens.
+// Throws: ConfigError; InternalError as vision_of()
+TrainedImages trained_images(train::RunConfig& config, const std::filesystem::path& run_folder);
 
 struct TrainedClassifier {
   train::RunConfig config;  // its data is open, with the validation data

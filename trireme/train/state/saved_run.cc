@@ -1,6 +1,10 @@
 #include "trireme/train/state/saved_run.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -11,8 +15,11 @@
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/shards.h"
+#include "trireme/comm/shared/thread_group.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/callbacks/weight_average.h"
+#include "trireme/train/state/open_tables.h"
 #include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
@@ -27,6 +34,10 @@ fs::path find_checkpoint(const fs::path& path) {
   }
   throw CheckpointError(concat("no checkpoint in ", path.string(),
                                "; expected a run's folder, or one of its checkpoints/step-*"));
+}
+
+fs::path run_folder_of(const fs::path& checkpoint) {
+  return fs::canonical(checkpoint).parent_path().parent_path();
 }
 
 std::string tensor_of(const std::string& parameter, Weights weights) {
@@ -100,6 +111,25 @@ void SavedModel::load(torch::nn::Module& module) const {
   };
   for (auto& item : module.named_parameters()) fill(item.value(), tensor_of(item.key(), weights_));
   for (auto& item : module.named_buffers()) fill(item.value(), item.key());
+}
+
+int64_t SavedModel::step() const { return manifest_->step; }
+
+void SavedModel::load(parallel::EmbeddingTables& tables) const {
+  const c10::NoGradGuard no_grad;
+  const auto world = std::move(comm::make_thread_group(1).front());
+  OpenTablesLoad open({&tables}, folder_, checkpoint::inspect(folder_), nullptr, *world);
+  std::vector<checkpoint::Entry> entries = table_entries(tables);
+  std::erase_if(entries, [](const checkpoint::Entry& entry) {
+    return entry.name.starts_with(kOptimizerPrefix);
+  });
+  std::ranges::move(open.entries(), std::back_inserter(entries));
+  checkpoint::load(folder_, entries, *world, {.strict = false});
+  for (const checkpoint::Entry& entry : entries) {
+    if (entry.local.is_floating_point()) require_finite(entry.local, entry.name, folder_);
+  }
+  open.finish(*world);
+  tables.set_num_steps(parse_state(manifest_->state, folder_.string(), step()).optimizer_steps);
 }
 
 }  // namespace trireme::train

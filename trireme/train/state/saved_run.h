@@ -15,12 +15,19 @@ class Module;
 namespace trireme::checkpoint {
 struct Manifest;
 }
+namespace trireme::parallel {
+class EmbeddingTables;
+}
 
 namespace trireme::train {
 
 // The newest checkpoint in a run's folder or in its checkpoints/, or `path` itself if it is one.
 // Throws: CheckpointError when there is none
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+
+// The folder of the run that saved a checkpoint, in which the task has written its files.
+// checkpoint: may be relative or end in a slash
+std::filesystem::path run_folder_of(const std::filesystem::path& checkpoint);
 
 // The weights of a run to use: those of its last step, or their moving average (average.decay).
 enum class Weights { kLast, kAverage };
@@ -56,6 +63,8 @@ class SavedModel {
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::string& config() const { return config_; }  // TOML
+  int64_t step() const;
+  std::filesystem::path run_folder() const { return run_folder_of(folder_); }
   // Checks that weights of that size fit into this machine's memory, before they are allocated,
   // because the numbers come from a file.
   // Throws: ConfigError
@@ -64,6 +73,10 @@ class SavedModel {
   // weights.
   // Throws: CheckpointError, also when values are not finite
   void load(torch::nn::Module& module) const;
+  // Fills in the tables of one rank, whose rows are in memory, also those with open vocabularies.
+  // They are those of the last step, also with averaged weights.
+  // Throws: as above
+  void load(parallel::EmbeddingTables& tables) const;
 
  private:
   std::filesystem::path folder_;

@@ -181,20 +181,24 @@ c10::ScalarType stored_dtype(const fs::path& path, const TensorSource& source) {
                                in_words(names_of(train::kPrecisions)), "; name one with --dtype"));
 }
 
-std::string note_of_rounding(const TensorSource& source, c10::ScalarType dtype,
-                             const char* option) {
+std::vector<std::string> notes_on(const ForeignModel& foreign, c10::ScalarType dtype,
+                                  const char* option) {
+  std::vector<std::string> notes = foreign.model.notes;
   int64_t count = 0;
   c10::ScalarType widest = dtype;
-  for (const auto& [name, tensor] : source.tensors()) {
+  for (const auto& [name, tensor] : foreign.tensors->tensors()) {
     const bool stays = name.ends_with("e_score_correction_bias");  // fp32 in every model
     if (stays || !is_precision(tensor.dtype)) continue;
     if (at::promote_types(tensor.dtype, dtype) == dtype) continue;
     widest = at::promote_types(tensor.dtype, widest);
     ++count;
   }
-  if (count == 0) return "";
-  return concat(count, " tensors are rounded to ", name_of(train::kPrecisions, dtype), "; ", option,
-                "=", name_of(train::kPrecisions, widest), " keeps every value");
+  if (count > 0) {
+    notes.push_back(concat(count, " tensors are rounded to ", name_of(train::kPrecisions, dtype),
+                           "; ", option, "=", name_of(train::kPrecisions, widest),
+                           " keeps every value"));
+  }
+  return notes;
 }
 
 namespace {

@@ -42,10 +42,10 @@ void require_same_model(const ForeignModel& foreign, const model::ModelConfig& c
 c10::ScalarType stored_dtype(const std::filesystem::path& path,
                              const checkpoint::TensorSource& source);
 
-// A line for people when values of the tensors are rounded to `dtype`, with the option that keeps
-// them; else "".
-std::string note_of_rounding(const checkpoint::TensorSource& source, c10::ScalarType dtype,
-                             const char* option);
+// Lines for people: model.notes, and one when values of the tensors are rounded to `dtype`, with the
+// option that keeps them.
+std::vector<std::string> notes_on(const ForeignModel& foreign, c10::ScalarType dtype,
+                                  const char* option);
 
 // A model's tensors under the names that it gave them. Wrappers of modules add parts to the names
 // (torch.compile "_orig_mod", FSDP "_fsdp_wrapped_module", DDP "module"), and trainers save the

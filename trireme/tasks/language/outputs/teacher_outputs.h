@@ -126,4 +126,10 @@ class TaughtSource : public dataset::Source {
   OutputsOf data_;
 };
 
+// The samples on top of which a teacher's outputs are, if they are.
+inline const dataset::Source* without_outputs(const dataset::Source* source) {
+  const auto* const taught = dynamic_cast<const TaughtSource*>(source);
+  return taught != nullptr ? &taught->without_outputs() : source;
+}
+
 }  // namespace trireme::tasks

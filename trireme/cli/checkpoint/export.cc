@@ -13,7 +13,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
-#include "trireme/tasks/language/hugging_face_export.h"
+#include "trireme/tasks/export_run.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::cli {
@@ -22,9 +22,10 @@ namespace {
 struct ExportArguments {
   std::string path;
   std::string output;
-  std::string form;   // empty: Hugging Face's
+  std::string form;   // empty: Hugging Face's, where it has the model
   std::string dtype;  // empty: the run's
-  uint64_t max_shard_bytes = tasks::HuggingFaceExportOptions{}.max_shard_bytes;
+  std::string license;
+  uint64_t max_shard_bytes = tasks::ExportOptions{}.max_shard_bytes;
   bool average = false;
   bool json = false;
 };
@@ -42,15 +43,15 @@ std::string tokenizer_text(std::optional<dataset::TokenizerKind> kind) {
 
 int export_checkpoint(const ExportArguments& arguments) {
   set_freed_memory(FreedMemory::kReturned);  // parts of tensors, one after the other
-  tasks::HuggingFaceExportOptions options{.max_shard_bytes =
-                                              static_cast<int64_t>(arguments.max_shard_bytes)};
-  if (!arguments.form.empty())
-    options.form = choose(tasks::kExportForms, "--format", arguments.form);
+  tasks::ExportOptions options{.max_shard_bytes = static_cast<int64_t>(arguments.max_shard_bytes),
+                               .license = arguments.license};
+  std::optional<tasks::ExportForm> form;
+  if (!arguments.form.empty()) form = choose(tasks::kExportForms, "--format", arguments.form);
   if (arguments.average) options.weights = train::Weights::kAverage;
   if (!arguments.dtype.empty())
     options.dtype = choose(train::kPrecisions, "--dtype", arguments.dtype);
-  const tasks::HuggingFaceExport done =
-      tasks::export_to_hugging_face(arguments.path, arguments.output, options);
+  const tasks::ExportReport done =
+      tasks::export_run(arguments.path, arguments.output, options, form);
   const std::string precision = name_of(train::kPrecisions, done.dtype);
   if (arguments.json) {
     const nlohmann::json object = {
@@ -64,7 +65,7 @@ int export_checkpoint(const ExportArguments& arguments) {
         {"parameters", done.num_parameters},
         {"bytes", done.num_bytes},
         {"files", done.files},
-        {"format", name_of(tasks::kExportForms, options.form)},
+        {"format", name_of(tasks::kExportForms, *form)},
         {"tokenizer", done.tokenizer ? name_of(dataset::kTokenizerKinds, *done.tokenizer) : ""},
         {"imported_files", done.imported_files},
         {"note", done.note}};
@@ -79,7 +80,7 @@ int export_checkpoint(const ExportArguments& arguments) {
               done.from_masters ? " (from the master weights)" : "",
               human_bytes(static_cast<double>(done.num_bytes)).c_str(), done.files.size(),
               done.files.size() == 1 ? "" : "s");
-  if (options.form != tasks::ExportForm::kHuggingFace) return kDone;
+  if (form != tasks::ExportForm::kHuggingFace || done.is_image_model) return kDone;
   std::printf("tokenizer  %s\n", tokenizer_text(done.tokenizer).c_str());
   if (!done.imported_files.empty())
     std::printf("imported   %s, as they came\n", joined(done.imported_files).c_str());
@@ -96,13 +97,16 @@ void add_export(CLI::App& app, int& exit_code) {
           ->add_subcommand(
               "export",
               "Export a checkpoint of any layout to a folder that Hugging Face transformers\n"
-              "loads, with model.safetensors, config.json, a bpe or json tokenizer, and files\n"
-              "of an imported model, such as its chat template.\n"
+              "loads, with model.safetensors, config.json, a card (README.md), a bpe or json\n"
+              "tokenizer, and files of an imported model, such as its chat template. Image\n"
+              "classifiers have preprocessor_config.json instead.\n"
               "  trireme checkpoint export runs/demo --output demo-hf\n"
               "  python3 -c \"import transformers as t; "
               "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
-              "--format safetensors and --format dcp export only the weights, as safetensors\n"
-              "files or as a folder for torch.distributed.checkpoint. Adapters ([lora]) are\n"
+              "--format timm exports an image classifier for timm. --format safetensors and\n"
+              "--format dcp export only the weights, as safetensors files or as a folder for\n"
+              "torch.distributed.checkpoint; models that are not language models have a config\n"
+              "and a card beside safetensors. Adapters ([lora]) are\n"
               "merged into the weights, unless --format peft exports them alone, for the\n"
               "package peft.\n"
               "Optimizer states are left out. The checkpoint is not changed. See\n"
@@ -113,11 +117,10 @@ void add_export(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--format", arguments->form,
-          "hf = folder for transformers, safetensors = weights only, dcp = weights only, "
-          "for torch.distributed.checkpoint, peft = adapters only; tensor names are those of "
-          "transformers in all")
-      ->check(CLI::IsMember(names_of(tasks::kExportForms)))
-      ->default_str("hf");
+          "hf = folder for transformers, timm = folder for timm, safetensors = weights only, "
+          "dcp = weights only, for torch.distributed.checkpoint, peft = adapters only. Default: "
+          "hf, or safetensors for models that transformers does not have")
+      ->check(CLI::IsMember(names_of(tasks::kExportForms)));
   command
       ->add_option("--dtype", arguments->dtype,
                    "dtype of the weights: fp64, fp32, bf16 or fp16; another dtype than the run's "
@@ -131,6 +134,8 @@ void add_export(CLI::App& app, int& exit_code) {
       ->default_str("5GB");
   command->add_flag("--average", arguments->average,
                     "export the moving average of the weights (average.decay)");
+  command->add_option("--license", arguments->license,
+                      "license of the weights, for the card, such as apache-2.0");
   add_json(*command, arguments->json);
   command->callback([arguments, &exit_code] { exit_code = export_checkpoint(*arguments); });
 }

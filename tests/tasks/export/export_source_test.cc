@@ -1,4 +1,4 @@
-#include "trireme/tasks/language/export_source.h"
+#include "trireme/tasks/export/export_source.h"
 
 #include <limits>
 #include <map>

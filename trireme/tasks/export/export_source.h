@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -35,6 +37,10 @@ class ExportSource {
   //           the fp32 numbers that they stand for
   ExportSource(std::filesystem::path folder, const checkpoint::Manifest& manifest,
                c10::ScalarType dtype, train::Weights weights, MergedAdapters adapters = {});
+
+  // Tensors of which no average is kept, such as running statistics: they are those of the last
+  // step.
+  void take_last(std::set<std::string> names) { last_ = std::move(names); }
 
   // Whether the optimizer's fp32 weights are more exact, because the dtype differs from the run's.
   bool has_better_master(const std::string& parameter) const;
@@ -86,6 +92,7 @@ class ExportSource {
   c10::ScalarType dtype_;
   train::Weights weights_;
   MergedAdapters adapters_;
+  std::set<std::string> last_{};
   std::optional<checkpoint::Shards> shards_;
   std::vector<std::string> opened_for_;
   std::string gains_of_{};  // the layer whose gains_ these are

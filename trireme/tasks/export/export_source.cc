@@ -1,4 +1,4 @@
-#include "trireme/tasks/language/export_source.h"
+#include "trireme/tasks/export/export_source.h"
 
 #include <algorithm>
 #include <limits>
@@ -165,7 +165,7 @@ std::vector<int64_t> ExportSource::shape_of(const std::string& stored) const {
 }
 
 std::string ExportSource::stored_name(const std::string& parameter) const {
-  if (is_frozen(parameter)) return parameter;
+  if (is_frozen(parameter) || last_.contains(parameter)) return parameter;
   return has_better_master(parameter) ? master_of(parameter)
                                       : train::tensor_of(parameter, weights_);
 }

@@ -1,0 +1,56 @@
+#include "trireme/tasks/vision/image_predictor.h"
+
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/dataset/rows/image_rows.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/state/saved_run.h"
+
+namespace trireme::tasks {
+namespace {
+
+ImageProblem problem_with(ImageProblem problem, const TrainedImages& images) {
+  problem.take_images(images.shape, std::ssize(images.classes), kTrainedImagesFile);
+  return problem;
+}
+
+class ImagePredictor : public train::Predictor {
+ public:
+  ImagePredictor(const train::PredictRequest& request, const ImageProblem& problem,
+                 const TrainedImages& images)
+      : problem_(problem_with(problem, images)), classes_(images.classes), top_(request.top) {
+    check_images(problem_);
+    request.saved.require_room(make_image_model(problem_)->traits().num_parameters,
+                               request.config.dtype());
+    classifier_ = make_classifier(problem_, request.config);
+    request.saved.load(classifier_->module());
+  }
+
+  std::unique_ptr<dataset::RowSource> open(std::span<const std::string> inputs) override {
+    return dataset::open_image_rows(inputs, {.shape = problem_.shape,
+                                             .size = problem_.config.data.image_size,
+                                             .num_classes = problem_.config.vit.classes});
+  }
+  std::vector<train::Answer> answer(const dataset::Batch& batch) override {
+    return train::class_answers(classifier_->logits(batch["image"]), classes_, top_);
+  }
+
+ private:
+  ImageProblem problem_;
+  std::vector<std::string> classes_;
+  int64_t top_;
+  std::unique_ptr<ImageClassifier> classifier_;
+};
+
+}  // namespace
+
+std::unique_ptr<train::Predictor> make_image_predictor(const train::PredictRequest& request,
+                                                       const ImageProblem& problem,
+                                                       const TrainedImages& images) {
+  TRIREME_CHECK(request.input_format.empty(), "--input-format is \"", request.input_format,
+                "\", and the run's rows are images, which tell their format; leave it out");
+  return std::make_unique<ImagePredictor>(request, problem, images);
+}
+
+}  // namespace trireme::tasks

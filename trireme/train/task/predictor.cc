@@ -1,0 +1,45 @@
+#include "trireme/train/task/predictor.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+namespace trireme::train {
+
+at::Tensor class_probabilities(const at::Tensor& logits_BC) {
+  return logits_BC.to(at::kCPU, at::kDouble).softmax(1);
+}
+
+std::vector<Answer> class_answers(const at::Tensor& logits_BC, std::span<const std::string> names,
+                                  int64_t top) {
+  const int64_t B = logits_BC.size(0), C = logits_BC.size(1);
+  const int64_t K = top == 0 ? C : std::min(top, C);
+  const auto [sorted_BC, classes_BC] =
+      class_probabilities(logits_BC).sort(/*stable=*/true, 1, /*descending=*/true);
+  const at::Tensor probabilities = sorted_BC.contiguous(), numbers = classes_BC.contiguous();
+  const auto* probability = probabilities.const_data_ptr<double>();
+  const auto* number = numbers.const_data_ptr<int64_t>();
+  std::vector<Answer> answers(static_cast<size_t>(B));
+  for (Answer& answer : answers) {
+    for (int64_t k = 0; k < K; ++k) {
+      const auto place = static_cast<size_t>(number[k]);
+      answer.classes.push_back(
+          {.name = place < names.size() ? names[place] : std::to_string(number[k]),
+           .probability = probability[k]});
+    }
+    probability += C;
+    number += C;
+  }
+  return answers;
+}
+
+std::vector<Answer> click_answers(const at::Tensor& logits_B) {
+  const at::Tensor probabilities = logits_B.to(at::kCPU, at::kDouble).sigmoid().contiguous();
+  const std::span<const double> values(probabilities.const_data_ptr<double>(),
+                                       static_cast<size_t>(probabilities.numel()));
+  std::vector<Answer> answers;
+  for (const double value : values) answers.push_back({.numbers = {{"probability", value}}});
+  return answers;
+}
+
+}  // namespace trireme::train
