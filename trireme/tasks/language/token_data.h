@@ -14,7 +14,7 @@
 
 namespace trireme::tasks {
 
-// Where the files of [data] are: on this machine, or in object stores, with keys of the environment.
+// Where the files of [data] are: on this machine, or in object stores, with the environment's keys.
 // Throws: ConfigError when the store's settings, or data.cache, cannot be used
 std::shared_ptr<const FilePlace> open_place(const TokenDataConfig& data);
 

@@ -42,8 +42,8 @@ void require_same_model(const ForeignModel& foreign, const model::ModelConfig& c
 c10::ScalarType stored_dtype(const std::filesystem::path& path,
                              const checkpoint::TensorSource& source);
 
-// Lines for people: model.notes, and one when values of the tensors are rounded to `dtype`, with the
-// option that keeps them.
+// Lines for people: model.notes, and one when values of the tensors are rounded to `dtype`, with
+// the option that keeps them.
 std::vector<std::string> notes_on(const ForeignModel& foreign, c10::ScalarType dtype,
                                   const char* option);
 

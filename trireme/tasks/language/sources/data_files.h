@@ -30,7 +30,8 @@ DataFiles validation_files(const TokenDataConfig& data, const FilePlace& place);
 // Where the data has a tokenizer, when all is well: the first prefix for training, or "".
 std::string first_prefix(const TokenDataConfig& data);
 
-// Explains prefixes on this machine to users who gave something else. Opening the files reports all other errors.
+// Explains prefixes on this machine to users who gave something else. Opening the files reports all
+// other errors.
 // Throws: ConfigError
 void check_prefixes(const DataFiles& files);
 
