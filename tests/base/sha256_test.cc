@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-std::string hex(const Digest& digest) {
+std::string hex(const Sha256& digest) {
   std::string text;
   for (const uint8_t byte : digest) {
     text += "0123456789abcdef"[byte >> 4];
@@ -49,10 +49,10 @@ TEST(Sha256, HmacAgreesWithItsRfc) {
 }
 
 TEST(Sha256, TellsDigestsApartInEveryByte) {
-  const Digest digest = sha256("oar");
+  const Sha256 digest = sha256("oar");
   EXPECT_TRUE(is_same_digest(digest, sha256("oar")));
   for (size_t i = 0; i < digest.size(); ++i) {
-    Digest other = digest;
+    Sha256 other = digest;
     other[i] ^= 1;
     EXPECT_FALSE(is_same_digest(digest, other)) << i;
   }

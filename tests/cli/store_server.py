@@ -1,4 +1,5 @@
 """A store of S3's kind on loopback that checks signatures, and that can be told to misbehave."""
+import email.utils
 import hashlib
 import hmac
 import http.server
@@ -11,8 +12,9 @@ import urllib.parse
 KEY, SECRET, REGION = "TESTKEY", "secret/of+tests", "eu-test-1"
 
 
-def is_signed(method, path, headers):
+def is_signed(method, target, headers, body):
     """Whether the request has the signature of the key, by the rules of AWS Signature Version 4."""
+    path, _, query = target.partition("?")
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     parts = dict(part.strip().split("=", 1) for part in rest.split(",")) if rest else {}
     if scheme != "AWS4-HMAC-SHA256" or not {"Credential", "SignedHeaders", "Signature"} <= parts.keys():
@@ -22,8 +24,13 @@ def is_signed(method, path, headers):
     if key != KEY or "host" not in names or "x-amz-date" not in names:
         return False
     lines = "".join(f"{name}:{' '.join(headers[name].split())}\n" for name in names)
-    request = "\n".join([method, urllib.parse.quote(urllib.parse.unquote(path)), "", lines, parts["SignedHeaders"],
-                         headers["x-amz-content-sha256"]])
+    pairs = sorted(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    query = "&".join(f"{urllib.parse.quote(name, safe='-_.~')}={urllib.parse.quote(value, safe='-_.~')}"
+                     for name, value in pairs)
+    request = "\n".join([method, urllib.parse.quote(urllib.parse.unquote(path), safe="/-_.~"), query, lines,
+                         parts["SignedHeaders"], headers["x-amz-content-sha256"]])
+    if headers["x-amz-content-sha256"] != hashlib.sha256(body).hexdigest():
+        return False
     scope = "/".join([day, region, service, end])
     to_sign = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, hashlib.sha256(request.encode()).hexdigest()])
     secret = f"AWS4{SECRET}".encode()
@@ -44,7 +51,7 @@ class StoreServer:
 
     def __init__(self, folder, fault=lambda number: None, keys=True, port=0):
         self.folder, self.fault, self.keys = pathlib.Path(folder), fault, keys
-        self.lock, self.requests, self.bytes_sent, self.tag = threading.Lock(), 0, 0, "1"
+        self.lock, self.requests, self.bytes_sent, self.tag = threading.RLock(), 0, 0, "1"
         self.start(port)
 
     def start(self, port):
@@ -58,6 +65,8 @@ class StoreServer:
 
             def do_GET(self):
                 outer.answer(self)
+
+            do_PUT = do_DELETE = do_GET
 
         self.server = Server(("127.0.0.1", port), Handler)
         self.port = self.server.server_address[1]
@@ -78,6 +87,8 @@ class StoreServer:
                 "AWS_REGION": REGION}
 
     def answer(self, request):
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body = request.rfile.read(int(headers.get("content-length", 0)))
         with self.lock:
             self.requests += 1
             number = self.requests
@@ -87,22 +98,53 @@ class StoreServer:
         if fault == "close":
             request.close_connection = True
             return None
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        if self.keys and not is_signed("GET", request.path, headers):
+        if self.keys and not is_signed(request.command, request.path, headers, body):
             return self.send(request, 403, {}, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
-        name = urllib.parse.unquote(request.path).removeprefix("/data/")
+        path, _, query = request.path.partition("?")
+        name = urllib.parse.unquote(path).removeprefix("/data/")
+        with self.lock:
+            answer = self.answer_to(request.command, headers, body, name, dict(urllib.parse.parse_qsl(query)))
+        return self.send(request, *answer, fault)
+
+    def tag_of(self, path):
+        return f'"{self.tag}-{hashlib.md5(path.read_bytes()).hexdigest()}"'
+
+    def answer_to(self, method, headers, body, name, query):
+        """Status, headers and body."""
+        if "list-type" in query:
+            return (200, {}, self.listing(query["prefix"]))
         path = self.folder / name
-        if not path.is_file():
-            return self.send(request, 404, {}, b"<Error><Code>NoSuchKey</Code></Error>")
-        content, tag = path.read_bytes(), f'"{self.tag}-{path.stat().st_size}"'
+        tag = self.tag_of(path) if path.is_file() else None
+        if method == "PUT":
+            is_refused = "if-none-match" in headers and tag or headers.get("if-match", tag) != tag
+            if is_refused:
+                return (412, {}, b"")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+            return (200, {"ETag": self.tag_of(path)}, b"")
+        if method == "DELETE":
+            path.unlink(missing_ok=True)
+            return (204, {}, b"")
+        if tag is None:
+            return (404, {}, b"<Error><Code>NoSuchKey</Code></Error>")
+        content = path.read_bytes()
         if headers.get("if-match", tag) != tag:
-            return self.send(request, 412, {}, b"")
+            return (412, {}, b"")
+        fields = {"ETag": tag, "Last-Modified": email.utils.formatdate(path.stat().st_mtime, usegmt=True)}
+        if "range" not in headers:
+            return (200, fields, content)
         first, last = (int(number) for number in headers["range"].removeprefix("bytes=").split("-"))
         if first >= len(content):
-            return self.send(request, 416, {"Content-Range": f"bytes */{len(content)}", "ETag": tag}, b"")
+            return (416, {"Content-Range": f"bytes */{len(content)}", **fields}, b"")
         part = content[first:last + 1]
-        fields = {"Content-Range": f"bytes {first}-{first + len(part) - 1}/{len(content)}", "ETag": tag}
-        return self.send(request, 206, fields, part, fault)
+        fields["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(content)}"
+        return (206, fields, part)
+
+    def listing(self, prefix):
+        names = sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+        items = "".join(f"<Contents><Key>{urllib.parse.quote(name)}</Key><Size>{(self.folder / name).stat().st_size}</Size>"
+                        "</Contents>" for name in names if name.startswith(prefix))
+        return f"<ListBucketResult>{items}</ListBucketResult>".encode()
 
     def send(self, request, status, headers, body, fault=None):
         request.send_response(status)
@@ -121,5 +163,4 @@ class StoreServer:
                 request.wfile.write(body)
         except OSError:
             pass  # the reader went away
-        with self.lock:
-            self.bytes_sent += len(body)
+        self.bytes_sent += len(body)

@@ -1,4 +1,5 @@
 """Training from an object store: the same numbers as from a disk, whatever the store does; or one line that says why not."""
+import os
 import pathlib
 import signal
 import time
@@ -126,6 +127,57 @@ class Stores(ProgramTest):
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, USER, errors)
         self.assertRegex(errors, r"\Atrireme: s3://data/data/tiny\.bin has changed since it was opened[^\n]+\n\Z")
+
+    def store_run(self, run, server, *options, ranks=1):
+        command = self.command(run, ranks, "--checkpoint.store=s3://data/kept/mine", *options, path="data/tiny")
+        return self.start(*command, environment=server.environment())
+
+    def test_a_run_goes_on_from_the_store_on_another_machine(self):
+        server, kept = self.serve(), self.folder / "kept/mine"
+        process = self.store_run("here", server)
+        while not (kept / "checkpoints/step-000010/manifest.json").exists():
+            self.assertIsNone(process.poll(), process.stderr)
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        (self.folder / "kept/mine/checkpoints/step-000015").mkdir(exist_ok=True)
+        (self.folder / "kept/mine/checkpoints/step-000015/manifest.json").unlink(missing_ok=True)
+        (self.folder / "kept/mine/checkpoints/step-000015/half").write_text("interrupted")
+        there = self.command("there", 1, "--checkpoint.store=s3://data/kept/mine", path="data/tiny")
+        self.fail_with(USER, ["checkpoint.store is s3://data/kept/mine, where another run keeps its checkpoints"], *there,
+                       environment=server.environment())
+        old = time.time() - 121
+        os.utime(kept / "claim", (old, old))
+        output = self.succeed(*there, environment=server.environment())
+        self.assertIn("fetched s3://data/kept/mine/checkpoints/step-000010", output)
+        self.assertIn("stored  s3://data/kept/mine/checkpoints/step-000020", output)
+        self.assert_same_run("there")
+        self.assertEqual(sorted(path.name for path in (kept / "checkpoints").iterdir() if any(path.iterdir())),
+                         ["step-000010", "step-000015", "step-000020"])
+        self.assertFalse((kept / "checkpoints/step-000015/half").exists())
+        self.assertFalse((kept / "claim").exists())
+        self.succeed("checkpoint", "verify", "kept/mine/checkpoints/step-000020")
+
+    def test_a_killed_run_goes_on_at_once_in_its_folder(self):
+        server = self.serve()
+        process = self.store_run("killed", server)
+        self.await_step(12, process, "killed")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process = self.store_run("killed", server)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assert_same_run("killed")
+
+    def test_a_store_for_checkpoints_that_cannot_be_used_is_one_line(self):
+        for store, words in (("https://host/x", ["checkpoint.store: a web server takes no files"]),
+                             ("kept/mine", ["checkpoint.store: kept/mine is no URL"]),
+                             ("s3://data/kept/", ["ends in a slash"])):
+            self.fail_with(USER, words, *self.command("x", 1, f"--checkpoint.store={store}", path="data/tiny"))
+        server = self.serve()
+        self.fail_with(USER, ["cannot read s3://data/kept/mine/run/run_id: the store refuses", "403"],
+                       *self.command("x", 1, "--checkpoint.store=s3://data/kept/mine", path="data/tiny"),
+                       environment={**server.environment(), "AWS_SECRET_ACCESS_KEY": "another"})
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ void compress(State& state, const uint8_t* block) {
 
 }  // namespace
 
-Digest sha256(std::string_view message) {
+Sha256 sha256(std::string_view message) {
   // Padding: a one bit, zeros up to 8 bytes before the end of a block, the length in bits as 64
   // bits.
   std::string padded(message);
@@ -68,15 +68,15 @@ Digest sha256(std::string_view message) {
   for (size_t at = 0; at < padded.size(); at += 64) {
     compress(state, reinterpret_cast<const uint8_t*>(padded.data()) + at);
   }
-  Digest digest;
+  Sha256 digest;
   for (size_t i = 0; i < digest.size(); ++i) {
     digest[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
   }
   return digest;
 }
 
-Digest hmac_sha256(std::string_view key, std::string_view message) {
-  const auto text_of = [](const Digest& digest) {
+Sha256 hmac_sha256(std::string_view key, std::string_view message) {
+  const auto text_of = [](const Sha256& digest) {
     return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
   };
   std::string block = key.size() > 64 ? text_of(sha256(key)) : std::string(key);
@@ -88,7 +88,7 @@ Digest hmac_sha256(std::string_view key, std::string_view message) {
   return sha256(outer + text_of(sha256(inner.append(message))));
 }
 
-bool is_same_digest(const Digest& a, const Digest& b) {
+bool is_same_digest(const Sha256& a, const Sha256& b) {
   unsigned difference = 0;
   for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
   return difference == 0;

@@ -7,15 +7,15 @@
 
 namespace trireme {
 
-using Digest = std::array<uint8_t, 32>;
+using Sha256 = std::array<uint8_t, 32>;
 
 // Source: NIST FIPS 180-4, section 6.2
-Digest sha256(std::string_view message);
+Sha256 sha256(std::string_view message);
 
 // Source: RFC 2104
-Digest hmac_sha256(std::string_view key, std::string_view message);
+Sha256 hmac_sha256(std::string_view key, std::string_view message);
 
 // Takes the same time wherever the two differ, so its duration reveals nothing about a secret.
-bool is_same_digest(const Digest& a, const Digest& b);
+bool is_same_digest(const Sha256& a, const Sha256& b);
 
 }  // namespace trireme

@@ -11,11 +11,11 @@
 namespace trireme::remote {
 namespace {
 
-std::string_view as_text(const Digest& digest) {
+std::string_view as_text(const Sha256& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-std::string hex(const Digest& digest) {
+std::string hex(const Sha256& digest) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   for (const uint8_t byte : digest) text += {kDigits[byte >> 4], kDigits[byte & 15]};
@@ -58,7 +58,7 @@ std::vector<Header> sign(const SignedRequest& request, const Credentials& creden
   const std::string scope = day + "/" + region + "/s3/aws4_request";
   const std::string to_sign =
       "AWS4-HMAC-SHA256\n" + time + "\n" + scope + "\n" + hex(sha256(canonical));
-  Digest key = hmac_sha256("AWS4" + credentials.secret_key, day);
+  Sha256 key = hmac_sha256("AWS4" + credentials.secret_key, day);
   for (const std::string_view part :
        {std::string_view(region), std::string_view("s3"), std::string_view("aws4_request")}) {
     key = hmac_sha256(as_text(key), part);

@@ -16,7 +16,7 @@ std::string_view view_of(const T& value) {
 }
 
 // Covers everything sent before the proof, so that no part can come from another connection.
-Digest proof(std::string_view token, std::string_view side, const Greeting& greeting,
+Sha256 proof(std::string_view token, std::string_view side, const Greeting& greeting,
              const Hello& hello) {
   // The side's name, so that a proof cannot be sent back as the answer to itself.
   std::string said(side);
@@ -27,11 +27,11 @@ Digest proof(std::string_view token, std::string_view side, const Greeting& gree
 
 }  // namespace
 
-Digest client_proof(std::string_view token, const Greeting& greeting, const Hello& hello) {
+Sha256 client_proof(std::string_view token, const Greeting& greeting, const Hello& hello) {
   return proof(token, "client", greeting, hello);
 }
 
-Digest server_proof(std::string_view token, const Greeting& greeting, const Hello& hello) {
+Sha256 server_proof(std::string_view token, const Greeting& greeting, const Hello& hello) {
   return proof(token, "server", greeting, hello);
 }
 

@@ -33,18 +33,18 @@ struct Hello {  // client -> server
   uint32_t rank = 0;
   uint32_t size = 0;
   std::array<char, 32> process{};  // the same in all connections of a process
-  Digest job{};                    // sha256 of the launcher's name for the job
-  Digest proof{};
+  Sha256 job{};                    // sha256 of the launcher's name for the job
+  Sha256 proof{};
 };
 enum class Verdict : uint32_t { kWelcome, kWrongToken, kOtherJob, kOtherSize, kRankTaken };
 struct Answer {  // server -> client
   Verdict verdict = Verdict::kWelcome;
-  Digest proof{};  // only in a welcome
+  Sha256 proof{};  // only in a welcome
 };
 static_assert(sizeof(Greeting) == 48 && sizeof(Hello) == 152 && sizeof(Answer) == 36);
 
-Digest client_proof(std::string_view token, const Greeting& greeting, const Hello& hello);
-Digest server_proof(std::string_view token, const Greeting& greeting, const Hello& hello);
+Sha256 client_proof(std::string_view token, const Greeting& greeting, const Hello& hello);
+Sha256 server_proof(std::string_view token, const Greeting& greeting, const Hello& hello);
 
 // After that come requests, each answered before the next: a 32-bit length, a byte with the kind of
 // request, fields. All numbers are little-endian.

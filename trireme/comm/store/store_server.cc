@@ -215,7 +215,7 @@ class StoreServer::Loop {
 
   wire::Verdict judge(const wire::Hello& hello, const Connection& connection) const {
     using wire::Verdict;
-    const Digest expected = wire::client_proof(options_.token, connection.greeting, hello);
+    const Sha256 expected = wire::client_proof(options_.token, connection.greeting, hello);
     // The token first: without it nothing is said about the job.
     if (!is_same_digest(hello.proof, expected)) return Verdict::kWrongToken;
     if (!is_same_digest(hello.job, job_)) return Verdict::kOtherJob;
@@ -325,7 +325,7 @@ class StoreServer::Loop {
   }
 
   const StoreServerOptions options_;
-  const Digest job_;
+  const Sha256 job_;
   const std::vector<Descriptor> listeners_;
   Refusals refusals_;
   const Descriptor epoll_;

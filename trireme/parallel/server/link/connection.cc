@@ -105,7 +105,7 @@ std::optional<std::string> Connection::take_hello(const Arrivals& arrivals) {
   if (!read_message(&hello, kHelloBytes, problem)) return problem;
   wire::Answer answer;
   // Compared in constant time, and before anything else is looked at.
-  const Digest expected = wire::client_proof(options_.secret, greeting_, hello);
+  const Sha256 expected = wire::client_proof(options_.secret, greeting_, hello);
   if (!is_same_digest(hello.proof, expected)) answer.verdict = wire::Verdict::kWrongToken;
   const bool is_known = answer.verdict == wire::Verdict::kWelcome;
   if (is_known && !is_same_digest(hello.job, hello_.job)) answer.verdict = wire::Verdict::kOtherJob;
