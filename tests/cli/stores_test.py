@@ -169,6 +169,13 @@ class Stores(ProgramTest):
         self.assertEqual(process.returncode, 0, errors)
         self.assert_same_run("killed")
 
+    def test_what_needs_a_disk_is_refused_for_a_url(self):
+        self.fail_with(USER, ["output s3://data/x is in a store"], "data", "prepare", "--input", "text", "--tokenizer",
+                       "bytes", "--output", "s3://data/x")
+        self.fail_with(USER, ["output.folder is s3://data/run, in a store", "checkpoint.store"],
+                       *self.command("s3://data/run", 1, path="data/tiny"))
+        self.assertFalse((self.folder / "s3:").exists())
+
     def test_a_store_for_checkpoints_that_cannot_be_used_is_one_line(self):
         for store, words in (("https://host/x", ["checkpoint.store: a web server takes no files"]),
                              ("kept/mine", ["checkpoint.store: kept/mine is no URL"]),

@@ -24,7 +24,7 @@ TEST(ContentRange, IsReadAndRefusedAsTheStandardSays) {
   }
 }
 
-StoreSettings settings_of(const ScriptedServer& server) {
+StoreSettings settings_with_key(const ScriptedServer& server) {
   return {
       .s3 = {.credentials = Credentials{"ID", "key", ""}, .region = "r", .endpoint = server.url()}};
 }
@@ -38,7 +38,7 @@ TEST(StoreClient, SendsMethodQueryAndBody) {
               "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
     return plain_answer("200 OK");
   });
-  StoreClient client(settings_of(server));
+  StoreClient client(settings_with_key(server));
   const std::string body = "hello";
   const HttpAnswer answer =
       client.send("s3://bucket/key", {.method = "PUT",
@@ -60,7 +60,7 @@ TEST(StoreClient, WhatOneThreadLearnsServesAll) {
     return plain_answer("403 Forbidden", "Date: Fri, 24 May 2013 00:00:00 GMT\r\n",
                         "<Code>RequestTimeTooSkewed</Code>");
   });
-  StoreClient client(settings_of(server));
+  StoreClient client(settings_with_key(server));
   std::vector<int> statuses(8);
   std::vector<std::thread> threads;
   for (int& status : statuses) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/byte_source.h"
 #include "trireme/base/file/file.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/token_stream.h"
@@ -41,6 +42,10 @@ fs::path chat_template_path(const std::string& prefix) { return prefix + ".chat_
 fs::path classes_path(const std::string& prefix) { return prefix + ".classes.json"; }
 
 void make_prefix_folder(const std::string& prefix) {
+  TRIREME_CHECK(
+      !is_url(prefix), "output ", prefix,
+      " is in a store, and preparation writes to disks; choose a path, and copy the files "
+      "that begin with it there");
   const fs::path folder = fs::path(prefix).parent_path();
   if (folder.empty()) return;
   std::error_code failure;

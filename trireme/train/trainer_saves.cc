@@ -37,7 +37,9 @@ void TrainerImpl::start_output(int num_ranks) {
                                      lines.size(), ", the first is line ", lines.front()));
     }
   });
-  if (is_root()) observer_.on_start(config_, summary(num_ranks));
+  if (!is_root()) return;
+  observer_.on_start(config_, summary(num_ranks));
+  tell_of_store();
 }
 
 // For a run that repeats this one's shares.

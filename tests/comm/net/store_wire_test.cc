@@ -67,7 +67,7 @@ TEST(StoreWire, MessagesThatNobodyWouldTakeAreNotMade) {
 TEST(StoreWire, AProofIsOfTheTokenTheSideAndEverythingThatWasSaid) {
   Greeting greeting;
   Hello hello;
-  const Digest proof = client_proof("token", greeting, hello);
+  const Sha256 proof = client_proof("token", greeting, hello);
   EXPECT_EQ(client_proof("token", greeting, hello), proof);
   EXPECT_NE(client_proof("Token", greeting, hello), proof);
   EXPECT_NE(client_proof("", greeting, hello), proof);

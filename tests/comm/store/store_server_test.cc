@@ -115,7 +115,7 @@ TEST(StoreServer, TellsAStrangerNothingThatDependsOnTheToken) {
   const Descriptor socket = stranger(server.address());
   const wire::Answer answer = introduce(socket, "a guess");
   EXPECT_EQ(answer.verdict, wire::Verdict::kWrongToken);
-  EXPECT_EQ(answer.proof, Digest{});
+  EXPECT_EQ(answer.proof, Sha256{});
   EXPECT_EQ(read_to_end(socket), "") << "the connection ends";
   server.expect_refused("wrong token");
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/byte_source.h"
 #include "trireme/base/words.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/model/layers/recompute.h"
@@ -291,6 +292,9 @@ void resolve(RunConfig& config, int num_ranks) {
   resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
   resolve_shares(config);
   check_train(config);
+  TRIREME_CHECK(
+      !is_url(config.output.folder), "output.folder is ", config.output.folder,
+      ", in a store; expected a folder: set checkpoint.store to keep checkpoints there too");
   check_checkpoints(config.checkpoint);
   parse_parameter_groups(config.optimizer.groups);
   check_rates(config);

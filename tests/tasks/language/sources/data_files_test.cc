@@ -49,8 +49,9 @@ TEST_F(DataFilesTest, AreThoseOfThePathOrOfTheSources) {
   EXPECT_EQ(two.key, "data.sources");
   EXPECT_EQ(two.files[1], (dataset::ListedSource{"web", prefix("web"), 3}));
   EXPECT_EQ(first_prefix(blend()), prefix("code"));
-  EXPECT_EQ(first_prefix({}), "");
-  expect_error([] { training_files({}); }, {"data.path is empty", "data.sources", "data prepare"});
+  EXPECT_EQ(first_prefix({.path = ""}), "");
+  expect_error([] { training_files({.path = ""}); },
+               {"data.path is empty", "data.sources", "data prepare"});
 }
 
 TEST_F(DataFilesTest, OfAnEvaluationAreBesideThemOrNamed) {

@@ -25,7 +25,7 @@ DataFiles training_files(const TokenDataConfig& data);
 // for training, under their names.
 // place: where all of these are
 // Throws: as training_files(); what `place` throws
-DataFiles validation_files(const TokenDataConfig& data, const FilePlace& place);
+DataFiles validation_files(const TokenDataConfig& data, const FilePlace& place = local_files());
 
 // Where the data has a tokenizer, when all is well: the first prefix for training, or "".
 std::string first_prefix(const TokenDataConfig& data);
@@ -40,10 +40,10 @@ void check_prefixes(const DataFiles& files);
 // Throws: ConfigError when one has another or none
 std::shared_ptr<const dataset::Tokenizer> shared_tokenizer(const DataFiles& training,
                                                            const DataFiles& validation,
-                                                           const FilePlace& place);
+                                                           const FilePlace& place = local_files());
 
 // The chat template of those that have one; "" when none does.
 // Throws: ConfigError when two differ
-std::string shared_chat_template(const DataFiles& training, const FilePlace& place);
+std::string shared_chat_template(const DataFiles& training, const FilePlace& place = local_files());
 
 }  // namespace trireme::tasks
