@@ -127,7 +127,7 @@ class Blends(BlendTest):
         self.assertIn("(the same content)", self.train("run", *more, moved))
         for sources, word in (("code=data/code:0.6,web=data/web:0.4", "shares"), ("web=data/web:0.3,code=data/code:0.7", "order"),
                               ("code=data/web:0.7,web=data/code:0.3", "code index"), ("code=data/code:1", "tokens"),
-                              ("text=data/code:0.7,web=data/web:0.3", "text index")):
+                              ("text=data/code:0.7,web=data/web:0.3", "(order ")):
             for ranks in (1, 2):
                 self.refused(["belongs to another run", "data.sources", word, "--resume.allow=data.sources"],
                              "--train.steps=16", f"--data.sources={sources}", run="run", ranks=ranks)
@@ -162,7 +162,7 @@ class Blends(BlendTest):
         self.train("read", *outputs)
         self.assert_close("read", "one", digits=7)
         self.train("other", *outputs, "--data.sources=code=data/code:1,web=data/web:1")
-        self.refused(["of other data than data.path: order differ"], *outputs,
+        self.refused(["of other data than the run: order differ"], *outputs,
                      "--data.sources=web=data/web:0.3,code=data/code:0.7")
         self.refused(["a file of outputs", "train.evaluate_interval to 0"], *outputs, *EVALUATES)
 

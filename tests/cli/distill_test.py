@@ -177,7 +177,7 @@ class Distill(ChatTest):
         vocabulary = self.model.config.vocab_size
         has = "objective.teacher teacher.outputs has outputs "
         for option, *expected in [
-                ("--data.path=data/other", has + "of other data than data.path: index, loss_mask, tokens", "`trireme data outputs`"),
+                ("--data.path=data/other", has + "of other data than the run: index, loss_mask, tokens", "`trireme data outputs`"),
                 ("--model.sequence_length=48", has + "of sequences of 32 tokens, and model.sequence_length is 48"),
                 ("--objective.temperature=3", has + "at the temperature 2, and objective.temperature is 3"),
                 (f"--model.vocab_size={vocabulary + 8}", f"{has}over a vocabulary of {vocabulary} tokens"),

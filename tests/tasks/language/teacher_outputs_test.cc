@@ -115,8 +115,8 @@ TEST(TeacherOutputs, RefuseARunThatReadsSomethingElse) {
       {[](OutputsOrigin& o) { o.temperature = 1; }, "at the temperature 2"},
       {[](OutputsOrigin& o) { o.packing = "whole"; }, "with data.packing \"stream\""},
       {[](OutputsOrigin& o) { o.separate_documents = true; }, "data.separate_documents"},
-      {[](OutputsOrigin& o) { o.training["tokens"] = "z"; }, "data.path: tokens differ"},
-      {[](OutputsOrigin& o) { o.training["loss_mask"] = "z"; }, "data.path: loss_mask differ"},
+      {[](OutputsOrigin& o) { o.training["tokens"] = "z"; }, "the run: tokens differ"},
+      {[](OutputsOrigin& o) { o.training["loss_mask"] = "z"; }, "the run: loss_mask differ"},
       {[](OutputsOrigin& o) { o.validation["index"] = "z"; }, "validation data: index differ"}};
   for (const auto& [change, expected] : cases) {
     OutputsOrigin other = some_origin();

@@ -211,7 +211,7 @@ void TeacherOutputs::require_origin(const OutputsOrigin& run) const {
       origin_.separate_documents, ", and the run has \"", run.packing, "\" and ",
       run.separate_documents, "; ", advice, "set both so");
   TRIREME_CHECK(origin_.training == run.training, key,
-                "of other data than data.path: ", differing_parts(origin_.training, run.training),
+                "of other data than the run: ", differing_parts(origin_.training, run.training),
                 " differ; ", advice, "bring back the data that they were made from");
   if (run.validation.empty()) return;
   TRIREME_CHECK(!origin_.validation.empty(), key,
