@@ -12,6 +12,8 @@ import torch
 import transformers
 from PIL import Image
 from safetensors.torch import load_file
+# Before the import of timm: transformers would take the parts of torchvision for the whole.
+from transformers import ResNetForImageClassification, ViTForImageClassification
 
 from predictions import CLICKS, VISION, PredictTest, write_images
 
@@ -58,7 +60,7 @@ class Exports(PredictTest):
         return json.loads(self.succeed("checkpoint", "export", run, "--output", output, "--json", *options))
 
     def load_hugging_face(self, output, architecture):
-        model, info = getattr(transformers, architecture).from_pretrained(self.folder / output, output_loading_info=True)
+        model, info = architecture.from_pretrained(self.folder / output, output_loading_info=True)
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
             self.assertFalse([key for key in info[kind] if "num_batches_tracked" not in key], kind)
         return model.eval()
@@ -78,7 +80,7 @@ class Exports(PredictTest):
         self.train("run", "--ranks", 2, "--parallel.tensor=2")
         report = self.export("run", "hf", "--license", "apache-2.0")
         self.assertEqual((report["format"], report["architecture"]), ("hf", "ViTForImageClassification"))
-        model = self.load_hugging_face("hf", "ViTForImageClassification")
+        model = self.load_hugging_face("hf", ViTForImageClassification)
         self.assertEqual(report["parameters"], sum(p.numel() for p in model.parameters()))
         with torch.no_grad():
             self.assert_logits(model(self.inputs).logits)
@@ -110,7 +112,7 @@ class Exports(PredictTest):
             with self.subTest(family=family):
                 self.train(family, f"--model.family={family}", "--ranks", 2, *options)
                 self.export(family, f"{family}-hf")
-                model = self.load_hugging_face(f"{family}-hf", "ResNetForImageClassification")
+                model = self.load_hugging_face(f"{family}-hf", ResNetForImageClassification)
                 with torch.no_grad():
                     self.assert_logits(model(self.inputs).logits)
                 self.export(family, f"{family}-timm", "--format", "timm")
