@@ -169,7 +169,7 @@ class Blends(BlendTest):
     def test_refusals(self):
         for words, options in (
                 (["data.path is \"data/code\" and data.sources", "set one of them"], ["--data.path=data/code"]),
-                (["data.path is empty, and so is data.sources"], ["--data.sources="]),
+                (["data.path is empty, and so is data.sources"], ["--data.sources=", "--data.path="]),
                 (["data.sources has \"data/code\", without a name"], ["--data.sources=data/code"]),
                 (["code the weight \"0\"", "a number above 0"], ["--data.sources=code=data/code:0"]),
                 (["code the weight \"nan\""], ["--data.sources=code=data/code:nan"]),
