@@ -120,7 +120,8 @@ class Transformers(BertTest):
         again, info = transformers.BertForMaskedLM.from_pretrained(self.folder / "exported", output_loading_info=True)
         self.assertFalse(any(info.values()), info)
         expected = self.loss_of_transformers(model)
-        self.assertEqual(self.loss_of_transformers(again), expected)
+        # The same bits, but libtorch may round a sum otherwise by where it lies in memory.
+        self.assertLess(abs(self.loss_of_transformers(again) - expected), 2 ** -40 * expected)
         for name, init, options in (("folder", "hf", []), ("run", "imported", ["imported/config.toml"])):
             with self.subTest(init=name):
                 self.assertLess(abs(self.evaluate(f"from {name}", init, *options) - expected), TOLERANCE * expected)

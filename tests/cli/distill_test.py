@@ -141,7 +141,8 @@ class Distill(ChatTest):
         self.record("--ranks", 2, "--parallel.tensor=2", "--parallel.sequence_parallel=true", output="other.outputs")
         for name, tensor in load_file(self.folder / "other.outputs").items():
             if not name.endswith("checksums"):
-                torch.testing.assert_close(tensor, one[name], rtol=0, atol=1e-5, msg=name)
+                # Some 64 roundings on the way through the teacher, of numbers as large as these.
+                torch.testing.assert_close(tensor, one[name], rtol=64 * 2 ** -23, atol=64 * 2 ** -23, msg=name)
         same = "--train.reproducible=true"
         for name, options in (("one", [same]), ("zero3", [same, "--ranks", 2, "--parallel.zero=3"]),
                               ("context", ["--ranks", 2, "--parallel.context=2"])):

@@ -21,6 +21,7 @@ LENGTH, TARGETS, VOCABULARY, SENTINEL, END, START = 32, 8, 262, 261, 256, 0
 SHARE, SPAN = 0.15, 3.0
 SEQUENCES = 8  # of an evaluation
 STEPS, BATCH, RATE, DECAY, BETAS, CLIP = 50, 8, 1e-3, 0.1, (0.9, 0.95), 1.0  # of a twin
+EPSILON = 1e-3
 # As in import_test.py and twins_test.py.
 TOLERANCE, TWIN_TOLERANCE = 125 * 2 ** -24, 1e-5
 DATA = [f"--data.masked_share={SHARE}", f"--data.sentinel_token={SENTINEL}"]
@@ -99,6 +100,10 @@ class T5Test(ProgramTest):
         with torch.no_grad():
             return cross_entropy(model.double(), *batch).item()
 
+    def assert_same_loss(self, model, expected):
+        """Of the same weights; where they lie in memory may change how libtorch rounds a sum."""
+        self.assertLess(abs(self.loss_of_transformers(model) - expected), 2 ** -23 * expected)
+
 
 class Training(T5Test):
     def test_every_layout_and_a_resumed_run_have_the_curve_of_one_rank(self):
@@ -155,9 +160,9 @@ class Transformers(T5Test):
                 for name, tensor in one.items():
                     self.assertTrue(torch.equal(tensor, other[name]), name)
                 expected = self.loss_of_transformers(self.load(folder))
-                self.assertEqual(self.loss_of_transformers(self.load(f"{folder} out")), expected)
+                self.assert_same_loss(self.load(f"{folder} out"), expected)
                 if not options:
-                    self.assertEqual(self.loss_of_transformers(model), expected)
+                    self.assert_same_loss(model, expected)
                 loss = self.evaluate(f"{folder} evaluated", folder)
                 self.assertLess(abs(loss - expected), TOLERANCE * expected)
         # The loss would show another epsilon.
@@ -204,17 +209,19 @@ class Transformers(T5Test):
                        "checkpoint", "import", "gated", "--output", "other")
 
     def test_fifty_steps_have_the_losses_of_transformers(self):
-        for folder, options in (("hf", {}), ("gated", GATED)):
+        # ReLU's slope jumps at 0, so that rounding decides whether a token reaches a unit. A unit that only this token
+        # reaches would move by the whole learning rate, but for an epsilon above such gradients.
+        for folder, options, epsilon in (("hf", {}, EPSILON), ("gated", GATED, 1e-8)):
             with self.subTest(folder=folder):
                 self.save(folder, **options)
-                self.compare_fifty_steps(folder)
+                self.compare_fifty_steps(folder, epsilon)
 
-    def compare_fifty_steps(self, folder):
+    def compare_fifty_steps(self, folder, epsilon):
         model = self.load(folder)
         named = list(model.named_parameters())
         optimizer = torch.optim.AdamW([{"params": [p for _, p in named if p.dim() > 1], "weight_decay": DECAY},
                                        {"params": [p for _, p in named if p.dim() == 1], "weight_decay": 0}],
-                                      lr=RATE, betas=BETAS, eps=1e-8)
+                                      lr=RATE, betas=BETAS, eps=epsilon)
         theirs = []
         for batch in self.batches(STEPS, BATCH):
             loss = cross_entropy(model, *batch)
@@ -225,7 +232,7 @@ class Transformers(T5Test):
         self.train(f"{folder} twin", 1, f"--train.steps={STEPS}", f"--train.global_batch={BATCH}", "--train.micro_batch=4",
                    f"--train.gradient_clip={CLIP}", f"--optimizer.learning_rate={RATE}",
                    "--optimizer.schedule=constant", "--optimizer.warmup_steps=0", f"--optimizer.weight_decay={DECAY}",
-                   f"--optimizer.beta2={BETAS[1]}", init=folder)
+                   f"--optimizer.beta2={BETAS[1]}", f"--optimizer.epsilon={epsilon}", init=folder)
         largest = 0
         for line, (loss, norm) in zip(self.metrics(f"{folder} twin"), theirs, strict=True):
             with self.subTest(step=line["step"]):
