@@ -10,6 +10,10 @@
 
 namespace trireme::tasks {
 
+// The names of earlier versions.
+using HuggingFaceExport = ExportReport;
+using HuggingFaceExportOptions = ExportOptions;
+
 // Exports the newest checkpoint that find_checkpoint() finds at `path` to the folder `output`. What
 // came with an imported model goes out with it, unless the run has another tokenizer. The
 // folder appears at once and complete. A kill leaves ".<name>.tmp" beside it, which the next export
