@@ -100,7 +100,14 @@ std::string Bucket::answer(const std::string& request) {
     hook = hook_;
   }
   if (hook) {
-    if (std::string instead = hook(method, name); !instead.empty()) return instead;
+    const std::string instead = hook(method, name);
+    if (instead == kDoneAndLost) {
+      on_request(nullptr);
+      answer(request);
+      on_request(hook);
+      return "";
+    }
+    if (!instead.empty()) return instead;
   }
   const std::lock_guard lock(mutex_);
   const auto found = objects_.find(name);

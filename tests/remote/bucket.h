@@ -21,7 +21,9 @@ class Bucket {
   void put(const std::string& name, const std::string& content);
   // Makes all objects so many seconds older.
   void age(int64_t seconds);
-  // Called with method and name before each request; an answer that is not "" takes its place.
+  // Called with method and name before each request; an answer that is not "" takes its place, but
+  // for kDoneAndLost: the request is done, and its answer does not arrive.
+  static constexpr const char* kDoneAndLost = "done and lost";
   void on_request(std::function<std::string(const std::string&, const std::string&)> hook);
   int num_uploads();  // begun and neither completed nor removed
 

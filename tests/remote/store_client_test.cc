@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/remote/scripted_server.h"
+#include "trireme/base/error.h"
 
 namespace trireme::remote {
 namespace {
@@ -46,6 +47,25 @@ TEST(StoreClient, SendsMethodQueryAndBody) {
                                       .body = std::as_bytes(std::span(body)),
                                       .patience = std::chrono::seconds(5)});
   EXPECT_EQ(answer.status, 200) << answer.failure;
+}
+
+TEST(StoreClient, ACallThatIsCancelledEndsSoon) {
+  ScriptedServer server([](const std::string& request) -> std::string {
+    if (request.find("/busy") != std::string::npos)
+      return plain_answer("503 Slow Down", "Retry-After: 30\r\n");
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    return "";
+  });
+  for (const char* url : {"s3://bucket/busy", "s3://bucket/silent"}) {
+    StoreClient client(settings_with_key(server));
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      client.cancel();
+    });
+    EXPECT_THROW(client.send(url, {.patience = std::chrono::seconds(100)}), CommError) << url;
+    EXPECT_THROW(client.send(url, {.patience = std::chrono::seconds(100)}), CommError) << url;
+    other.join();
+  }
 }
 
 // Threads that have asked with the old clock and region at the same time all ask again.

@@ -90,6 +90,11 @@ size_t take_header(char* data, size_t /*one*/, size_t size, void* user) {
   return size;
 }
 
+// libcurl calls it about once a second and whenever bytes come or go.
+int is_to_end(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(user) ? 1 : 0;
+}
+
 struct FreeList {
   void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
 };
@@ -105,7 +110,7 @@ class HttpClient::Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  HttpAnswer send(const HttpRequest& request) {
+  HttpAnswer send(const HttpRequest& request, const std::atomic<bool>& is_cancelled) {
     Transfer transfer{.curl = curl_, .body = request.body, .out = request.out, .answer = {}};
     std::unique_ptr<curl_slist, FreeList> headers;
     std::vector<std::string> lines = {"Expect:"};  // or servers without 100-continue cost a second
@@ -117,6 +122,9 @@ class HttpClient::Connection {
       headers.reset(longer);
     }
     set_options(request, transfer, headers.get());
+    ::curl_easy_setopt(curl_, CURLOPT_NOPROGRESS, 0L);
+    ::curl_easy_setopt(curl_, CURLOPT_XFERINFOFUNCTION, &is_to_end);
+    ::curl_easy_setopt(curl_, CURLOPT_XFERINFODATA, &is_cancelled);
     const CURLcode code = ::curl_easy_perform(curl_);
     HttpAnswer& answer = transfer.answer;
     long status = 0;
@@ -192,7 +200,7 @@ HttpAnswer HttpClient::send(const HttpRequest& request) {
     }
   }
   if (!connection) connection = std::make_unique<Connection>();
-  HttpAnswer answer = connection->send(request);
+  HttpAnswer answer = connection->send(request, is_cancelled_);
   const std::lock_guard lock(mutex_);
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
   return answer;

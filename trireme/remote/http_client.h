@@ -1,6 +1,7 @@
 // HTTP requests by libcurl. A build may lack it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -54,8 +55,13 @@ class HttpClient {
   // Gives up when nothing answers for 10 s, or less than 1 KiB/s comes for 15 s.
   HttpAnswer send(const HttpRequest& request);
 
+  // Ends the requests under way, and all later ones, without an answer. Any thread may call it.
+  void cancel() { is_cancelled_ = true; }
+  bool is_cancelled() const { return is_cancelled_; }
+
  private:
   class Connection;
+  std::atomic<bool> is_cancelled_{false};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Connection>> idle_;
 };

@@ -229,6 +229,7 @@ HttpAnswer StoreClient::send(const std::string& url, const StoreCall& call) {
   for (uint64_t attempt = 0;; ++attempt) {
     const Learned used = learned();
     HttpAnswer answer = send_once(object, call, used);
+    if (client_.is_cancelled()) throw CommError(concat(url, ": the call was cancelled"));
     if (!may_pass(answer) && !(is_malformed(answer) && num_malformed++ < kMostMalformed)) {
       if (num_learned++ < kMostLearned && learn_from(answer, used)) continue;
       return answer;
@@ -240,7 +241,13 @@ HttpAnswer StoreClient::send(const std::string& url, const StoreCall& call) {
                              static_cast<int64_t>(in_seconds(waited)), " s, at last ", said(answer),
                              "; check the name of the store, or start again when it answers"));
     }
-    std::this_thread::sleep_for(pause_after(attempt, options_.first_pause, answer));
+    const auto end =
+        std::chrono::steady_clock::now() + pause_after(attempt, options_.first_pause, answer);
+    while (!client_.is_cancelled() && std::chrono::steady_clock::now() < end) {
+      constexpr milliseconds kSlice(50);
+      const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
+      std::this_thread::sleep_for(std::clamp(left, milliseconds(0), kSlice));
+    }
   }
 }
 

@@ -64,6 +64,10 @@ class StoreClient {
   // Throws: CommError when there is none for call.patience; ConfigError for a URL that is none
   HttpAnswer send(const std::string& url, const StoreCall& call);
 
+  // Ends the calls under way and all later ones with CommError, within about a second. Any thread
+  // may call it.
+  void cancel() { client_.cancel(); }
+
  private:
   struct Place;
   // What stores have told of themselves.

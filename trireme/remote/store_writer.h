@@ -39,6 +39,9 @@ class StoreWriter {
   explicit StoreWriter(StoreSettings settings, StoreOptions options = {})
       : client_(std::move(settings), options) {}
 
+  // As StoreClient::cancel().
+  void cancel() { client_.cancel(); }
+
   // Writes an object, which is there as a whole or not at all. The store compares its bytes with
   // their SHA-256. Those of more than part_bytes are sent in parts of this size.
   // Comm:   content.num_bytes()

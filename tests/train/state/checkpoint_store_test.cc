@@ -173,6 +173,32 @@ TEST_F(CheckpointStoreTest, TheClaimIsRenewed) {
   EXPECT_NE(tag_of(), before);
 }
 
+TEST_F(CheckpointStoreTest, AnAnswerThatIsLostCostsNoClaim) {
+  const fs::path run = folder("run");
+  const auto store = open(run);
+  std::atomic<int> num_lost{0};
+  bucket_.on_request([&](const std::string& method, const std::string& name) {
+    const bool is_claim = method == "PUT" && name.ends_with("/claim") && num_lost++ == 0;
+    return is_claim ? remote::Bucket::kDoneAndLost : std::string();
+  });
+  store->copy(make_checkpoint(run, "step-000010"));
+  store->finish();
+  EXPECT_GE(num_lost, 2);
+  EXPECT_THAT(stored(true), ElementsAre("step-000010"));
+}
+
+TEST_F(CheckpointStoreTest, ARunThatEndsEarlyDoesNotWaitForAStoreThatIsGone) {
+  const fs::path run = folder("run");
+  auto store = open(run);
+  bucket_.on_request([&](const std::string&, const std::string&) {
+    return remote::plain_answer("503 Slow Down", "Retry-After: 30\r\n");
+  });
+  store->copy(make_checkpoint(run, "step-000010"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  store.reset();
+  EXPECT_THAT(stored(true), IsEmpty());
+}
+
 TEST_F(CheckpointStoreTest, CheckpointsOfAnotherRunAreNotMixedIn) {
   const fs::path first = folder("first"), second = folder("second");
   {

@@ -95,16 +95,20 @@ CheckpointStore::CheckpointStore(CheckpointStoreOptions options, remote::StoreSe
   try {
     fetch_newest();
   } catch (...) {
-    writer_.remove(url(kClaim));
+    try {
+      writer_.remove(url(kClaim));
+    } catch (const Error&) {  // the first error says more
+    }
     throw;
   }
   copier_ = std::thread([this] { work(); });
   keeper_ = std::thread([this] { keep_claim(); });
 }
 
-CheckpointStore::~CheckpointStore() { stop(); }
+CheckpointStore::~CheckpointStore() { stop(/*cuts=*/true); }
 
-void CheckpointStore::stop() {
+void CheckpointStore::stop(bool cuts) {
+  if (cuts) writer_.cancel();
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
@@ -162,7 +166,13 @@ void CheckpointStore::claim() {
 // Throws: ConfigError when another run has it now
 void CheckpointStore::renew() {
   const std::lock_guard lock(claim_mutex_);
-  const auto tag = writer_.put_if(url(kClaim), claim_text(), {.tag = tag_});
+  const std::string text = claim_text();
+  auto tag = writer_.put_if(url(kClaim), text, {.tag = tag_});
+  if (!tag) {
+    // When an answer is lost on the way, the second try meets what the first one wrote.
+    const auto found = writer_.get(url(kClaim));
+    if (found && found->text == text) tag = found->tag;
+  }
   if (!tag) is_lost_ = true;
   TRIREME_CHECK(tag, "another run has taken checkpoint.store ", options_.url,
                 "; this one ends, so that their checkpoints do not mix");
@@ -379,7 +389,7 @@ void CheckpointStore::finish() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return (!is_copying_ && !next_) || is_lost_; });
   }
-  stop();
+  stop(/*cuts=*/false);
   check();
   const auto found = writer_.get(url(kClaim));
   if (found && found->tag == tag_) writer_.remove(url(kClaim));

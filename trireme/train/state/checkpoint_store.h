@@ -39,7 +39,7 @@ class CheckpointStore {
   // Throws: ConfigError when another run has the prefix or has left its checkpoints there, or the
   //         store refuses; CommError when it does not answer
   CheckpointStore(CheckpointStoreOptions options, remote::StoreSettings settings);
-  // Ends without waiting for a copy, but for the request under way.
+  // Cuts the copy under way.
   ~CheckpointStore();
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
@@ -75,7 +75,7 @@ class CheckpointStore {
   void put_checkpoint(const std::filesystem::path& checkpoint);
   void put_run_files();
   void remove_old();
-  void stop();
+  void stop(bool cuts);
   void note(std::string line);
 
   CheckpointStoreOptions options_;
