@@ -138,7 +138,7 @@ TEST(ExportReport, PiecesOfAnyLayoutBecomeWholeTensorsInOneFile) {
   const SavedRun run(config, random_weights(config));
   const ExportReport report = run.export_with();
   EXPECT_THAT(report.files, ElementsAre("model.safetensors"));
-  EXPECT_THAT(names_in(run.output()), ElementsAre("config.json", "model.safetensors"));
+  EXPECT_THAT(names_in(run.output()), ElementsAre("README.md", "config.json", "model.safetensors"));
   assert_same(exported(run, report),
               expected(config, [&](const std::string& name) { return run.tensors.at(name); }));
   EXPECT_EQ(report.step, 7);

@@ -25,9 +25,12 @@ class JoinedLines {
       begin_ = lines_.number();
     } while (line.empty());
     text = line;
-    while (std::ranges::count(text, '"') % 2 == 1 && lines_.next(line)) {
+    const auto has_odd_quotes = [&line] { return std::ranges::count(line, '"') % 2 == 1; };
+    bool is_open = has_odd_quotes();
+    while (is_open && lines_.next(line)) {
       text += '\n';
       text += line;
+      if (has_odd_quotes()) is_open = false;
       TRIREME_CHECK(text.size() <= kMaxLineBytes, path_, ":", begin_, " has more than ",
                     kMaxLineBytes, " bytes; expected shorter rows, or a quote that is closed");
     }
