@@ -59,6 +59,7 @@ class StoreServer:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or each body waits 40 ms for the answer to its headers
 
             def log_message(self, *_):
                 pass

@@ -9,6 +9,7 @@ from program import ProgramTest
 from store_server import KEY, SECRET, StoreServer
 
 USER, PEER = 2, 3
+SLOW = {"fault": lambda number: time.sleep(0.01)}  # a step takes a sixth of a second
 URL = "s3://data/data/tiny"
 
 
@@ -71,7 +72,7 @@ class Stores(ProgramTest):
         self.assert_same_run("faults")
 
     def test_a_store_that_is_killed_and_comes_back_changes_nothing(self):
-        server = StoreServer(self.folder)
+        server = StoreServer(self.folder, **SLOW)
         process = self.start(*self.command("killed", 1), environment=server.environment())
         self.await_step(3, process, "killed")
         port = server.port
@@ -83,7 +84,7 @@ class Stores(ProgramTest):
         self.assert_same_run("killed")
 
     def test_a_killed_run_resumes_from_the_store(self):
-        server = self.serve()
+        server = self.serve(**SLOW)
         process = self.start(*self.command("resumed", 1, "--data.cache=cache"), environment=server.environment())
         self.await_step(12, process, "resumed")
         process.send_signal(signal.SIGKILL)
@@ -130,11 +131,11 @@ class Stores(ProgramTest):
         self.assertRegex(errors, r"\Atrireme: s3://data/data/tiny\.bin has changed since it was opened[^\n]+\n\Z")
 
     def store_run(self, run, server, *options, ranks=1):
-        command = self.command(run, ranks, "--checkpoint.store=s3://data/kept/mine", *options, path="data/tiny")
+        command = self.command(run, ranks, "--checkpoint.store=s3://data/kept/mine", *options)
         return self.start(*command, environment=server.environment())
 
     def test_a_run_goes_on_from_the_store_on_another_machine(self):
-        server, kept = self.serve(), self.folder / "kept/mine"
+        server, kept = self.serve(**SLOW), self.folder / "kept/mine"
         process = self.store_run("here", server)
         while not (kept / "checkpoints/step-000010/manifest.json").exists():
             self.assertIsNone(process.poll(), process.stderr)
@@ -160,7 +161,7 @@ class Stores(ProgramTest):
         self.succeed("checkpoint", "verify", "kept/mine/checkpoints/step-000020")
 
     def test_a_killed_run_goes_on_at_once_in_its_folder(self):
-        server = self.serve()
+        server = self.serve(**SLOW)
         process = self.store_run("killed", server)
         self.await_step(12, process, "killed")
         process.send_signal(signal.SIGKILL)

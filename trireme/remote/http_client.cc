@@ -98,21 +98,34 @@ int is_to_end(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 struct FreeList {
   void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
 };
+struct EndTransfer {
+  void operator()(CURL* curl) const { ::curl_easy_cleanup(curl); }
+};
 
 }  // namespace
 
+// Open connections, which one request at a time uses. Each has a transfer of its own: libcurl 7.88.1
+// reads memory of the transfer's last answer, which it has freed, when the next one begins with a
+// continued header (found by the fuzzer of answers).
 class HttpClient::Connection {
  public:
-  Connection() : curl_(::curl_easy_init()) {
-    TRIREME_ASSERT(curl_ != nullptr, "curl_easy_init failed");
+  Connection() : share_(::curl_share_init()) {
+    TRIREME_ASSERT(share_ != nullptr, "curl_share_init failed");
+    for (const curl_lock_data data :
+         {CURL_LOCK_DATA_CONNECT, CURL_LOCK_DATA_DNS, CURL_LOCK_DATA_SSL_SESSION}) {
+      ::curl_share_setopt(share_, CURLSHOPT_SHARE, data);
+    }
   }
-  ~Connection() { ::curl_easy_cleanup(curl_); }
+  ~Connection() { ::curl_share_cleanup(share_); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   HttpAnswer send(const HttpRequest& request, const std::atomic<bool>& is_cancelled) {
-    Transfer transfer{.curl = curl_, .body = request.body, .out = request.out, .answer = {}};
+    Transfer transfer{.body = request.body, .out = request.out, .answer = {}};
     std::unique_ptr<curl_slist, FreeList> headers;
+    const std::unique_ptr<CURL, EndTransfer> owned(::curl_easy_init());
+    TRIREME_ASSERT(owned != nullptr, "curl_easy_init failed");
+    CURL* const curl = transfer.curl = owned.get();
     std::vector<std::string> lines = {"Expect:"};  // or servers without 100-continue cost a second
     for (const auto& [name, value] : request.headers) lines.push_back(name + ": " + value);
     for (const std::string& line : lines) {
@@ -122,13 +135,13 @@ class HttpClient::Connection {
       headers.reset(longer);
     }
     set_options(request, transfer, headers.get());
-    ::curl_easy_setopt(curl_, CURLOPT_NOPROGRESS, 0L);
-    ::curl_easy_setopt(curl_, CURLOPT_XFERINFOFUNCTION, &is_to_end);
-    ::curl_easy_setopt(curl_, CURLOPT_XFERINFODATA, &is_cancelled);
-    const CURLcode code = ::curl_easy_perform(curl_);
+    ::curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    ::curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &is_to_end);
+    ::curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &is_cancelled);
+    const CURLcode code = ::curl_easy_perform(curl);
     HttpAnswer& answer = transfer.answer;
     long status = 0;
-    ::curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
+    ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     const bool was_cut = code == CURLE_WRITE_ERROR;  // here, on purpose
     if (code == CURLE_OK || was_cut) {
       answer.status = static_cast<int>(status);
@@ -140,10 +153,11 @@ class HttpClient::Connection {
 
  private:
   void set_options(const HttpRequest& request, Transfer& transfer, curl_slist* headers) {
-    ::curl_easy_reset(curl_);  // keeps the connection
-    const auto set = [this](CURLoption option, auto value) {
-      ::curl_easy_setopt(curl_, option, value);
+    CURL* const curl = transfer.curl;
+    const auto set = [curl](CURLoption option, auto value) {
+      ::curl_easy_setopt(curl, option, value);
     };
+    set(CURLOPT_SHARE, share_);
     set(CURLOPT_URL, request.url.c_str());
     set(CURLOPT_PROTOCOLS_STR, "http,https");
     set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
@@ -172,7 +186,7 @@ class HttpClient::Connection {
     set(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
   }
 
-  CURL* curl_;
+  CURLSH* share_;
 };
 
 bool http_available() { return true; }
