@@ -104,8 +104,8 @@ struct EndTransfer {
 
 }  // namespace
 
-// Open connections, which one request at a time uses. Each has a transfer of its own: libcurl 7.88.1
-// reads memory of the transfer's last answer, which it has freed, when the next one begins with a
+// Open connections, which one request at a time uses. Each request has a transfer of its own:
+// libcurl 7.88.1 reads freed memory of a transfer's last answer when the next one begins with a
 // continued header (found by the fuzzer of answers).
 class HttpClient::Connection {
  public:
