@@ -14,6 +14,7 @@
 #include "trireme/base/locale/text.h"
 #include "trireme/base/random/random.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/fail.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/train/state/places.h"
 
@@ -28,12 +29,6 @@ constexpr const char* kCheckpoints = "checkpoints/";
 constexpr uint64_t kMostRunFileBytes = uint64_t{1} << 30;
 constexpr uint64_t kPartBytes = 16 << 20;
 constexpr size_t kConnections = 4;
-
-// A name that stays in the folder it is joined to.
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name.size() <= 255 && name.front() != '.' &&
-         std::ranges::all_of(name, [](unsigned char c) { return c > 32 && c < 127 && c != '/'; });
-}
 
 // Epoch and step of a checkpoint's name: their order is that of checkpoint::list().
 std::pair<int64_t, int64_t> order_of(const std::string& name) {
@@ -125,7 +120,7 @@ void CheckpointStore::check_run_id() {
   if (!theirs) return;
   const fs::path file = options_.folder / kIdFile;
   const std::string id = theirs->text;
-  TRIREME_CHECK(is_plain_name(first_word(id)), url(concat(kRunFiles, kIdFile)),
+  TRIREME_CHECK(checkpoint::is_plain_name(first_word(id)), url(concat(kRunFiles, kIdFile)),
                 " is damaged; choose another checkpoint.store");
   if (is_file(file) && read_file(file) == id) return;
   TRIREME_CHECK(
@@ -204,7 +199,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::stored() {
     if (slash == std::string::npos) continue;
     const std::string name = object.name.substr(0, slash), file = object.name.substr(slash + 1);
     // Others' objects are left alone.
-    if (checkpoint::step_of(name) < 0 || !is_plain_name(file)) continue;
+    if (checkpoint::step_of(name) < 0 || !checkpoint::is_plain_name(file)) continue;
     found[name].files.push_back({file, object.num_bytes});
   }
   std::vector<Stored> all;
@@ -260,7 +255,9 @@ void CheckpointStore::fetch_newest() {
   const auto start = std::chrono::steady_clock::now();
   for (const remote::ListedObject& file : writer_.list(url(kRunFiles))) {
     const fs::path to = options_.folder / file.name;
-    if (!is_plain_name(file.name) || fs::exists(to) || file.num_bytes > kMostRunFileBytes) continue;
+    if (!checkpoint::is_plain_name(file.name) || fs::exists(to) ||
+        file.num_bytes > kMostRunFileBytes)
+      continue;
     fetch(kRunFiles + file.name, to, file.num_bytes);
   }
   // The next save removes folders of such names, if this one is interrupted.
@@ -318,7 +315,7 @@ void CheckpointStore::work() {
 void CheckpointStore::put_run_files() {
   for (const fs::directory_entry& item : fs::directory_iterator(options_.folder)) {
     const std::string name = item.path().filename().string();
-    if (!is_plain_name(name) || !is_file(item.path())) continue;
+    if (!checkpoint::is_plain_name(name) || !is_file(item.path())) continue;
     const auto file = local_files().open(item.path().string());
     if (file->num_bytes() > kMostRunFileBytes) continue;
     writer_.put(url(kRunFiles + name), *file, kPartBytes);
