@@ -9,7 +9,6 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/folder.h"
 #include "trireme/tasks/export/export_input.h"
 #include "trireme/tasks/export/model_card.h"
 #include "trireme/tasks/export/weight_files.h"
@@ -72,22 +71,16 @@ ExportReport export_plain(const fs::path& path, const fs::path& output,
                       .dtype = options.dtype.value_or(widest_dtype(input.manifest))};
   ExportSource source(input.folder, input.manifest, report.dtype, options.weights);
   source.take_last(without_average(input.manifest, tensors));
-  count_tensors(tensors, source, report);
-  if (options.form == ExportForm::kDcp) {
-    write_dcp_weights(output, tensors, source, report);
-    return report;
-  }
-  NewFolder target(output);
-  write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
-  write_file_atomically(target.path() / train::kConfigName, input.state.config);
-  write_file_atomically(
-      target.path() / kCardFile,
-      to_markdown({.title = concat("model of the task ", task),
-                   .license = options.license,
-                   .facts = facts_of(input, task, options, report),
-                   .loading = "from safetensors.torch import load_file\n\n"
-                              "weights = load_file(\"FOLDER/model.safetensors\")\n"}));
-  target.commit();
+  write_export(output, tensors, source, options, report, [&](const fs::path& folder) {
+    write_file_atomically(folder / train::kConfigName, input.state.config);
+    write_file_atomically(
+        folder / kCardFile,
+        to_markdown({.title = concat("model of the task ", task),
+                     .license = options.license,
+                     .facts = facts_of(input, task, options, report),
+                     .loading = "from safetensors.torch import load_file\n\n"
+                                "weights = load_file(\"FOLDER/model.safetensors\")\n"}));
+  });
   return report;
 }
 

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/tensor_boxes.h"
@@ -107,22 +108,6 @@ void write_index(const fs::path& folder, std::span<const Tensors> files,
   write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-constexpr size_t kMostLicenseBytes = 64;
-
-}  // namespace
-
-void check_export(const ExportOptions& options) {
-  TRIREME_CHECK(options.max_shard_bytes > 0, "max_shard_size = ", options.max_shard_bytes,
-                " bytes; expected at least 1, such as 5GB: raise it");
-  const bool is_word = options.license.find_first_not_of(
-                           "abcdefghijklmnopqrstuvwxyz"
-                           "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                           "0123456789.-+_") == std::string::npos;
-  TRIREME_CHECK(is_word && options.license.size() <= kMostLicenseBytes, "--license is \"",
-                shown(options.license),
-                "\"; expected an identifier such as apache-2.0, of letters, digits and .-+_");
-}
-
 void count_tensors(Tensors tensors, const ExportSource& source, ExportReport& report) {
   report.num_tensors = std::ssize(tensors);
   for (const HuggingFaceTensor& tensor : tensors) {
@@ -156,6 +141,33 @@ void write_dcp_weights(const fs::path& folder, Tensors tensors, ExportSource& so
     return source.read(*by_name.at(name), part);
   });
   report.files = {checkpoint::kDcpFile, checkpoint::kDcpMetadata};
+}
+
+constexpr size_t kMostLicenseBytes = 64;
+
+}  // namespace
+
+void check_export(const ExportOptions& options) {
+  TRIREME_CHECK(options.max_shard_bytes > 0, "max_shard_size = ", options.max_shard_bytes,
+                " bytes; expected at least 1, such as 5GB: raise it");
+  const bool is_word = options.license.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyz"
+                           "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                           "0123456789.-+_") == std::string::npos;
+  TRIREME_CHECK(is_word && options.license.size() <= kMostLicenseBytes, "--license is \"",
+                shown(options.license),
+                "\"; expected an identifier such as apache-2.0, of letters, digits and .-+_");
+}
+
+void write_export(const fs::path& output, Tensors tensors, ExportSource& source,
+                  const ExportOptions& options, ExportReport& report,
+                  const std::function<void(const fs::path& folder)>& write_beside) {
+  count_tensors(tensors, source, report);
+  if (options.form == ExportForm::kDcp) return write_dcp_weights(output, tensors, source, report);
+  NewFolder target(output);
+  write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
+  write_beside(target.path());
+  target.commit();
 }
 
 }  // namespace trireme::tasks

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,22 +16,15 @@
 
 namespace trireme::tasks {
 
-// Checks that the source has every tensor, and counts them in the report.
-// Throws: as ExportSource::check()
-void count_tensors(std::span<const model::HuggingFaceTensor> tensors, const ExportSource& source,
-                   ExportReport& report);
-
-// Writes the tensors into a folder that exists, in report.dtype, and names the files in the report.
-// Memory: 16 MiB of a tensor, 256 MiB of one that is transposed
-// Throws: as ExportSource::read(); Error when it cannot be written
-void write_weight_files(const std::filesystem::path& folder,
-                        std::span<const model::HuggingFaceTensor> tensors, ExportSource& source,
-                        int64_t max_shard_bytes, ExportReport& report);
-
-// The same as a checkpoint of torch.distributed.checkpoint, in a folder that is new or empty.
-// Memory: 256 MiB
-void write_dcp_weights(const std::filesystem::path& folder,
-                       std::span<const model::HuggingFaceTensor> tensors, ExportSource& source,
-                       ExportReport& report);
+// Writes the tensors to the folder `output`, which is new or empty, in report.dtype, and says so in
+// the report. With kDcp these are all; otherwise write_beside adds the other files, once the report
+// is whole. The folder appears at once and complete.
+// Memory: 16 MiB of a tensor, 256 MiB of one that is transposed, or of any for kDcp
+// Throws: as ExportSource::check() and read(); Error when it cannot be written; what write_beside
+//         throws
+void write_export(const std::filesystem::path& output,
+                  std::span<const model::HuggingFaceTensor> tensors, ExportSource& source,
+                  const ExportOptions& options, ExportReport& report,
+                  const std::function<void(const std::filesystem::path& folder)>& write_beside);
 
 }  // namespace trireme::tasks

@@ -170,18 +170,11 @@ ExportReport export_to_hugging_face(const fs::path& path, const fs::path& output
     return report;
   }
   ExportSource source(folder, manifest, report.dtype, options.weights, adapters_of(shape));
-  count_tensors(tensors, source, report);
-  if (options.form == ExportForm::kDcp) {
-    write_dcp_weights(output, tensors, source, report);
-    return report;
-  }
-  NewFolder target(output);
-  write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
-  if (options.form == ExportForm::kHuggingFace) {
-    write_beside(target.path(), folder, shape, tokenizer.get(), report);
-    write_file_atomically(target.path() / kCardFile, language_card(input, config, options, report));
-  }
-  target.commit();
+  write_export(output, tensors, source, options, report, [&](const fs::path& target) {
+    if (options.form != ExportForm::kHuggingFace) return;
+    write_beside(target, folder, shape, tokenizer.get(), report);
+    write_file_atomically(target / kCardFile, language_card(input, config, options, report));
+  });
   return report;
 }
 

@@ -11,7 +11,6 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/tasks/export/export_input.h"
@@ -124,18 +123,12 @@ ExportReport export_recommend_model(const fs::path& path, const fs::path& output
       .dtype = options.dtype.value_or(config.dtype() == at::kDouble ? at::kDouble : at::kFloat)};
   ExportSource source(input.folder, input.manifest, report.dtype, options.weights);
   source.take_last(parts.tables);
-  count_tensors(parts.tensors, source, report);
-  if (options.form == ExportForm::kDcp) {
-    write_dcp_weights(output, parts.tensors, source, report);
-    return report;
-  }
-  NewFolder target(output);
-  write_weight_files(target.path(), parts.tensors, source, options.max_shard_bytes, report);
-  if (!parts.ids.empty()) checkpoint::write_safetensors(target.path() / kIdsFile, parts.ids);
-  write_file_atomically(target.path() / "config.json", config_text(problem, input));
-  write_file_atomically(target.path() / kCardFile,
-                        to_markdown(card_of(problem, input, options, report)));
-  target.commit();
+  write_export(output, parts.tensors, source, options, report, [&](const fs::path& folder) {
+    if (!parts.ids.empty()) checkpoint::write_safetensors(folder / kIdsFile, parts.ids);
+    write_file_atomically(folder / "config.json", config_text(problem, input));
+    write_file_atomically(folder / kCardFile,
+                          to_markdown(card_of(problem, input, options, report)));
+  });
   return report;
 }
 

@@ -7,7 +7,6 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/file/folder.h"
 #include "trireme/tasks/export/export_input.h"
 #include "trireme/tasks/export/model_card.h"
 #include "trireme/tasks/export/weight_files.h"
@@ -132,15 +131,9 @@ ExportReport export_image_model(const fs::path& path, const fs::path& output,
                       .is_image_model = true};
   ExportSource source(input.folder, input.manifest, report.dtype, options.weights);
   if (!model.is_vit()) source.take_last(running_statistics(plan));
-  count_tensors(tensors, source, report);
-  if (options.form == ExportForm::kDcp) {
-    write_dcp_weights(output, tensors, source, report);
-    return report;
-  }
-  NewFolder target(output);
-  write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
-  write_beside(target.path(), input, model, options, report);
-  target.commit();
+  write_export(output, tensors, source, options, report, [&](const fs::path& folder) {
+    write_beside(folder, input, model, options, report);
+  });
   return report;
 }
 
