@@ -199,6 +199,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   updates.await_weights();
   const auto count = static_cast<double>(updates.count_terms(model, model.begin_step(batches)));
   const std::vector<double> sums = model.forward_backward(batches, context.loss_scale.scale());
+  updates.end_backward();
   scope.enter(Phase::kNorm);
   const std::vector<double> all = updates.sums_over_batches(model, sums, batches.size());
   metrics.loss = all[0] / count;
@@ -223,6 +224,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   updates.end_step();
   model.end_step();
   metrics.gradient_bytes = updates.gradient_bytes(model);
+  updates.add_metrics(metrics);
 
   // Before the exchange, in which a fast rank waits for the slow ones.
   const std::chrono::nanoseconds waited = model.communication_time() + updates.waited();
@@ -233,7 +235,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   measure(context, took, waited, metrics);
   const Exchange found =
       exchange(updates.peers(), {ask(), model.microbatch_squares() * scale * scale}, metrics);
-  result.leave = found.leave;
+  result.leave = updates.settle(found.leave);
   measure_noise(context, found.microbatch_squares, metrics);
   set_throughput(config, model.traits(), loader.step_size(step - 1), updates.trainers().size(),
                  metrics);

@@ -85,17 +85,17 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
       world_(updates.trainers()),
       observer_(observer),
       recorder_(profile.recorder),
-      mesh_(world_, mesh_axes(config_.parallel)),
+      mesh_(updates.mesh_ranks(), mesh_axes(config_.parallel)),
       callbacks_(config_.callbacks, config_, tell_of_callbacks(observer)),
       overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
-               world_,
+               mesh_.world(),
                // On a GPU the recorded times of calls are those of the host.
                {config_.device.is_cpu() ? profile.recorder : nullptr, "tensor",
                 static_cast<int>(config_.parallel.tensor)}),
       model_mesh_(updates.mesh_of_model(mesh_)),
-      state_(config_, model_mesh_, model_mesh_.world(), callbacks_, overlap_.flag(),
+      state_(config_, model_mesh_, updates.savers(model_mesh_), callbacks_, overlap_.flag(),
              tell(observer)),
-      saves_(config_, state_, model_mesh_.world()),
+      saves_(config_, state_, updates.savers(model_mesh_)),
       reports_(observer) {
   const MemoryScope scope(MemoryKind::kOther, memory_);
   on_root([this] {
@@ -133,9 +133,11 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
                         std::max(step_, config_.train.steps));
   if (!updates_.root_saves()) open_validation();  // else no rank has the newest weights
   if (profile.num_steps > 0) {
-    TRIREME_CHECK(!updates_.is_alone(), "a profile with parallel.staleness ",
-                  config_.parallel.staleness,
-                  ", whose workers share no step; leave the profile out");
+    TRIREME_CHECK(
+        !updates_.is_alone(), "a profile of ranks that share no step, because of ",
+        config_.parallel.learners > 1 ? "parallel.learners " : "parallel.staleness ",
+        config_.parallel.learners > 1 ? config_.parallel.learners : config_.parallel.staleness,
+        "; leave the profile out");
     check_profile(profile, step_ + 1, config_.train.steps);
     profiler_.emplace(profile, step_ + 1, world_);
   }
@@ -153,6 +155,7 @@ void TrainerImpl::open_validation() {
 
 void TrainerImpl::build_model() {
   state_.build();
+  updates_.attach(state_);
   if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
     balance_.emplace(state_.model().layout(), mesh_);
   }
@@ -240,7 +243,7 @@ Leave TrainerImpl::leave() const {
 
 // Asks all ranks again, after work that may have taken longer than a step.
 Leave TrainerImpl::ask_again(Leave so_far) {
-  return std::max(so_far, agree(updates_.peers(), [this] { return leave(); }));
+  return std::max(so_far, updates_.settle(agree(updates_.peers(), [this] { return leave(); })));
 }
 
 // Runs one step and reports its metrics, unless the folder is lost. Returns why the run should

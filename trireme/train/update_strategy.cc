@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/train/learner_updates.h"
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/parameter_servers.h"
 
@@ -28,6 +29,9 @@ Leave agree(comm::Communicator& ranks, const AskLeave& ask) {
 std::unique_ptr<UpdateStrategy> make_update_strategy(const RunConfig& config,
                                                      comm::Communicator& world,
                                                      TrainObserver& observer) {
+  if (config.parallel.learners > 1) {
+    return std::make_unique<LearnerUpdates>(config, world, observer);
+  }
   if (config.parallel.servers == 0) return std::make_unique<LocalUpdates>(world);
   if (config.parallel.served == Served::kTables) {
     return std::make_unique<TableServers>(config, world, observer);

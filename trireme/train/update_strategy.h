@@ -64,6 +64,10 @@ class UpdateStrategy {
   virtual comm::Communicator& trainers() const = 0;
   // Whether this rank is one of them.
   virtual bool trains() const { return true; }
+  // Those whose mesh this rank is on.
+  virtual comm::Communicator& mesh_ranks() const { return trainers(); }
+  // Those that save and load checkpoints together, of which the model's mesh may be a part.
+  virtual comm::Communicator& savers(const mesh::DeviceMesh& model) const { return model.world(); }
 
   // Adds to the config how this rank's model finds rows that are elsewhere.
   virtual void prepare(RunConfig& /*config*/) {}
@@ -72,6 +76,9 @@ class UpdateStrategy {
   virtual const mesh::DeviceMesh& mesh_of_model(const mesh::DeviceMesh& of_trainers) {
     return of_trainers;  // NOLINT(bugprone-return-const-ref-from-parameter): it outlives the run
   }
+  // The state is built, and not loaded yet. It outlives the run.
+  // Collective: every rank that trains
+  virtual void attach(TrainingState& /*state*/) {}
   // Hands out the weights, once those that train have loaded them.
   // state: null on ranks that do not train. Used until the last checkpoint.
   // start: that of rank 0 counts
@@ -106,6 +113,9 @@ class UpdateStrategy {
                                                 std::vector<double> mine, size_t /*num_batches*/) {
     return model.sums_over_batches(std::move(mine));
   }
+  // The gradients of all microbatches are there, not yet clipped.
+  // Collective: every peer
+  virtual void end_backward() {}
   // What the step updates.
   virtual std::span<StepPart* const> parts(TrainingState& state) { return state.parts(); }
   // The factor from the norm of the parts' gradients to that of the step's mean gradient. Empty:
@@ -113,6 +123,10 @@ class UpdateStrategy {
   virtual std::optional<double> norm_factor() const { return 1.0; }
   // Waits until the parts' updates are on their way.
   virtual void end_step() {}
+  // What an answer of the peers, the largest so far, means for the run now.
+  virtual Leave settle(Leave of_peers) { return of_peers; }
+  // Adds what the step has that others have not.
+  virtual void add_metrics(StepMetrics& /*metrics*/) const {}
   // Of the last step: how long this rank waited for other ranks' weights and updates, beside what
   // the model says, and the bytes of gradients that it has sent.
   virtual std::chrono::nanoseconds waited() const { return {}; }

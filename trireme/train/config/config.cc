@@ -93,6 +93,7 @@ std::vector<Field> fields_of(RunConfig& config) {
   keys.add("train", config.train);
   keys.add("optimizer", config.optimizer);
   keys.add("parallel", config.parallel);
+  keys.add("outer", config.outer);
   keys.add("offload", config.offload);
   keys.add("init", config.init);
   keys.add("checkpoint", config.checkpoint);

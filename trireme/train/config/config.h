@@ -21,6 +21,7 @@
 #include "trireme/base/key.h"
 #include "trireme/checkpoint/chunk/codec.h"
 #include "trireme/train/callbacks/callback.h"
+#include "trireme/train/config/outer_config.h"
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/config/shares.h"
 #include "trireme/train/config/train_config.h"
@@ -166,6 +167,7 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   ParallelConfig parallel;
+  OuterConfig outer;
   OffloadConfig offload;
   InitConfig init;
   CheckpointConfig checkpoint;
@@ -176,6 +178,8 @@ struct RunConfig {
   at::Device device = at::kCPU;
   // Address at which ranks on other hosts reach this one; empty: unknown.
   std::string host_address{};
+  // The number of this rank's learner, from 0.
+  int learner = 0;
   // Who has the rows of the task's embedding tables, instead of the ranks; null: the ranks.
   std::shared_ptr<parallel::RemoteRows> remote_rows{};
   // The number of hosts changes during the run. With fewer of them there are fewer replicas.
@@ -209,7 +213,8 @@ struct RunConfig {
 
   // Samples that all ranks read in one forward. Valid after resolve(), like what follows.
   int64_t sequences_per_forward() const {
-    return shares.empty() ? train.micro_batch * sample_ranks(parallel) : forward_samples(shares);
+    return shares.empty() ? train.micro_batch * sample_ranks(parallel) * parallel.learners
+                          : forward_samples(shares);
   }
   // Samples of one forward of the rank that has the most of them.
   int64_t largest_micro_batch() const {
@@ -322,6 +327,10 @@ std::string describe_config(const Offer& offer);
 void check_servers(const RunConfig& config, int num_ranks);
 // The same for the task's model, once the data is open.
 void check_served_model(const RunConfig& config);
+
+// Throws: ConfigError, one line, when parallel.learners cannot be combined with another key or the
+//         task, or does not divide the ranks, and when section [outer] is not as it must be
+void check_learners(const RunConfig& config, int num_ranks);
 
 // Throws: ConfigError when parallel.gradient_order is rank-first and cannot be, once the data is
 //         open

@@ -105,6 +105,10 @@ struct ParallelConfig {  // NOLINT(clang-analyzer-optin.performance.Padding): th
               "expert: number of busiest experts per block, by the previous step, to copy to every "
               "rank, so that their tokens need not travel; 0 = none",
               Range{0, kMaxExperts})
+  TRIREME_KEY(int64_t, learners, 1, kMustStay,
+              "groups of ranks that train by themselves, each with all other axes, and exchange "
+              "what they have learned every outer.every steps; 1 = all ranks train together",
+              Range{1, kMaxRanks})
   TRIREME_KEY(int64_t, servers, 0, kMayChange,
               "number of ranks that are parameter servers, the last ones; 0 = none",
               Range{0, kMaxRanks})
@@ -153,7 +157,8 @@ inline constexpr AxisKey kAxisKeys[] = {{"tensor", &ParallelConfig::tensor},
                                         {"expert", &ParallelConfig::expert},
                                         {"pipeline", &ParallelConfig::pipeline}};
 
-// The ranks that read samples of their own: those of data, and of axes within it that add ranks.
+// The ranks of one learner that read samples of their own: those of data, and of axes within it
+// that add ranks.
 inline int64_t sample_ranks(const ParallelConfig& parallel) {
   int64_t ranks = parallel.data;
   for (const AxisKey& key : kAxisKeys) {

@@ -46,8 +46,8 @@ void check_reproducible(const RunConfig& config) {
 
 // Fills in parallel.data and parallel.shard.
 void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
-  int64_t others = 1;
-  std::string product;
+  int64_t others = parallel.learners;
+  std::string product = others > 1 ? "learners" : "";
   for (const AxisKey& key : kAxisKeys) {
     if (mesh::kind_of(key.axis).is_folded) continue;
     others = std::min(others * parallel.*key.size, int64_t{1} << 32);  // cannot overflow
@@ -139,9 +139,10 @@ void check_batch(const RunConfig& config) {
   const int64_t per_forward = config.sequences_per_forward();
   const bool is_even = config.is_even();
   TRIREME_CHECK(is_even || train.uneven_batches, "train.global_batch is ", train.global_batch,
-                "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,
-                " * ", sample_ranks(config.parallel), " = ", per_forward, ", such as ",
-                (train.global_batch / per_forward + 1) * per_forward,
+                "; expected a multiple of train.micro_batch * data ranks",
+                config.parallel.learners > 1 ? " of all learners" : "", " = ", train.micro_batch,
+                " * ", sample_ranks(config.parallel) * config.parallel.learners, " = ", per_forward,
+                ", such as ", (train.global_batch / per_forward + 1) * per_forward,
                 ", or --train.uneven_batches=true, and some ranks have less to do");
   TRIREME_CHECK(train.shares_interval == 0 || is_even || config.job_epoch > 1,
                 "train.shares_interval measures ranks that read their whole share; set "
@@ -289,6 +290,7 @@ void resolve(RunConfig& config, int num_ranks) {
                              keys.front() == "train.micro_batch" ? "a number" : "another value"));
   }
   check_servers(config, num_ranks);
+  check_learners(config, num_ranks);
   resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
   resolve_shares(config);
   check_train(config);

@@ -162,6 +162,37 @@ constexpr MetricKind kMetrics[] = {
      .is_charted = true,
      .meaning = "gradient noise scale, roughly the largest batch that still pays; with "
                 "train.measure_noise"},
+    {.name = "learners",
+     .field = &StepMetrics::learners,
+     .text = kWhole,
+     .meaning = "groups of ranks that train by themselves; with parallel.learners. All else in the "
+                "line is of the first of them, except where a metric says so"},
+    {.name = "learner_loss",
+     .field = &StepMetrics::learner_loss,
+     .across = Across::kRoot,
+     .is_charted = true,
+     .meaning =
+         "mean of all learners' losses since the last exchange of weights; in steps that end "
+         "one"},
+    {.name = "learner_spread",
+     .field = &StepMetrics::learner_spread,
+     .across = Across::kRoot,
+     .is_charted = true,
+     .meaning = "root of the mean square, over learners, of the distance of their weights from the "
+                "mean; in steps that end an exchange, of the weights in it"},
+    {.name = "outer_bytes",
+     .field = &StepMetrics::outer_bytes,
+     .unit = "bytes",
+     .across = Across::kRoot,
+     .text = kWhole,
+     .meaning = "bytes that the first learner's ranks have sent to other learners in the exchange "
+                "that ends in this step"},
+    {.name = "outer_wait_seconds",
+     .field = &StepMetrics::outer_wait_seconds,
+     .unit = "seconds",
+     .across = Across::kRoot,
+     .is_charted = true,
+     .meaning = "how long rank 0 has waited for that exchange"},
     {.name = "epoch",
      .field = &StepMetrics::epoch,
      .unit = "",

@@ -51,6 +51,11 @@ struct StepMetrics {
   std::optional<double> validation_loss = std::nullopt;
   std::vector<MetricValue> validation_others{};  // when there is a validation_loss
   std::optional<double> noise_scale = std::nullopt;
+  std::optional<int64_t> learners = std::nullopt;
+  std::optional<double> learner_loss = std::nullopt;
+  std::optional<double> learner_spread = std::nullopt;
+  std::optional<int64_t> outer_bytes = std::nullopt;
+  std::optional<double> outer_wait_seconds = std::nullopt;
   std::optional<int64_t> epoch = std::nullopt;
   std::optional<double> time = std::nullopt;
 };

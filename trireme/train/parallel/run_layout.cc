@@ -261,7 +261,12 @@ std::optional<RunConfig> teacher_config(const RunConfig& config) {
 
 std::string describe_layout(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
-  std::string text = concat("data ", parallel.data);
+  std::string text;
+  if (parallel.learners > 1) {
+    text = concat("learners ", parallel.learners, " (", name_of(kOuterMethods, config.outer.method),
+                  " every ", config.outer.every, " steps) x ");
+  }
+  text += concat("data ", parallel.data);
   if (parallel.servers > 0) {
     const std::string apart = parallel.staleness < 0    ? "asynchronous"
                               : parallel.staleness == 0 ? "synchronous"

@@ -88,10 +88,11 @@ dataset::BatchOptions training_batches(const RunConfig& config, const mesh::Devi
                                        const DataPosition& start) {
   const mesh::Position place = mesh.position(mesh::axes_where(
       [](const mesh::AxisKind& kind) { return kind.tokens == mesh::Tokens::kOtherSamples; }));
+  // Each learner has a contiguous part of a step's samples, whatever its own layout.
   return {.global_batch = config.train.global_batch,
           .micro_batch = config.train.micro_batch,
-          .data_rank = place.index,
-          .data_size = place.count,
+          .data_rank = config.learner * place.count + place.index,
+          .data_size = static_cast<int>(config.parallel.learners) * place.count,
           .first_step = start.step,
           .first_sample = start.sample,
           .uneven = config.train.uneven_batches,
@@ -107,6 +108,9 @@ dataset::BatchOptions training_batches(const RunConfig& config, const mesh::Devi
 dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh,
                                          int64_t num_samples) {
   dataset::BatchOptions options = training_batches(config, mesh, {});
+  // Learners may have different weights, so each evaluates them on all samples.
+  options.data_size /= static_cast<int>(config.parallel.learners);
+  options.data_rank %= options.data_size;
   options.global_batch = num_samples;
   options.first_batch = options.ramp_steps = 0;
   options.in_turn = false;

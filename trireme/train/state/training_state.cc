@@ -114,6 +114,14 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   std::ranges::move(wanted.entries, std::back_inserter(entries));
   for (PartLoad& load : loads) std::ranges::move(load.ignored, std::back_inserter(wanted.ignored));
   if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
+  PartLoad in_form;
+  if (form_ != nullptr) {
+    in_form = form_->to_load(std::move(entries), saved.summary);
+    entries = in_form.entries;
+    std::ranges::move(in_form.ignored, std::back_inserter(wanted.ignored));
+  } else {
+    wanted.ignored.emplace_back(kLearnerPrefix);
+  }
   if (place != nullptr) checkpoint::bring(path, entries, place->sites, world_, on_wait_);
   RunState state;
   try {
@@ -124,6 +132,7 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
     throw CheckpointError(error.what() + describe_changes(path, config_));
   }
   if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
+  in_form.finish();
   for (const PartLoad& load : loads) load.finish();
   for (StepPart* const part : parts_) part->set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
@@ -135,7 +144,12 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
 }
 
 RunState TrainingState::begin() {
-  if (config_.init.folder.empty()) return {};
+  if (!config_.init.folder.empty()) load_initial();
+  if (form_ != nullptr) form_->begin();
+  return {};
+}
+
+void TrainingState::load_initial() {
   const fs::path folder = config_.init.folder;
   // "" when another program has written it.
   const auto find = [&](const checkpoint::Peers&) {
@@ -160,7 +174,6 @@ RunState TrainingState::begin() {
   std::erase_if(new_parameters_,
                 [&](const std::string& name) { return !matches_any(traits.new_head, name); });
   for (const PartLoad& load : loads) load.finish();
-  return {};
 }
 
 std::vector<std::string> TrainingState::initial_notes() const {
@@ -200,6 +213,7 @@ std::vector<checkpoint::Entry> TrainingState::entries() const {
   }
   std::ranges::move(compression_entries(), std::back_inserter(entries));
   std::ranges::move(callbacks_.entries(), std::back_inserter(entries));
+  if (form_ != nullptr) return form_->to_save(std::move(entries));
   return entries;
 }
 

@@ -24,6 +24,7 @@
 #include "trireme/train/state/frozen_model.h"
 #include "trireme/train/state/places.h"
 #include "trireme/train/state/run_state.h"
+#include "trireme/train/state/saved_form.h"
 #include "trireme/train/state/step_part.h"
 
 namespace trireme::train {
@@ -32,6 +33,8 @@ namespace trireme::train {
 // rank of the world calls it.
 class TrainingState {
  public:
+  // mesh:  of one copy of the model
+  // world: the ranks that save and load together, of which the mesh may be a part
   // overlap: see ParallelModel. on_wait: called while ranks wait for others' disks.
   TrainingState(const RunConfig& config, const mesh::DeviceMesh& mesh, comm::Communicator& world,
                 Callbacks& callbacks, std::shared_ptr<const bool> overlap,
@@ -40,6 +43,9 @@ class TrainingState {
   // Builds the model with the stages of the config, replacing an earlier one, and its optimizer.
   // Throws: ConfigError, CommError; as FrozenModel::load()
   void build();
+
+  // From now on checkpoints have this form. It must outlive the state; null: the state's own.
+  void use_form(SavedForm* form) { form_ = form; }
 
   // Fills in all of it from a checkpoint, which may come from another layout. Returns the run's
   // position. place: where it lies, if it is not in the run's folder; what other hosts have of it
@@ -87,6 +93,7 @@ class TrainingState {
   void write_files(const std::filesystem::path& folder) const;
 
  private:
+  void load_initial();
   std::vector<checkpoint::Entry> compression_entries() const;
   // Everything that is saved.
   std::vector<checkpoint::Entry> entries() const;
@@ -106,6 +113,7 @@ class TrainingState {
   std::optional<DensePart> dense_;
   std::optional<TablePart> tables_;
   std::vector<StepPart*> parts_;
+  SavedForm* form_ = nullptr;
   LossScale loss_scale_;
   BadSteps bad_steps_;
   GradientNoise noise_;

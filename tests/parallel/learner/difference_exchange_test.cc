@@ -1,0 +1,70 @@
+#include "trireme/parallel/learner/difference_exchange.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/ranks.h"
+
+namespace trireme::parallel {
+namespace {
+
+at::Tensor drawn(int64_t n, int rank, at::ScalarType dtype) {
+  return at::sin(at::arange(n, at::kDouble) * 0.7 + rank * 1.3).to(dtype);
+}
+
+TEST(DifferenceExchange, SumsInRankOrderWithAnyNumberOfReplicas) {
+  for (const int learners : {1, 2, 3, 4}) {
+    for (const int replicas : {1, 2, 3}) {
+      for (const int64_t n : {0, 1, 2, 7, 1000}) {
+        for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+          harness::run_ranks(learners * replicas, [&](comm::Communicator& world) {
+            const int learner = world.rank() / replicas;
+            const auto own = world.split(learner, 0, "learner");
+            const auto equal = world.split(world.rank() % replicas, 0, "learners");
+            DifferenceExchange exchange(*equal, *own);
+            exchange.start(drawn(n, learner, dtype), {learner + 0.5, 7});
+            EXPECT_TRUE(exchange.is_under_way());
+            const auto [sum, notes] = exchange.finish();
+            at::Tensor expected = drawn(n, 0, dtype);
+            for (int i = 1; i < learners; ++i) expected = expected + drawn(n, i, dtype);
+            EXPECT_TRUE(sum.equal(expected)) << learners << " x " << replicas << ", " << n;
+            ASSERT_EQ(notes.size(), static_cast<size_t>(learners));
+            for (int i = 0; i < learners; ++i) {
+              EXPECT_EQ(notes[static_cast<size_t>(i)], (std::vector<double>{i + 0.5, 7}));
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+// Of two learners, each sends its difference once, whatever the number of replicas.
+TEST(DifferenceExchange, ReplicasShareTheBytes) {
+  for (const int replicas : {1, 2, 4}) {
+    harness::run_ranks(2 * replicas, [&](comm::Communicator& world) {
+      const auto own = world.split(world.rank() / replicas, 0, "learner");
+      const auto equal = world.split(world.rank() % replicas, 0, "learners");
+      DifferenceExchange exchange(*equal, *own);
+      exchange.start(drawn(100, 0, at::kFloat), {});
+      exchange.finish();
+      EXPECT_EQ(exchange.sent_bytes(), 400 / replicas);
+    });
+  }
+}
+
+TEST(DifferenceExchange, ExchangesWithOtherTagsOverlap) {
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    const auto alone = world.split(world.rank(), 0, "alone");
+    DifferenceExchange first(world, *alone), second(world, *alone, 4);
+    first.start(drawn(9, world.rank(), at::kFloat), {1});
+    second.start(drawn(5, world.rank(), at::kFloat), {2});
+    EXPECT_EQ(second.finish().sum.numel(), 5);
+    const auto [sum, notes] = first.finish();
+    EXPECT_TRUE(sum.equal(drawn(9, 0, at::kFloat) + drawn(9, 1, at::kFloat)));
+    EXPECT_EQ(notes[0], std::vector<double>{1});
+  });
+}
+
+}  // namespace
+}  // namespace trireme::parallel

@@ -1,0 +1,274 @@
+#include "trireme/train/learner_updates.h"
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/messages.h"
+#include "tests/harness/ranks.h"
+#include "tests/train/text_run.h"
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/train/run/inputs.h"
+#include "trireme/train/state/saved_form.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class LearnerUpdatesTest : public TextRun {
+ protected:
+  // In fp64, with twelve samples per step and every checkpoint kept.
+  RunConfig learners(const std::string& run, int num_learners,
+                     std::vector<Override> overrides = {}) const {
+    overrides.insert(overrides.begin(), {{"train.precision", "fp64"},
+                                         {"train.global_batch", "12"},
+                                         {"train.micro_batch", "1"},
+                                         {"train.gradient_clip", "0"},
+                                         {"train.steps", "8"},
+                                         {"checkpoint.interval", "1"},
+                                         {"checkpoint.keep", "100"}});
+    if (num_learners > 1) {
+      overrides.push_back({"parallel.learners", std::to_string(num_learners)});
+    }
+    return config(run, std::move(overrides));
+  }
+
+  std::map<std::string, at::Tensor> saved(const std::string& run, int64_t step) const {
+    const auto all = checkpoint::load_global(checkpoint_of(run, step));
+    return {all.begin(), all.end()};
+  }
+  fs::path checkpoint_of(const std::string& run, int64_t step) const {
+    return folder_ / run / "checkpoints" / checkpoint::folder_name(step, 1);
+  }
+  // Lets `there` go on from the checkpoint that `run` has written after `step`.
+  void copy_checkpoint(const std::string& run, int64_t step, const std::string& there) const {
+    fs::create_directories(folder_ / there / "checkpoints");
+    fs::copy(checkpoint_of(run, step),
+             folder_ / there / "checkpoints" / checkpoint_of(run, step).filename(),
+             fs::copy_options::recursive);
+  }
+  // Compares the weights of two runs after their last step, and what goes with them.
+  void expect_same_weights(const std::string& actual, const std::string& expected, int64_t step,
+                           double relative) const {
+    const auto a = saved(actual, step), b = saved(expected, step);
+    size_t compared = 0;
+    for (const auto& [name, tensor] : b) {
+      if (name.starts_with("optimizer.") || name.starts_with(kLearnerPrefix)) continue;
+      ASSERT_TRUE(a.contains(name)) << name;
+      const double largest = tensor.abs().max().item<double>();
+      const double differs = (a.at(name) - tensor).abs().max().item<double>();
+      EXPECT_LE(differs, relative * largest) << actual << " " << name;
+      ++compared;
+    }
+    EXPECT_GT(compared, 10U);
+  }
+  // The values of one metric in the lines that have it, by step.
+  std::map<int64_t, double> values(const std::string& run, const std::string& key) const {
+    std::map<int64_t, double> found;
+    for (const auto& line : metrics(run)) {
+      if (line.contains(key)) found[line["step"].get<int64_t>()] = line[key].get<double>();
+    }
+    return found;
+  }
+};
+
+TEST_F(LearnerUpdatesTest, MeansInEveryStepAreDataParallelismForSgdAndMomentum) {
+  for (const std::string momentum : {"0", "0.9"}) {
+    const std::vector<Override> sgd{{"optimizer.name", "sgd"},
+                                    {"optimizer.momentum", momentum},
+                                    {"optimizer.weight_decay", "0"}};
+    run(learners("plain" + momentum, 1, sgd), 1);
+    for (const int n : {2, 3, 4}) {
+      for (const std::string states : {"keep", "average"}) {
+        std::vector<Override> overrides = sgd;
+        overrides.insert(
+            overrides.end(),
+            {{"outer.method", "average"}, {"outer.every", "1"}, {"outer.states", states}});
+        const std::string name = concat("learners", n, states, momentum);
+        run(learners(name, n, overrides), n);
+        expect_same_weights(name, "plain" + momentum, 8, 1e-12);
+        const auto losses = values(name, "learner_loss"),
+                   plain = values("plain" + momentum, "loss");
+        ASSERT_EQ(losses.size(), 8U);
+        for (const auto& [step, loss] : losses) {
+          EXPECT_NEAR(loss, plain.at(step), 1e-12 * loss) << name << " step " << step;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LearnerUpdatesTest, UntilTheyTrainApartTheyAreDataParallelRanks) {
+  const std::vector<Override> adamw{{"train.evaluate_interval", "1"},
+                                    {"train.evaluate_sequences", "8"}};
+  run(learners("plain", 1, adamw), 1);
+  for (const int n : {2, 3}) {
+    std::vector<Override> overrides = adamw;
+    overrides.push_back({"outer.begin", "5"});
+    const std::string name = concat("learners", n);
+    run(learners(name, n, overrides), n);
+    expect_same_weights(name, "plain", 5, 1e-11);
+    const auto found = values(name, "validation_loss"), plain = values("plain", "validation_loss");
+    for (const int64_t step : {1, 2, 3, 4, 5}) {
+      EXPECT_NEAR(found.at(step), plain.at(step), 1e-11 * plain.at(step)) << step;
+    }
+    EXPECT_GT(std::abs(found.at(8) - plain.at(8)), 1e-9) << "they trained together to the end";
+  }
+}
+
+// A save compares the bits of what learners have in common, and would fail.
+TEST_F(LearnerUpdatesTest, ALayoutWithinLearnersChangesNothingButRounding) {
+  const std::vector<Override> outer{{"outer.every", "4"}, {"outer.fragments", "2"}};
+  run(learners("plain", 2, outer), 2);
+  const std::vector<std::vector<Override>> layouts{
+      {{"parallel.data", "2"}},
+      {{"parallel.data", "2"}, {"parallel.zero", "1"}},
+      {{"parallel.data", "2"}, {"parallel.zero", "3"}},
+      {{"parallel.tensor", "2"}},
+      {{"parallel.pipeline", "2"}},
+      {{"parallel.context", "2"}},
+      {{"parallel.zero", "3"}, {"parallel.data", "2"}, {"parallel.tensor", "2"}}};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    std::vector<Override> overrides = outer;
+    overrides.insert(overrides.end(), layouts[i].begin(), layouts[i].end());
+    if (layouts[i].size() > 1) overrides.push_back({"model.kv_heads", "2"});
+    const std::string name = concat("layout", i), same = concat("same", i);
+    std::vector<Override> alone = outer;
+    if (layouts[i].size() > 1) alone.push_back({"model.kv_heads", "2"});
+    if (layouts[i][0].first == "parallel.tensor") {
+      overrides.push_back({"model.kv_heads", "2"});
+      alone.push_back({"model.kv_heads", "2"});
+    }
+    run(learners(same, 2, alone), 2);
+    run(learners(name, 2, overrides), layouts[i].size() == 3 ? 8 : 4);
+    expect_same_weights(name, same, 8, 1e-10);
+    expect_same(name, same, 1e-10, {"loss", "learner_loss", "learner_spread"});
+  }
+}
+
+TEST_F(LearnerUpdatesTest, EveryStepsCheckpointGoesOnWithTheSameBits) {
+  const std::vector<std::vector<Override>> settings{
+      {{"outer.every", "4"}},
+      {{"outer.every", "4"}, {"outer.fragments", "2"}, {"outer.delay", "1"}, {"outer.mix", "0.5"}},
+      {{"outer.every", "6"}, {"outer.delay", "4"}, {"train.precision", "bf16"}},
+      {{"outer.method", "average"}, {"outer.every", "3"}, {"outer.states", "average"}},
+      {{"outer.every", "2"}, {"outer.begin", "3"}}};
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const std::string whole = concat("whole", i);
+    run(learners(whole, 3, settings[i]), 3);
+    const auto expected = values(whole, "loss");
+    ASSERT_EQ(expected.size(), 8U);
+    for (int64_t step = 1; step < 8; ++step) {
+      const std::string name = concat("again", i, "-", step);
+      copy_checkpoint(whole, step, name);
+      run(learners(name, 3, settings[i]), 3);
+      const auto found = values(name, "loss");
+      ASSERT_EQ(static_cast<int64_t>(found.size()), 8 - step) << name;
+      for (const auto& [at, loss] : found) EXPECT_EQ(loss, expected.at(at)) << name << " " << at;
+      expect_same_weights(name, whole, 8, 0);
+    }
+  }
+}
+
+TEST_F(LearnerUpdatesTest, ADelayedSumGoesOnAtAnotherLayout) {
+  const std::vector<Override> outer{
+      {"outer.every", "6"}, {"outer.delay", "4"}, {"outer.mix", "0.5"}};
+  run(learners("whole", 2, outer), 2);
+  std::vector<Override> other = outer;
+  other.insert(other.end(), {{"parallel.data", "2"}, {"parallel.zero", "3"}});
+  copy_checkpoint("whole", 7, "other");
+  run(learners("other", 2, other), 4);
+  expect_same_weights("other", "whole", 8, 1e-10);
+}
+
+TEST_F(LearnerUpdatesTest, ALossBeforeTheFirstExchangeKnowsNothingOfIt) {
+  run(learners("diloco", 2, {{"outer.every", "6"}}), 2);
+  run(learners("average", 2, {{"outer.every", "7"}, {"outer.method", "average"}}), 2);
+  const auto a = values("diloco", "loss"), b = values("average", "loss");
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) EXPECT_EQ(a.at(step), b.at(step)) << step;
+  EXPECT_NE(a.at(7), b.at(7));
+}
+
+TEST_F(LearnerUpdatesTest, ARunGoesOnWithMoreLearnersOrNoneWhenAllowed) {
+  run(learners("apart", 2, {{"outer.every", "4"}, {"train.steps", "4"}}), 2);
+  const std::string allowed = "parallel.learners,outer.every";
+  for (const int n : {1, 3}) {
+    const std::string name = concat("to", n);
+    fs::copy(folder_ / "apart", folder_ / name, fs::copy_options::recursive);
+    std::vector<Override> overrides{{"resume.allow", allowed}};
+    if (n > 1) overrides.push_back({"outer.every", "4"});
+    run(learners(name, n, overrides), n);
+    EXPECT_EQ(metrics(name).size(), 8U);
+  }
+  run(learners("alone", 1, {{"train.steps", "4"}}), 1);
+  run(learners("alone", 2, {{"resume.allow", allowed}, {"outer.every", "2"}}), 2);
+  EXPECT_EQ(metrics("alone").size(), 8U);
+}
+
+TEST_F(LearnerUpdatesTest, ARequestToStopCountsAtTheNextExchange) {
+  EXPECT_EQ(run(learners("run", 2, {{"outer.every", "3"}, {"checkpoint.interval", "0"}}), 2,
+                /*stop_after=*/2),
+            Outcome::kStopped);
+  EXPECT_EQ(metrics("run").size(), 3U);
+  EXPECT_EQ(run(learners("run", 2, {{"outer.every", "3"}}), 2), Outcome::kFinished);
+  EXPECT_EQ(metrics("run").size(), 8U);
+}
+
+TEST_F(LearnerUpdatesTest, MetricsTellOfExchanges) {
+  run(learners("run", 2, {{"outer.every", "4"}}), 2);
+  const auto bytes = values("run", "outer_bytes");
+  ASSERT_EQ(bytes.size(), 2U);
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : saved("run", 8)) {
+    if (!name.starts_with("optimizer.") && !name.starts_with(kLearnerPrefix)) {
+      elements += tensor.numel();
+    }
+  }
+  // Each learner sends its difference once, and four notes.
+  EXPECT_EQ(bytes.at(4), static_cast<double>(8 * elements + 4 * 8));
+  EXPECT_GT(values("run", "learner_spread").at(4), 0);
+  EXPECT_EQ(values("run", "learners").size(), 8U);
+}
+
+TEST_F(LearnerUpdatesTest, ExpertsAreExchangedToo) {
+  const std::vector<Override> moe{
+      {"model.family", "mixtral"}, {"model.experts", "4"}, {"outer.every", "4"}};
+  run(learners("plain", 2, moe), 2);
+  std::vector<Override> expert = moe;
+  expert.insert(expert.end(), {{"parallel.data", "2"}, {"parallel.expert", "2"}});
+  run(learners("expert", 2, expert), 4);
+  expect_same_weights("expert", "plain", 8, 1e-9);
+}
+
+TEST_F(LearnerUpdatesTest, WhatCannotBeCombinedIsRefused) {
+  const auto refusal = [&](std::vector<Override> overrides, int ranks = 4) {
+    RunConfig config = learners("refused", 2, std::move(overrides));
+    return harness::message_of<ConfigError>([&] { resolve(config, ranks); });
+  };
+  EXPECT_THAT(refusal({}, 3), HasSubstr("parallel.learners is 2, which does not divide the 3"));
+  EXPECT_THAT(refusal({{"train.global_batch", "6"}}), HasSubstr("data ranks of all learners"));
+  EXPECT_THAT(refusal({{"outer.every", "5"}, {"outer.fragments", "2"}}), HasSubstr("such as 4"));
+  EXPECT_THAT(refusal({{"outer.every", "4"}, {"outer.delay", "4"}}), HasSubstr("outer.delay is 4"));
+  EXPECT_THAT(refusal({{"outer.mix", "0.5"}}), HasSubstr("without outer.delay"));
+  EXPECT_THAT(refusal({{"outer.method", "average"}, {"outer.momentum", "0.5"}}),
+              HasSubstr("leave them out"));
+  EXPECT_THAT(refusal({{"outer.states", "average"}, {"outer.delay", "1"}}),
+              HasSubstr("set outer.delay to 0"));
+  EXPECT_THAT(refusal({{"parallel.servers", "1"}}), HasSubstr("parallel.servers"));
+  EXPECT_THAT(refusal({{"train.precision", "fp16"}}), HasSubstr("use bf16 or fp32"));
+  EXPECT_THAT(refusal({{"train.skip_bad_steps", "1"}}), HasSubstr("set it to 0"));
+  RunConfig alone = learners("refused", 1, {{"outer.every", "5"}});
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { resolve(alone, 1); }),
+              HasSubstr("set parallel.learners, for example to 2"));
+}
+
+}  // namespace
+}  // namespace trireme::train

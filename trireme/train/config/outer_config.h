@@ -1,0 +1,65 @@
+// Section [outer] of a config: what learners exchange, and when.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/base/bounds.h"
+#include "trireme/base/key.h"
+
+namespace trireme::train {
+
+// How learners change their common weights.
+enum class OuterMethod { kAverage, kDiloco };
+inline constexpr Choice<OuterMethod> kOuterMethods[] = {{"average", OuterMethod::kAverage},
+                                                        {"diloco", OuterMethod::kDiloco}};
+
+enum class OuterOptimizer { kSgd, kNesterov };
+inline constexpr Choice<OuterOptimizer> kOuterOptimizers[] = {
+    {"sgd", OuterOptimizer::kSgd}, {"nesterov", OuterOptimizer::kNesterov}};
+
+// What becomes of the learners' optimizer states in an exchange.
+enum class OuterStates { kKeep, kAverage };
+inline constexpr Choice<OuterStates> kOuterStates[] = {{"keep", OuterStates::kKeep},
+                                                       {"average", OuterStates::kAverage}};
+
+struct OuterConfig {
+  TRIREME_KEYS_BEGIN(OuterConfig)
+  TRIREME_KEY(OuterMethod, method, OuterMethod::kDiloco, kMustStay,
+              "how learners change their common weights; average = to the mean of their weights "
+              "(local SGD), diloco = by an optimizer of its own, whose gradient is the mean of "
+              "what they have changed",
+              kOuterMethods)
+  TRIREME_KEY(int64_t, every, 50, kMustStay, "steps between two exchanges of a weight",
+              Range{1, kMaxSteps})
+  TRIREME_KEY(int64_t, begin, 0, kMustStay,
+              "step after which learners train apart; until then they sum their gradients in every "
+              "step, as data-parallel ranks do (post-local SGD)",
+              Range{0, kMaxSteps})
+  TRIREME_KEY(OuterOptimizer, optimizer, OuterOptimizer::kNesterov, kMustStay,
+              "diloco: the optimizer of the common weights", kOuterOptimizers)
+  TRIREME_KEY(double, learning_rate, 0.7, kMustStay, "diloco: its learning rate",
+              Range{.minimum = 0, .maximum = 10, .above_minimum = true})
+  TRIREME_KEY(double, momentum, 0.9, kMustStay, "diloco: its momentum",
+              Range{.minimum = 0, .maximum = 1, .below_maximum = true})
+  TRIREME_KEY(OuterStates, states, OuterStates::kKeep, kMustStay,
+              "the states of each learner's own optimizer in an exchange; keep = each keeps its "
+              "own, average = all go on with their mean",
+              kOuterStates)
+  TRIREME_KEY(int64_t, fragments, 1, kMustStay,
+              "parts of the model that are exchanged one after the other, each once in outer.every "
+              "steps; a divisor of outer.every",
+              Range{1, 1024})
+  TRIREME_KEY(int64_t, delay, 0, kMustStay,
+              "steps for which an exchange goes on behind the training before it changes the "
+              "weights; less than outer.every / outer.fragments",
+              Range{0, kMaxSteps})
+  TRIREME_KEY(double, mix, 1, kMustStay,
+              "share of the common weights in a learner's weights after a delayed exchange; the "
+              "rest are its own, with the steps it has made meanwhile",
+              Range{.minimum = 0, .maximum = 1, .above_minimum = true})
+  TRIREME_KEYS_END()
+
+  bool operator==(const OuterConfig&) const = default;
+};
+
+}  // namespace trireme::train

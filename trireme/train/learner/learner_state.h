@@ -1,0 +1,119 @@
+// What a rank of a learner keeps beside its training state: the weights that all learners have in
+// common, and what the outer optimizer keeps of them. Exchanges them, and puts them into
+// checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/learner/difference_exchange.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/state/saved_form.h"
+#include "trireme/train/state/training_state.h"
+
+namespace trireme::train {
+
+// Not thread safe. Every function but the queries is collective: every rank of all learners calls
+// it. All that it is made from must outlive it.
+//
+// Memory: 4 bytes per weight of this rank (fp64: 8), as many again with momentum, and the
+//         differences of one fragment while they travel
+class LearnerState final : public SavedForm {
+ public:
+  // state:    built
+  // learners: the ranks of equal place, in the order of learners
+  LearnerState(const RunConfig& config, TrainingState& state, comm::Communicator& learners);
+
+  // Until outer.begin: replaces the gradients by their mean over learners, and later lets the
+  // common weights follow.
+  // Comm: as DifferenceExchange for the gradients
+  void average_gradients();
+  void follow();
+
+  // Begins to exchange a fragment.
+  // notes: numbers for all learners, the same on all ranks of a learner
+  // Comm:  see DifferenceExchange; 8 bytes among the ranks of the learner
+  void start(int fragment, std::vector<double> notes);
+  bool is_under_way() const { return fragment_.has_value(); }
+
+  struct Arrival {
+    std::vector<std::vector<double>> notes;  // of each learner
+    double spread = 0;  // root of the mean over learners of |difference - mean difference|^2
+    std::vector<int> excluded{};  // learners whose differences were not finite
+  };
+  // Waits for it, if it is under way and not here yet.
+  void await();
+  // The same; then changes the common weights and this learner's.
+  // own_share: see parallel::mix_with_anchor()
+  Arrival finish(double own_share);
+
+  // Bytes that the ranks of this learner have sent in the last exchange, as far as finish() knows.
+  int64_t sent_bytes() const { return sent_bytes_; }
+
+  std::vector<checkpoint::Entry> to_save(std::vector<checkpoint::Entry> own) override;
+  PartLoad to_load(std::vector<checkpoint::Entry> own, const checkpoint::Summary& saved) override;
+  void begin() override { follow(); }
+
+ private:
+  // A weight that is trained.
+  struct Weight {
+    const parallel::Shard* shard = nullptr;
+    at::Tensor live;      // in which training changes it: the shard's, or its master
+    at::Tensor anchor;    // of all learners
+    at::Tensor momentum;  // undefined without it
+    int fragment = 0;
+    bool counts = false;               // this rank's part counts in sums over the learner
+    std::vector<at::Tensor> states{};  // that are averaged
+  };
+  // Weights that the same ranks of the learner hold.
+  struct Group {
+    std::vector<size_t> weights{};
+    std::unique_ptr<parallel::DifferenceExchange> differences;
+    std::unique_ptr<parallel::DifferenceExchange> states;
+    at::Tensor mean{};         // of differences that have arrived, before it is applied
+    at::Tensor mean_states{};  // alike
+  };
+  struct Flat {
+    at::Tensor values{};
+    double squares = 0;  // of what this rank counts
+    bool is_finite = true;
+  };
+  // In names of a checkpoint's tensors.
+  static constexpr const char* kAnchor = "anchor";
+  static constexpr const char* kMomentum = "momentum";
+  static constexpr const char* kMean = "mean";
+
+  std::vector<size_t> of_fragment(const Group& group, int fragment) const;
+  Flat differences_of(const std::vector<size_t>& weights) const;
+  at::TensorOptions wide_options() const;
+  void apply(Group& group, double own_share);
+  void reset_states(int fragment);
+  void write_back(const Weight& weight) const;
+  std::vector<checkpoint::Entry> outer_entries() const;
+  void restore_exchange(const std::set<std::string>& saved);
+  std::string own_name(const std::string& name) const;
+  std::map<std::string, const Weight*> by_name() const;
+  std::set<std::string> frozen_names() const;
+
+  const RunConfig& config_;
+  TrainingState& state_;
+  comm::Communicator& learners_;
+  comm::Communicator& ranks_;  // of this learner
+  std::unique_ptr<comm::Communicator> alone_;
+  std::vector<Weight> weights_;
+  std::vector<Group> groups_;
+  std::optional<int> fragment_;  // under way
+  bool is_lost_ = false;         // this learner's part of it is not finite
+  std::optional<Arrival> arrival_;
+  int64_t sent_bytes_ = 0;
+};
+
+}  // namespace trireme::train

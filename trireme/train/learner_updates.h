@@ -1,0 +1,76 @@
+// Runs whose ranks form learners: groups that train by themselves for some steps and then exchange
+// what they have learned.
+// Source: Stich 2018, arXiv:1805.09767 (local SGD); Lin et al. 2018, arXiv:1808.07217 (post-local
+//         SGD); Douillard et al. 2023, arXiv:2311.08105 (DiLoCo); 2025, arXiv:2501.18512
+//         (Streaming DiLoCo)
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/learner/rounds.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/learner/learner_state.h"
+#include "trireme/train/observer.h"
+#include "trireme/train/update_strategy.h"
+
+namespace trireme::train {
+
+// Between exchanges nothing is sent between learners. So a request to stop counts from the next
+// exchange on, which brings it to all of them.
+class LearnerUpdates final : public UpdateStrategy {
+ public:
+  LearnerUpdates(const RunConfig& config, comm::Communicator& world, TrainObserver& observer);
+
+  comm::Communicator& trainers() const override { return world_; }
+  comm::Communicator& mesh_ranks() const override { return *ranks_; }
+  comm::Communicator& savers(const mesh::DeviceMesh& /*model*/) const override { return world_; }
+  comm::Communicator& peers() const override { return *ranks_; }
+  bool is_alone() const override { return true; }
+
+  void prepare(RunConfig& config) override { config.learner = learner_; }
+  void attach(TrainingState& state) override;
+
+  void begin_step(int64_t step) override;
+  int64_t count_terms(ParallelModel& model, int64_t own) override;
+  std::vector<double> sums_over_batches(const ParallelModel& model, std::vector<double> mine,
+                                        size_t num_batches) override;
+  void end_backward() override;
+  void end_step() override;
+  Leave settle(Leave of_peers) override;
+  void add_metrics(StepMetrics& metrics) const override;
+  std::chrono::nanoseconds waited() const override { return waited_; }
+  Meeting meet(int64_t step, Leave leave) override;
+
+ private:
+  bool is_together() const { return step_ <= config_.outer.begin; }
+  void start(int fragment);
+  void finish(double own_share);
+
+  RunConfig config_;
+  comm::Communicator& world_;
+  TrainObserver& observer_;
+  int learner_;
+  std::unique_ptr<comm::Communicator> ranks_;     // of this learner
+  std::unique_ptr<comm::Communicator> learners_;  // of equal place
+  parallel::Rounds rounds_;
+  std::unique_ptr<LearnerState> state_;
+  int64_t step_ = 0;
+  double terms_ = 1;
+  double loss_ = 0;    // of this learner in the step
+  double losses_ = 0;  // since the last exchange
+  double num_losses_ = 0;
+  Leave asked_ = Leave::kNo;    // by a rank of this learner
+  Leave decided_ = Leave::kNo;  // by all learners
+  std::chrono::nanoseconds waited_{0};
+  // Of exchanges that ended in this step.
+  int64_t sent_bytes_ = 0;
+  std::optional<double> spread_;
+  std::optional<double> mean_loss_;
+};
+
+}  // namespace trireme::train
