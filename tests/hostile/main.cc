@@ -115,6 +115,7 @@ int run(const Arguments& arguments) {
   add_store_formats(formats, folder);
 #endif
   add_server_formats(formats, folder);
+  add_learner_formats(formats);
   add_outputs_formats(formats, folder);
 #ifdef TRIREME_HAVE_TOKENIZER_JSON
   add_chat_formats(formats, folder);

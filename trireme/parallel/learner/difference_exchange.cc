@@ -38,46 +38,75 @@ std::vector<at::Tensor> swap(comm::Communicator& group, const at::Tensor& mine, 
 }  // namespace
 
 DifferenceExchange::DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas,
-                                       int tag)
-    : learners_(learners), replicas_(replicas), tag_(tag) {}
+                                       int tag, const WireForm& form)
+    : learners_(learners), replicas_(replicas), tag_(tag), form_(form) {
+  check_wire_form(form);
+}
 
-void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes) {
+void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
+                               at::Tensor residual) {
   TRIREME_ASSERT(!is_under_way(), "a second exchange of differences");
   const int size = learners_.size();
   difference_ = std::move(difference);
+  residual_ = std::move(residual);
   share_ = share_of(difference_, replicas_.rank(), replicas_.size());
   shares_.clear();
-  if (size == 2) {
+  sent_bytes_ = 2 * (size - 1) * share_.numel() * share_.element_size() / size;
+  if (is_coded()) {
+    at::Tensor values = share_.to(at::kFloat);
+    const at::Tensor lost = residual_.defined()
+                                ? share_of(residual_, replicas_.rank(), replicas_.size())
+                                : at::Tensor();
+    if (lost.defined()) values = values + lost;
+    const at::Tensor bytes = encode(form_, values.cpu());
+    // Of what the others decode, and not of a value before it was packed.
+    if (lost.defined()) lost.copy_(values - decode(form_, bytes, values.numel()));
+    shares_ = swap(learners_, bytes, tag_, works_);
+    sent_bytes_ = (size - 1) * bytes.numel();
+  } else if (size == 2) {
     shares_ = swap(learners_, share_, tag_, works_);
   } else if (share_.numel() > 0) {
     works_.push_back(learners_.all_reduce(share_, {.background = true}));
   }
-  sent_bytes_ = 2 * (size - 1) * share_.numel() * share_.element_size() / size;
   notes_ = swap(learners_, at::tensor(notes, at::kDouble), tag_ + 1, works_);
   sent_bytes_ += (size - 1) * std::ssize(notes) * static_cast<int64_t>(sizeof(double));
+}
+
+// Sums the learners' shares into this rank's.
+void DifferenceExchange::add_shares() {
+  if (shares_.empty()) return;
+  at::Tensor sum;
+  if (is_coded()) {
+    sum = sum_encoded(form_, shares_, share_.numel());
+  } else {
+    sum = shares_[0];
+    for (size_t i = 1; i < shares_.size(); ++i) sum = sum + shares_[i];
+  }
+  share_.copy_(sum);
+  shares_.clear();
+}
+
+// Brings the replicas' shares of a flat tensor to all of them.
+void DifferenceExchange::spread(const at::Tensor& flat) {
+  if (replicas_.size() == 1) return;
+  std::vector<at::Tensor> shares;
+  for (int rank = 0; rank < replicas_.size(); ++rank) {
+    shares.push_back(share_of(flat, rank, replicas_.size()));
+  }
+  replicas_.all_gather(shares, shares[static_cast<size_t>(replicas_.rank())].clone())->wait();
 }
 
 DifferenceExchange::Result DifferenceExchange::finish() {
   TRIREME_ASSERT(is_under_way(), "the end of no exchange of differences");
   for (const comm::WorkPtr& work : std::exchange(works_, {})) work->wait();
-  for (size_t i = 1; i < shares_.size(); ++i) {
-    // In place it would change what another rank's sum begins with.
-    shares_[0] = shares_[0] + shares_[i];
-  }
-  if (!shares_.empty()) share_.copy_(shares_[0]);
-  Result result{.sum = std::exchange(difference_, {})};
+  add_shares();
+  Result result{.sum = std::exchange(difference_, {}), .residual = std::exchange(residual_, {})};
   for (const at::Tensor& notes : notes_) {
     const double* const first = notes.const_data_ptr<double>();
     result.notes.emplace_back(first, first + notes.numel());
   }
-  if (replicas_.size() > 1) {
-    std::vector<at::Tensor> shares;
-    for (int rank = 0; rank < replicas_.size(); ++rank) {
-      shares.push_back(share_of(result.sum, rank, replicas_.size()));
-    }
-    replicas_.all_gather(shares, share_.clone())->wait();
-  }
-  shares_.clear();
+  spread(result.sum);
+  if (result.residual.defined()) spread(result.residual);
   share_.reset();
   return result;
 }

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/learner/wire_form.h"
 
 namespace trireme::parallel {
 
@@ -21,22 +22,28 @@ class DifferenceExchange {
   // learners: the ranks of equal place, in the order of learners
   // replicas: the ranks of this learner that hold the same values
   // tag:      of its messages, and the next one; exchanges of a group that overlap have other ones
-  DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas, int tag = 0);
+  // form:     in which differences are sent
+  DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas, int tag = 0,
+                     const WireForm& form = {});
 
   // Begins to sum. It goes on in the background.
   // difference: [n] fp32 or fp64, contiguous; taken, nobody else may change it
   // notes:      a few numbers for all learners, as many on each
-  // Comm:       for p learners, n elements of this rank's share (n / replicas) to p - 1 ranks with
-  //             two learners, otherwise an all-reduce of it; 8 bytes per note to p - 1 ranks
-  void start(at::Tensor difference, std::vector<double> notes);
+  // residual:   [n] fp32, what earlier messages have lost, which is added; undefined without it
+  // Comm:       for p learners this rank's share (n / replicas elements) to p - 1 ranks, in the
+  //             wire's form; whole fp32 and fp64 of more than two learners as an all-reduce of it.
+  //             8 bytes per note to p - 1 ranks
+  // Throws:     ConfigError when what is to be encoded is not finite
+  void start(at::Tensor difference, std::vector<double> notes, at::Tensor residual = {});
   bool is_under_way() const { return difference_.defined(); }
 
   struct Result {
     at::Tensor sum{};                          // [n], in rank order
     std::vector<std::vector<double>> notes{};  // of each learner
+    at::Tensor residual{};                     // [n], what this learner's message has lost
   };
   // Waits for it.
-  // Comm:   the shares all-gathered among the replicas
+  // Comm:   the shares of the sum and of the residual all-gathered among the replicas
   // Throws: CommError
   Result finish();
 
@@ -44,12 +51,18 @@ class DifferenceExchange {
   int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
+  bool is_coded() const { return form_.code != WireCode::kFloat32 || form_.kept < 1; }
+  void add_shares();
+  void spread(const at::Tensor& flat);
+
   comm::Communicator& learners_;
   comm::Communicator& replicas_;
   int tag_;
-  at::Tensor difference_;           // undefined: none is under way
-  at::Tensor share_;                // of this rank, in difference_
-  std::vector<at::Tensor> shares_;  // of the learners; empty: an all-reduce in share_
+  WireForm form_;
+  at::Tensor difference_;  // undefined: none is under way
+  at::Tensor share_;       // of this rank, in difference_
+  at::Tensor residual_;
+  std::vector<at::Tensor> shares_;  // of the learners, as sent; empty: an all-reduce in share_
   std::vector<at::Tensor> notes_;   // of the learners
   std::vector<comm::WorkPtr> works_;
   int64_t sent_bytes_ = 0;

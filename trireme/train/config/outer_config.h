@@ -5,6 +5,7 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
+#include "trireme/parallel/learner/wire/block_code.h"
 
 namespace trireme::train {
 
@@ -21,6 +22,14 @@ inline constexpr Choice<OuterOptimizer> kOuterOptimizers[] = {
 enum class OuterStates { kKeep, kAverage };
 inline constexpr Choice<OuterStates> kOuterStates[] = {{"keep", OuterStates::kKeep},
                                                        {"average", OuterStates::kAverage}};
+
+// The numbers in which differences are sent.
+inline constexpr Choice<parallel::WireCode> kOuterWires[] = {
+    {"fp32", parallel::WireCode::kFloat32},
+    {"int8", parallel::WireCode::kInt8},
+    {"int4", parallel::WireCode::kInt4},
+    {"two-bit", parallel::WireCode::kTwoBits},
+    {"sign", parallel::WireCode::kSign}};
 
 struct OuterConfig {
   TRIREME_KEYS_BEGIN(OuterConfig)
@@ -56,6 +65,16 @@ struct OuterConfig {
   TRIREME_KEY(double, mix, 1, kMustStay,
               "share of the common weights in a learner's weights after a delayed exchange; the "
               "rest are its own, with the steps it has made meanwhile",
+              Range{.minimum = 0, .maximum = 1, .above_minimum = true})
+  TRIREME_KEY(
+      parallel::WireCode, wire, parallel::WireCode::kFloat32, kMustStay,
+      "numbers in which learners send what they have changed; fp32 (fp64 runs: fp64), int8, "
+      "int4 or two-bit = with a scale for each 256, sign = one bit. What they lose is added "
+      "to the next message",
+      kOuterWires)
+  TRIREME_KEY(double, kept, 1, kMustStay,
+              "share of the changes that are sent, those of largest magnitude; the others wait for "
+              "the next message",
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})
   TRIREME_KEYS_END()
 

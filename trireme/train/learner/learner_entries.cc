@@ -52,6 +52,9 @@ std::vector<checkpoint::Entry> LearnerState::outer_entries() const {
       add(kAnchor, weight, weight.anchor);
     }
     if (weight.momentum.defined()) add(kMomentum, weight, weight.momentum);
+    if (weight.residual.defined()) {
+      add(concat(learners_.rank(), ".", kResidual).c_str(), weight, weight.residual);
+    }
   }
   if (!fragment_) return entries;
   for (const Group& group : groups_) {

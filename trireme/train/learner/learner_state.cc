@@ -33,6 +33,14 @@ parallel::OuterOptimizerOptions outer_options(const OuterConfig& outer) {
           .nesterov = outer.optimizer == OuterOptimizer::kNesterov};
 }
 
+parallel::WireForm wire_form(const OuterConfig& outer) {
+  return {.code = outer.wire, .kept = outer.kept};
+}
+
+bool loses(const OuterConfig& outer) {
+  return outer.wire != parallel::WireCode::kFloat32 || outer.kept < 1;
+}
+
 // The dtype in which learners compute with weights of `dtype`.
 at::ScalarType wide(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -80,6 +88,9 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
     }
     weight.anchor = weight.live.detach().to(wide(weight.live.scalar_type()), false, /*copy=*/true);
     if (has_momentum) weight.momentum = at::zeros_like(weight.anchor);
+    if (loses(config.outer)) {
+      weight.residual = at::zeros_like(weight.anchor, at::TensorOptions(at::kFloat));
+    }
     weight.fragment = fragments.at(shard.name);
     weight.counts = model.counts(shard);
     weights_.push_back(std::move(weight));
@@ -88,10 +99,13 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
   comm::Communicator& replicas = group_of(model.mesh(), replica_axes(config.parallel.zero), "data");
   for (const bool are_experts : {false, true}) {
     comm::Communicator& group = are_experts ? *alone_ : replicas;
-    const auto make_exchange = [&, tag = are_experts ? 8 : 0](int more) {
-      return std::make_unique<parallel::DifferenceExchange>(learners_, group, tag + more);
+    const auto make_exchange = [&](int tag, const parallel::WireForm& form) {
+      return std::make_unique<parallel::DifferenceExchange>(learners_, group,
+                                                            tag + (are_experts ? 8 : 0), form);
     };
-    Group made{.differences = make_exchange(0), .states = make_exchange(4)};
+    Group made;
+    made.differences = make_exchange(0, wire_form(config.outer));
+    made.exact = make_exchange(4, {});
     for (size_t i = 0; i < weights_.size(); ++i) {
       if (model.is_expert(weights_[i].shard->name) == are_experts) made.weights.push_back(i);
     }
@@ -111,8 +125,8 @@ void LearnerState::average_gradients() {
       if (weights_[i].shard->gradient.defined()) gradients.push_back(weights_[i].shard->gradient);
     }
     if (gradients.empty()) continue;
-    group.differences->start(flattened(gradients, wide_options()), {});
-    const at::Tensor sum = group.differences->finish().sum.div_(learners_.size());
+    group.exact->start(flattened(gradients, wide_options()), {});
+    const at::Tensor sum = group.exact->finish().sum.div_(learners_.size());
     int64_t begin = 0;
     for (const at::Tensor& gradient : gradients) gradient.copy_(take(sum, gradient, begin));
   }
@@ -132,13 +146,17 @@ std::vector<size_t> LearnerState::of_fragment(const Group& group, int fragment) 
 
 LearnerState::Flat LearnerState::differences_of(const std::vector<size_t>& weights) const {
   Flat flat;
-  std::vector<at::Tensor> differences;
+  std::vector<at::Tensor> differences, residuals;
   for (const size_t i : weights) {
     const Weight& weight = weights_[i];
     differences.push_back(weight.anchor - weight.live);
     const double squares = squares_of(differences.back());
     flat.is_finite = flat.is_finite && std::isfinite(squares);
     if (weight.counts) flat.squares += squares;
+    if (weight.residual.defined()) residuals.push_back(weight.residual);
+  }
+  if (loses(config_.outer)) {
+    flat.residual = flattened(residuals, wide_options().dtype(at::kFloat));
   }
   flat.values = flattened(differences, wide_options());
   return flat;
@@ -157,16 +175,20 @@ void LearnerState::start(int fragment, std::vector<double> notes) {
   const std::vector<double> lost = gather(ranks_, {is_finite ? 0.0 : 1.0});
   is_lost_ = std::ranges::max(lost) > 0;
   for (size_t i = 0; i < groups_.size(); ++i) {
-    if (is_lost_) flats[i] = {.values = at::zeros_like(flats[i].values)};
+    if (is_lost_) {
+      flats[i].squares = 0;
+      flats[i].values.zero_();
+      if (flats[i].residual.defined()) flats[i].residual.zero_();
+    }
     std::vector<double> with_notes = {flats[i].squares, is_lost_ ? 1.0 : 0.0};
     if (i == 0) std::ranges::copy(notes, std::back_inserter(with_notes));
-    groups_[i].differences->start(flats[i].values, std::move(with_notes));
+    groups_[i].differences->start(flats[i].values, std::move(with_notes), flats[i].residual);
     std::vector<at::Tensor> states;
     for (const size_t at : of_fragment(groups_[i], fragment)) {
       std::ranges::copy(weights_[at].states, std::back_inserter(states));
     }
     const at::Tensor values = flattened(states, wide_options());
-    groups_[i].states->start(is_lost_ ? at::zeros_like(values) : values, {});
+    groups_[i].exact->start(is_lost_ ? at::zeros_like(values) : values, {});
   }
 }
 
@@ -176,7 +198,7 @@ void LearnerState::await() {
   std::vector<double> mine(2);  // of the spread, bytes sent
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
-    auto [sum, notes] = group.differences->finish();
+    auto [sum, notes, residual] = group.differences->finish();
     double squares = 0;
     std::vector<int> excluded;
     for (size_t learner = 0; learner < notes.size(); ++learner) {
@@ -185,14 +207,18 @@ void LearnerState::await() {
     }
     const auto active = static_cast<double>(notes.size() - excluded.size());
     group.mean = sum.div_(std::max(active, 1.0));
-    group.mean_states = group.states->finish().sum.div_(std::max(active, 1.0));
+    group.mean_states = group.exact->finish().sum.div_(std::max(active, 1.0));
     mine[0] += squares / std::max(active, 1.0);
-    int64_t begin = 0;
+    int64_t begin = 0, begin_of_residual = 0;
     for (const size_t i : of_fragment(group, *fragment_)) {
-      const at::Tensor mean = take(group.mean, weights_[i].anchor, begin);
-      if (weights_[i].counts) mine[0] -= squares_of(mean);
+      const Weight& weight = weights_[i];
+      const at::Tensor mean = take(group.mean, weight.anchor, begin);
+      if (weight.counts) mine[0] -= squares_of(mean);
+      if (weight.residual.defined()) {
+        weight.residual.copy_(take(residual, weight.residual, begin_of_residual));
+      }
     }
-    mine[1] += static_cast<double>(group.differences->sent_bytes() + group.states->sent_bytes());
+    mine[1] += static_cast<double>(group.differences->sent_bytes() + group.exact->sent_bytes());
     if (g > 0) continue;
     for (std::vector<double>& each : notes) {
       arrival.notes.emplace_back(each.begin() + kOwnNotes, each.end());

@@ -69,6 +69,7 @@ class LearnerState final : public SavedForm {
     at::Tensor live;      // in which training changes it: the shard's, or its master
     at::Tensor anchor;    // of all learners
     at::Tensor momentum;  // undefined without it
+    at::Tensor residual;  // fp32, of this learner's messages; undefined without it
     int fragment = 0;
     bool counts = false;               // this rank's part counts in sums over the learner
     std::vector<at::Tensor> states{};  // that are averaged
@@ -77,12 +78,13 @@ class LearnerState final : public SavedForm {
   struct Group {
     std::vector<size_t> weights{};
     std::unique_ptr<parallel::DifferenceExchange> differences;
-    std::unique_ptr<parallel::DifferenceExchange> states;
+    std::unique_ptr<parallel::DifferenceExchange> exact;  // of states, and of gradients
     at::Tensor mean{};         // of differences that have arrived, before it is applied
     at::Tensor mean_states{};  // alike
   };
   struct Flat {
     at::Tensor values{};
+    at::Tensor residual{};
     double squares = 0;  // of what this rank counts
     bool is_finite = true;
   };
@@ -90,6 +92,7 @@ class LearnerState final : public SavedForm {
   static constexpr const char* kAnchor = "anchor";
   static constexpr const char* kMomentum = "momentum";
   static constexpr const char* kMean = "mean";
+  static constexpr const char* kResidual = "residual";
 
   std::vector<size_t> of_fragment(const Group& group, int fragment) const;
   Flat differences_of(const std::vector<size_t>& weights) const;
