@@ -6,6 +6,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/words.h"
+#include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/objects.h"
+#include "trireme/parallel/learner/named_graph.h"
 
 namespace trireme::train {
 namespace {
@@ -40,14 +43,29 @@ LearnerUpdates::LearnerUpdates(const RunConfig& config, comm::Communicator& worl
                .begin = config.outer.begin}) {}
 
 void LearnerUpdates::attach(TrainingState& state) {
-  state_ = std::make_unique<LearnerState>(config_, state, *learners_);
+  state_ = std::make_unique<LearnerState>(config_, state, *learners_, find_graph());
   state.use_form(state_.get());
+}
+
+// The hosts are those of the learners' first ranks.
+std::optional<parallel::LearnerGraph> LearnerUpdates::find_graph() {
+  if (config_.outer.has_common()) return std::nullopt;
+  const std::vector<std::string> all = comm::all_gather_strings(world_, comm::host_identity());
+  std::vector<std::string> names;
+  std::vector<int> hosts;
+  for (size_t rank = 0; rank < all.size(); rank += static_cast<size_t>(ranks_->size())) {
+    const auto found = std::ranges::find(names, all[rank]);
+    hosts.push_back(static_cast<int>(found - names.begin()));
+    if (found == names.end()) names.push_back(all[rank]);
+  }
+  return parallel::make_named_graph(config_.outer.graph, hosts);
 }
 
 void LearnerUpdates::begin_step(int64_t step) {
   step_ = step;
   waited_ = {};
   sent_bytes_ = 0;
+  has_exchanged_ = false;
   spread_.reset();
   mean_loss_.reset();
 }
@@ -73,20 +91,33 @@ void LearnerUpdates::end_backward() {
   waited_ += Clock::now() - begin;
 }
 
-void LearnerUpdates::start(int fragment) {
+std::vector<double> LearnerUpdates::take_notes() {
   const Notes notes{.loss = num_losses_ > 0 ? losses_ / num_losses_ : 0,
                     .leave = static_cast<double>(asked_)};
   losses_ = num_losses_ = 0;
-  state_->start(fragment, notes.numbers());
+  return notes.numbers();
 }
+
+void LearnerUpdates::start(int fragment) { state_->start(fragment, take_notes()); }
 
 void LearnerUpdates::finish(double own_share) {
   const auto begin = Clock::now();
   state_->await();
   waited_ += Clock::now() - begin;
   const LearnerState::Arrival arrival = state_->finish(own_share);
-  sent_bytes_ += state_->sent_bytes();
   spread_ = arrival.spread;
+  take_in(arrival);
+}
+
+void LearnerUpdates::mix(int fragment) {
+  const auto begin = Clock::now();
+  take_in(state_->mix(fragment, rounds_.number(step_), take_notes()));
+  waited_ += Clock::now() - begin;
+}
+
+void LearnerUpdates::take_in(const LearnerState::Arrival& arrival) {
+  sent_bytes_ += state_->sent_bytes();
+  has_exchanged_ = true;
   double losses = 0;
   for (const std::vector<double>& notes : arrival.notes) {
     losses += notes[0];
@@ -111,6 +142,10 @@ void LearnerUpdates::end_step() {
     return;
   }
   if (step_ == config_.train.steps) {  // all learners end with the same weights
+    if (!outer.has_common()) {
+      state_->agree();
+      return;
+    }
     if (state_->is_under_way()) finish(/*own_share=*/1 - outer.mix);
     for (int fragment = 0; fragment < outer.fragments; ++fragment) {
       start(fragment);
@@ -121,10 +156,11 @@ void LearnerUpdates::end_step() {
   if (outer.delay > 0 && state_->is_under_way() && rounds_.arriving(step_)) {
     finish(/*own_share=*/1 - outer.mix);
   }
-  if (const auto fragment = rounds_.beginning(step_)) {
-    start(*fragment);
-    if (outer.delay == 0) finish(/*own_share=*/0);
-  }
+  const std::optional<int> fragment = rounds_.beginning(step_);
+  if (!fragment) return;
+  if (!outer.has_common()) return mix(*fragment);
+  start(*fragment);
+  if (outer.delay == 0) finish(/*own_share=*/0);
 }
 
 Leave LearnerUpdates::settle(Leave of_peers) {
@@ -134,7 +170,7 @@ Leave LearnerUpdates::settle(Leave of_peers) {
 
 void LearnerUpdates::add_metrics(StepMetrics& metrics) const {
   metrics.learners = config_.parallel.learners;
-  if (!spread_) return;
+  if (!has_exchanged_) return;
   metrics.learner_spread = spread_;
   metrics.learner_loss = mean_loss_;
   metrics.outer_bytes = sent_bytes_;

@@ -50,6 +50,10 @@ class LearnerUpdates final : public UpdateStrategy {
   bool is_together() const { return step_ <= config_.outer.begin; }
   void start(int fragment);
   void finish(double own_share);
+  void mix(int fragment);
+  void take_in(const LearnerState::Arrival& arrival);
+  std::vector<double> take_notes();
+  std::optional<parallel::LearnerGraph> find_graph();
 
   RunConfig config_;
   comm::Communicator& world_;
@@ -68,6 +72,7 @@ class LearnerUpdates final : public UpdateStrategy {
   Leave decided_ = Leave::kNo;  // by all learners
   std::chrono::nanoseconds waited_{0};
   // Of exchanges that ended in this step.
+  bool has_exchanged_ = false;
   int64_t sent_bytes_ = 0;
   std::optional<double> spread_;
   std::optional<double> mean_loss_;

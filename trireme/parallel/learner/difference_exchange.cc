@@ -6,16 +6,10 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/learner/flat_share.h"
 
 namespace trireme::parallel {
 namespace {
-
-// Rank `rank`'s part of a flat tensor, of `size` about equal ones.
-at::Tensor share_of(const at::Tensor& flat, int rank, int size) {
-  const int64_t n = flat.numel();
-  const int64_t begin = n * rank / size, end = n * (rank + 1) / size;
-  return flat.narrow(0, begin, end - begin);
-}
 
 // Sends `mine` to every other rank at once, and begins to receive theirs. A ring or a tree would
 // send fewer messages, and over a slow link each of its steps waits for the one before.
@@ -49,13 +43,13 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
   const int size = learners_.size();
   difference_ = std::move(difference);
   residual_ = std::move(residual);
-  share_ = share_of(difference_, replicas_.rank(), replicas_.size());
+  share_ = view_share(difference_, replicas_);
   shares_.clear();
   sent_bytes_ = 2 * (size - 1) * share_.numel() * share_.element_size() / size;
   if (is_coded()) {
     at::Tensor values = share_.to(at::kFloat);
     const at::Tensor lost = residual_.defined()
-                                ? share_of(residual_, replicas_.rank(), replicas_.size())
+                                ? view_share(residual_, replicas_)
                                 : at::Tensor();
     if (lost.defined()) values = values + lost;
     const at::Tensor bytes = encode(form_, values.cpu());
@@ -86,16 +80,6 @@ void DifferenceExchange::add_shares() {
   shares_.clear();
 }
 
-// Brings the replicas' shares of a flat tensor to all of them.
-void DifferenceExchange::spread(const at::Tensor& flat) {
-  if (replicas_.size() == 1) return;
-  std::vector<at::Tensor> shares;
-  for (int rank = 0; rank < replicas_.size(); ++rank) {
-    shares.push_back(share_of(flat, rank, replicas_.size()));
-  }
-  replicas_.all_gather(shares, shares[static_cast<size_t>(replicas_.rank())].clone())->wait();
-}
-
 DifferenceExchange::Result DifferenceExchange::finish() {
   TRIREME_ASSERT(is_under_way(), "the end of no exchange of differences");
   for (const comm::WorkPtr& work : std::exchange(works_, {})) work->wait();
@@ -105,8 +89,8 @@ DifferenceExchange::Result DifferenceExchange::finish() {
     const double* const first = notes.const_data_ptr<double>();
     result.notes.emplace_back(first, first + notes.numel());
   }
-  spread(result.sum);
-  if (result.residual.defined()) spread(result.residual);
+  gather_shares(result.sum, replicas_);
+  if (result.residual.defined()) gather_shares(result.residual, replicas_);
   share_.reset();
   return result;
 }

@@ -53,7 +53,6 @@ class DifferenceExchange {
  private:
   bool is_coded() const { return form_.code != WireCode::kFloat32 || form_.kept < 1; }
   void add_shares();
-  void spread(const at::Tensor& flat);
 
   comm::Communicator& learners_;
   comm::Communicator& replicas_;

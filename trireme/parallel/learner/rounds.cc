@@ -29,6 +29,10 @@ std::optional<int> Rounds::beginning(int64_t step) const {
   return static_cast<int>((since / stride_ - 1) % options_.fragments);
 }
 
+int64_t Rounds::number(int64_t step) const {
+  return ((step - options_.begin) / stride_ - 1) / options_.fragments;
+}
+
 std::optional<int> Rounds::arriving(int64_t step) const { return beginning(step - options_.delay); }
 
 std::optional<int> Rounds::under_way(int64_t step) const {

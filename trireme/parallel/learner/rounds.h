@@ -26,6 +26,8 @@ class Rounds {
 
   // The fragment whose exchange begins at the end of this step.
   std::optional<int> beginning(int64_t step) const;
+  // How often this fragment has been exchanged before. Only at a step at which one begins.
+  int64_t number(int64_t step) const;
   // The fragment that begins there or in the steps before, and has not arrived by the end of
   // `step`, or arrives there: at most one is under way.
   std::optional<int> arriving(int64_t step) const;

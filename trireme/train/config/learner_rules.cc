@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/words.h"
+#include "trireme/parallel/learner/named_graph.h"
 #include "trireme/parallel/learner/rounds.h"
 #include "trireme/train/config/config.h"
 
@@ -58,6 +60,37 @@ std::vector<LearnerRule> learner_rules(const RunConfig& config) {
   return rules;
 }
 
+void check_gossip(const RunConfig& config) {
+  const OuterConfig& outer = config.outer;
+  const std::string method = name_of(kOuterMethods, outer.method);
+  if (outer.has_common()) {
+    TRIREME_CHECK(outer.graph == OuterConfig().graph, "outer.graph is \"", shown(outer.graph),
+                  "\" and outer.method \"", method,
+                  "\", in which all exchange with all; leave it out, or set outer.method = "
+                  "\"gossip\"");
+    return;
+  }
+  const auto refuse = [&](bool is_set, const std::string& what, const char* why) {
+    TRIREME_CHECK(!is_set, "outer.method is \"", method, "\" with ", what, ": ", why,
+                  "; leave it out, or use average or diloco");
+  };
+  refuse(outer.delay > 0, concat("outer.delay = ", outer.delay), "neighbours wait for each other");
+  refuse(outer.wire != parallel::WireCode::kFloat32,
+         "outer.wire = \"" + name_of(kOuterWires, outer.wire) + "\"",
+         "neighbours exchange weights, and not what changed since common ones");
+  refuse(outer.kept < 1, concat("outer.kept = ", outer.kept),
+         "neighbours exchange weights, and not what changed since common ones");
+  refuse(outer.states == OuterStates::kAverage, "outer.states = \"average\"",
+         "each learner keeps its states");
+  const std::vector<int> hosts(static_cast<size_t>(config.parallel.learners));
+  const parallel::LearnerGraph graph = parallel::make_named_graph(outer.graph, hosts);
+  TRIREME_CHECK(outer.method == OuterMethod::kPushSum ||
+                    graph.kind == parallel::MixingKind::kDoublyStochastic,
+                "outer.graph ", graph.name,
+                " does not keep the mean of the learners: some give more than they get; set "
+                "outer.method = \"push-sum\"");
+}
+
 void check_outer(const RunConfig& config) {
   const OuterConfig& outer = config.outer;
   const OuterConfig none;
@@ -65,7 +98,9 @@ void check_outer(const RunConfig& config) {
   TRIREME_CHECK(is_diloco || (outer.learning_rate == none.learning_rate &&
                               outer.momentum == none.momentum && outer.optimizer == none.optimizer),
                 "outer.learning_rate, outer.momentum and outer.optimizer belong to outer.method = "
-                "\"diloco\", which is \"average\"; leave them out");
+                "\"diloco\", which is \"",
+                name_of(kOuterMethods, outer.method), "\"; leave them out");
+  check_gossip(config);
   parallel::Rounds({.every = outer.every, .fragments = outer.fragments, .delay = outer.delay});
   TRIREME_CHECK(outer.delay > 0 || outer.mix == 1, "outer.mix is ", outer.mix,
                 " without outer.delay: nothing has changed since the exchange; leave it out");

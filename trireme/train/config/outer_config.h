@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
@@ -10,9 +11,11 @@
 namespace trireme::train {
 
 // How learners change their common weights.
-enum class OuterMethod { kAverage, kDiloco };
+enum class OuterMethod { kAverage, kDiloco, kGossip, kPushSum };
 inline constexpr Choice<OuterMethod> kOuterMethods[] = {{"average", OuterMethod::kAverage},
-                                                        {"diloco", OuterMethod::kDiloco}};
+                                                        {"diloco", OuterMethod::kDiloco},
+                                                        {"gossip", OuterMethod::kGossip},
+                                                        {"push-sum", OuterMethod::kPushSum}};
 
 enum class OuterOptimizer { kSgd, kNesterov };
 inline constexpr Choice<OuterOptimizer> kOuterOptimizers[] = {
@@ -36,8 +39,13 @@ struct OuterConfig {
   TRIREME_KEY(OuterMethod, method, OuterMethod::kDiloco, kMustStay,
               "how learners change their common weights; average = to the mean of their weights "
               "(local SGD), diloco = by an optimizer of its own, whose gradient is the mean of "
-              "what they have changed",
+              "what they have changed; gossip = each to a mean with its neighbours in outer.graph; "
+              "push-sum = the same on graphs where what a learner gives and what it gets differ",
               kOuterMethods)
+  TRIREME_KEY(std::string, graph, "ring", kMustStay,
+              "gossip and push-sum: who exchanges with whom; complete, ring, torus, exponential, "
+              "one-peer, base-K (at most K - 1 peers in a round, exact for any number of learners), "
+              "host (all of a host, then base-2 between hosts), or a file")
   TRIREME_KEY(int64_t, every, 50, kMustStay, "steps between two exchanges of a weight",
               Range{1, kMaxSteps})
   TRIREME_KEY(int64_t, begin, 0, kMustStay,
@@ -78,6 +86,10 @@ struct OuterConfig {
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})
   TRIREME_KEYS_END()
 
+  // Whether learners have common weights, which each exchange changes.
+  bool has_common() const {
+    return method == OuterMethod::kAverage || method == OuterMethod::kDiloco;
+  }
   bool operator==(const OuterConfig&) const = default;
 };
 

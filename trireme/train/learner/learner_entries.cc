@@ -21,6 +21,7 @@ std::string LearnerState::own_name(const std::string& name) const {
 std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Entry> own) {
   const c10::NoGradGuard no_grad;
   await();
+  if (graph_) find_common();
   const std::map<std::string, const Weight*> weights = by_name();
   const std::set<std::string> frozen = frozen_names();
   std::vector<checkpoint::Entry> entries;
@@ -28,7 +29,10 @@ std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Ent
     const auto found = weights.find(entry.name);
     if (found != weights.end()) {
       checkpoint::Entry common = entry;
-      common.local = found->second->anchor.to(entry.local.scalar_type());
+      const Weight& weight = *found->second;
+      const at::Tensor& values =
+          graph_ ? common_[static_cast<size_t>(&weight - weights_.data())] : weight.anchor;
+      common.local = values.to(entry.local.scalar_type());
       entries.push_back(std::move(common));
       entry.name = own_name(entry.name);
     } else if (learners_.rank() > 0 && !frozen.contains(entry.name)) {
@@ -37,23 +41,29 @@ std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Ent
     entries.push_back(std::move(entry));
   }
   std::ranges::move(outer_entries(), std::back_inserter(entries));
+  common_.clear();
   return entries;
 }
 
 // What learners have in common beside the weights, each under "learners.<what>.<parameter>".
 std::vector<checkpoint::Entry> LearnerState::outer_entries() const {
   std::vector<checkpoint::Entry> entries;
-  const auto add = [&](const char* what, const Weight& weight, const at::Tensor& values) {
+  const auto add = [&](const std::string& what, const Weight& weight, const at::Tensor& values) {
     entries.push_back({concat(kLearnerPrefix, what, ".", weight.shard->name), values,
                        weight.shard->layout, weight.shard->rank});
   };
+  const std::string own = std::to_string(learners_.rank()) + ".";
   for (const Weight& weight : weights_) {
+    if (graph_) {
+      if (config_.outer.method == OuterMethod::kPushSum) add(own + kBase, weight, weight.anchor);
+      continue;
+    }
     if (weight.anchor.scalar_type() != weight.shard->weights.scalar_type()) {
       add(kAnchor, weight, weight.anchor);
     }
     if (weight.momentum.defined()) add(kMomentum, weight, weight.momentum);
     if (weight.residual.defined()) {
-      add(concat(learners_.rank(), ".", kResidual).c_str(), weight, weight.residual);
+      add(own + kResidual, weight, weight.residual);
     }
   }
   if (!fragment_) return entries;
@@ -84,11 +94,14 @@ PartLoad LearnerState::to_load(std::vector<checkpoint::Entry> own,
     }
     const Weight& weight = *found->second;
     const bool has_wide_anchor = names.contains(concat(kLearnerPrefix, kAnchor, ".", entry.name));
-    const bool is_wider = weight.anchor.scalar_type() != entry.local.scalar_type();
+    const bool is_wider = graph_ || weight.anchor.scalar_type() != entry.local.scalar_type();
     if (names.contains(mine)) {
       checkpoint::Entry common = entry;
       common.local = is_wider ? at::empty_like(entry.local) : weight.anchor;
-      if (is_wider && !has_wide_anchor) {
+      const bool has_base = names.contains(own_name(concat(kBase, ".", entry.name)));
+      if (graph_ && !has_base) {
+        later.push_back([&weight] { weight.anchor.copy_(weight.live); });
+      } else if (is_wider && !graph_ && !has_wide_anchor) {
         later.push_back([&weight, values = common.local] { weight.anchor.copy_(values); });
       }
       load.entries.push_back(std::move(common));

@@ -27,7 +27,7 @@ constexpr size_t kIsLost = 1;
 constexpr size_t kOwnNotes = 2;
 
 parallel::OuterOptimizerOptions outer_options(const OuterConfig& outer) {
-  if (outer.method == OuterMethod::kAverage) return {};
+  if (outer.method != OuterMethod::kDiloco) return {};
   return {.learning_rate = outer.learning_rate,
           .momentum = outer.momentum,
           .nesterov = outer.optimizer == OuterOptimizer::kNesterov};
@@ -64,12 +64,14 @@ std::map<std::string, std::map<std::string, at::Tensor>> states_by_name(
 }  // namespace
 
 LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
-                           comm::Communicator& learners)
+                           comm::Communicator& learners,
+                           std::optional<parallel::LearnerGraph> graph)
     : config_(config),
       state_(state),
       learners_(learners),
       ranks_(state.model().mesh().world()),
-      alone_(learners.split(learners.rank(), 0, "alone")) {
+      alone_(learners.split(learners.rank(), 0, "alone")),
+      graph_(std::move(graph)) {
   const ParallelModel& model = state_.model();
   const std::map<std::string, int> fragments = fragments_by_name(model, config.outer);
   auto states = states_by_name(state_.optimizer());
@@ -104,6 +106,7 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
                                                             tag + (are_experts ? 8 : 0), form);
     };
     Group made;
+    made.replicas = &group;
     made.differences = make_exchange(0, wire_form(config.outer));
     made.exact = make_exchange(4, {});
     for (size_t i = 0; i < weights_.size(); ++i) {
@@ -253,14 +256,9 @@ void LearnerState::apply(Group& group, double own_share) {
     const Weight& weight = weights_[i];
     parallel::outer_step(weight.anchor, weight.momentum, take(group.mean, weight.anchor, begin),
                          outer_options(config_.outer));
-    if (weight.live.scalar_type() == weight.anchor.scalar_type()) {
-      parallel::mix_with_anchor(weight.live.detach(), weight.anchor, own_share);
-    } else {
-      const at::Tensor values = weight.live.detach().to(weight.anchor.scalar_type());
-      parallel::mix_with_anchor(values, weight.anchor, own_share);
-      weight.live.copy_(values);
-    }
-    write_back(weight);
+    const at::Tensor values = weight.live.detach().to(weight.anchor.scalar_type());
+    parallel::mix_with_anchor(values, weight.anchor, own_share);
+    set(weight, values);
     for (const at::Tensor& state : weight.states) {
       state.copy_(take(group.mean_states, state, begin_of_states));
     }
@@ -279,6 +277,11 @@ void LearnerState::reset_states(int fragment) {
       if (name != kMasterState) tensor.zero_();
     }
   }
+}
+
+void LearnerState::set(const Weight& weight, const at::Tensor& values) {
+  weight.live.detach().copy_(values);
+  write_back(weight);
 }
 
 void LearnerState::write_back(const Weight& weight) const {

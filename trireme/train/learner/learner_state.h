@@ -15,6 +15,8 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/learner/difference_exchange.h"
+#include "trireme/parallel/learner/learner_graph.h"
+#include "trireme/parallel/learner/mixing_weights.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/saved_form.h"
 #include "trireme/train/state/training_state.h"
@@ -30,7 +32,9 @@ class LearnerState final : public SavedForm {
  public:
   // state:    built
   // learners: the ranks of equal place, in the order of learners
-  LearnerState(const RunConfig& config, TrainingState& state, comm::Communicator& learners);
+  // graph:    of gossip and push-sum
+  LearnerState(const RunConfig& config, TrainingState& state, comm::Communicator& learners,
+               std::optional<parallel::LearnerGraph> graph = std::nullopt);
 
   // Until outer.begin: replaces the gradients by their mean over learners, and later lets the
   // common weights follow.
@@ -55,6 +59,13 @@ class LearnerState final : public SavedForm {
   // own_share: see parallel::mix_with_anchor()
   Arrival finish(double own_share);
 
+  // Mixes a fragment with the graph's neighbours, in round `number` of this fragment.
+  // Comm: see parallel::mix(), for this rank's share; 8 bytes per note to every other learner
+  Arrival mix(int fragment, int64_t number, std::vector<double> notes);
+  // Gives all learners the mean of their weights.
+  // Comm: as DifferenceExchange for them
+  void agree();
+
   // Bytes that the ranks of this learner have sent in the last exchange, as far as finish() knows.
   int64_t sent_bytes() const { return sent_bytes_; }
 
@@ -77,10 +88,16 @@ class LearnerState final : public SavedForm {
   // Weights that the same ranks of the learner hold.
   struct Group {
     std::vector<size_t> weights{};
+    comm::Communicator* replicas = nullptr;
     std::unique_ptr<parallel::DifferenceExchange> differences;
     std::unique_ptr<parallel::DifferenceExchange> exact;  // of states, and of gradients
     at::Tensor mean{};         // of differences that have arrived, before it is applied
     at::Tensor mean_states{};  // alike
+  };
+  // How far push-sum has come.
+  struct Mixed {
+    int64_t number = 0;  // rounds
+    parallel::LearnerWeights weights;
   };
   struct Flat {
     at::Tensor values{};
@@ -93,12 +110,16 @@ class LearnerState final : public SavedForm {
   static constexpr const char* kMomentum = "momentum";
   static constexpr const char* kMean = "mean";
   static constexpr const char* kResidual = "residual";
+  static constexpr const char* kBase = "base";  // of push-sum: the weights after the last exchange
 
   std::vector<size_t> of_fragment(const Group& group, int fragment) const;
   Flat differences_of(const std::vector<size_t>& weights) const;
   at::TensorOptions wide_options() const;
   void apply(Group& group, double own_share);
   void reset_states(int fragment);
+  void set(const Weight& weight, const at::Tensor& values);
+  const parallel::LearnerWeights& push_sum_weights(int fragment, int64_t number);
+  void find_common();
   void write_back(const Weight& weight) const;
   std::vector<checkpoint::Entry> outer_entries() const;
   void restore_exchange(const std::set<std::string>& saved);
@@ -113,6 +134,9 @@ class LearnerState final : public SavedForm {
   std::unique_ptr<comm::Communicator> alone_;
   std::vector<Weight> weights_;
   std::vector<Group> groups_;
+  std::optional<parallel::LearnerGraph> graph_;
+  std::map<int, Mixed> mixed_;                // by fragment
+  std::vector<at::Tensor> common_;            // of weights_, with a graph: their mean at a save
   std::optional<int> fragment_;  // under way
   bool is_lost_ = false;         // this learner's part of it is not finite
   std::optional<Arrival> arrival_;

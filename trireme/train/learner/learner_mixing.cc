@@ -1,0 +1,100 @@
+// Learners that exchange with neighbours only.
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/learner/flat_share.h"
+#include "trireme/parallel/learner/graph_check.h"
+#include "trireme/parallel/learner/mixing.h"
+#include "trireme/train/learner/flat_weights.h"
+#include "trireme/train/learner/learner_state.h"
+#include "trireme/train/numerics/loss_sum.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr int kMixingTag = 16;
+
+}  // namespace
+
+// They follow from the graph alone, so no checkpoint has them.
+const parallel::LearnerWeights& LearnerState::push_sum_weights(int fragment, int64_t number) {
+  auto [found, is_new] = mixed_.try_emplace(fragment);
+  Mixed& mixed = found->second;
+  if (is_new || mixed.number > number) mixed = {0, parallel::even_weights(*graph_)};
+  for (; mixed.number < number; ++mixed.number) {
+    parallel::advance(mixed.weights, *graph_, mixed.number);
+  }
+  return mixed.weights;
+}
+
+LearnerState::Arrival LearnerState::mix(int fragment, int64_t number, std::vector<double> notes) {
+  TRIREME_ASSERT(graph_, "learners without a graph");
+  const c10::NoGradGuard no_grad;
+  const parallel::LearnerWeights weights = push_sum_weights(fragment, number);
+  const double share_of_sum = weights[static_cast<size_t>(learners_.rank())];
+  groups_[0].exact->start(at::empty({0}, wide_options()), std::move(notes));
+  double bytes = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const std::vector<size_t> mixed = of_fragment(groups_[g], fragment);
+    std::vector<at::Tensor> values;
+    for (const size_t i : mixed) {
+      const Weight& weight = weights_[i];
+      const at::Tensor now = weight.live.detach().to(weight.anchor.scalar_type());
+      // With a small share of the sum, a learner's steps must change it as much as others' do.
+      values.push_back(share_of_sum == 1
+                           ? now
+                           : weight.anchor + (now - weight.anchor).div_(share_of_sum));
+    }
+    const at::Tensor flat = flattened(values, wide_options());
+    const at::Tensor share = parallel::view_share(flat, *groups_[g].replicas).contiguous();
+    parallel::LearnerWeights after = weights;
+    if (share.numel() > 0) {
+      parallel::mix(share, *graph_, number, after, learners_,
+                    {.tag = kMixingTag + static_cast<int>(g)});
+      parallel::view_share(flat, *groups_[g].replicas).copy_(share);
+      bytes += static_cast<double>(parallel::sent_bytes(
+          graph_->round(number), learners_.rank(),
+          share.numel() * static_cast<int64_t>(share.element_size())));
+    }
+    parallel::gather_shares(flat, *groups_[g].replicas);
+    int64_t begin = 0;
+    for (const size_t i : mixed) {
+      set(weights_[i], take(flat, weights_[i].anchor, begin));
+      weights_[i].anchor.copy_(weights_[i].live);
+    }
+  }
+  Arrival arrival{.notes = groups_[0].exact->finish().notes};
+  bytes += static_cast<double>(groups_[0].exact->sent_bytes());
+  sent_bytes_ = 0;
+  for (const double each : gather(ranks_, {bytes})) sent_bytes_ += static_cast<int64_t>(each);
+  return arrival;
+}
+
+// The mean of the learners' weights, which is what a checkpoint has as the model.
+void LearnerState::find_common() {
+  const c10::NoGradGuard no_grad;
+  common_.assign(weights_.size(), {});
+  for (Group& group : groups_) {
+    std::vector<at::Tensor> values;
+    for (const size_t i : group.weights) values.push_back(weights_[i].live);
+    group.exact->start(flattened(values, wide_options()), {});
+    const at::Tensor mean = group.exact->finish().sum.div_(learners_.size());
+    int64_t begin = 0;
+    for (const size_t i : group.weights) common_[i] = take(mean, weights_[i].anchor, begin);
+  }
+}
+
+void LearnerState::agree() {
+  const c10::NoGradGuard no_grad;
+  find_common();
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    set(weights_[i], common_[i]);
+    weights_[i].anchor.copy_(weights_[i].live);
+  }
+  common_.clear();
+}
+
+}  // namespace trireme::train
