@@ -4,6 +4,7 @@
 
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/parameter_servers.h"
+#include "trireme/train/teacher_ranks.h"
 
 namespace trireme::train {
 namespace {
@@ -28,6 +29,7 @@ Leave agree(comm::Communicator& ranks, const AskLeave& ask) {
 std::unique_ptr<UpdateStrategy> make_update_strategy(const RunConfig& config,
                                                      comm::Communicator& world,
                                                      TrainObserver& observer) {
+  if (config.parallel.teachers > 0) return std::make_unique<TeacherRanks>(config, world, observer);
   if (config.parallel.servers == 0) return std::make_unique<LocalUpdates>(world);
   if (config.parallel.served == Served::kTables) {
     return std::make_unique<TableServers>(config, world, observer);

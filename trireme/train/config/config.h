@@ -35,6 +35,8 @@ class RemoteRows;
 
 namespace trireme::train {
 
+class RemoteTeacher;
+
 struct TaskChoice {
   TRIREME_KEYS_BEGIN(TaskChoice)
   TRIREME_KEY(std::string, name, "", kMustStay, "task to train")
@@ -178,6 +180,8 @@ struct RunConfig {
   std::string host_address{};
   // Who has the rows of the task's embedding tables, instead of the ranks; null: the ranks.
   std::shared_ptr<parallel::RemoteRows> remote_rows{};
+  // On ranks that train: the teacher on ranks of its own; null: there is none there.
+  std::shared_ptr<RemoteTeacher> remote_teacher{};
   // The number of hosts changes during the run. With fewer of them there are fewer replicas.
   bool is_elastic = false;
   // Under an agent: its name for the job, and the number of the job's epoch; 0: no agent.
@@ -322,6 +326,11 @@ std::string describe_config(const Offer& offer);
 void check_servers(const RunConfig& config, int num_ranks);
 // The same for the task's model, once the data is open.
 void check_served_model(const RunConfig& config);
+
+// Throws: ConfigError, one line, when parallel.teachers cannot be combined with another key, leaves
+//         no rank that trains, or has another number of copies than the data ranks can ask
+void check_teachers(const RunConfig& config, int num_ranks);
+void check_teacher_copies(const RunConfig& config);
 
 // Throws: ConfigError when parallel.gradient_order is rank-first and cannot be, once the data is
 //         open
