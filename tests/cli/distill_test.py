@@ -4,6 +4,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import unittest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy, kl_div
 
 from chat_data_test import CONVERSATIONS, ChatTest
+from program import TIMEOUT, rank_of
 
 TEMPERATURE, WEIGHT, RATE, STEPS = 2.0, 0.7, 1e-3, 50
 # Each step rounds its gradients by some 1e-7 of themselves, and AdamW turns that into as much of an update.
@@ -234,6 +236,42 @@ class Distill(ChatTest):
         self.train("run", 40, *options)
         self.assertEqual(self.curve("run"), self.curve("whole"))
 
+    def computed(self, run):
+        """All that a teacher has a part in."""
+        return [(line["loss"], line["grad_norm"], line["divergence"], line.get("validation_loss"),
+                 line.get("validation_divergence")) for line in self.metrics(run)]
+
+    def test_teachers_on_ranks_of_their_own_have_the_bits_of_one_in_place(self):
+        evaluates = "--train.evaluate_interval=4"
+        for students in 1, 2:
+            self.train(f"place{students}", 8, "--ranks", students, evaluates)
+            for teachers in 1, 2:
+                with self.subTest(students=students, teachers=teachers):
+                    run = f"run{students}{teachers}"
+                    output = self.train(run, 8, "--ranks", students + teachers, f"--parallel.teachers={teachers}", evaluates)
+                    self.assertIn(f"data {students} + teachers {teachers}", output)
+                    self.assertIn("teacher: llama, 3 layers", output)
+                    self.assertEqual(self.curve(run), self.curve(f"place{students}"))
+                    self.assertEqual(self.computed(run), self.computed(f"place{students}"))
+                    self.assertGreaterEqual(self.metrics(run)[-1]["teacher_wait_seconds"], 0)
+        # The ranks that train do not hold the teacher, but for its last layer.
+        of_teacher = 4 * sum(p.numel() for p in self.teacher.parameters())
+        weights = [self.metrics(run)[-1]["memory_weights_bytes"] for run in ("place2", "run21")]
+        head = 4 * self.teacher.lm_head.weight.numel()
+        self.assertGreaterEqual(weights[0] - weights[1], of_teacher - head)
+
+    def test_a_killed_teacher_ends_a_run_that_goes_on_with_others(self):
+        self.train("whole", 120, "--ranks", 2, "--checkpoint.interval=5")
+        process = self.start(*self.command("run", 120, "--ranks", 4, "--parallel.teachers=2", "--checkpoint.interval=5"))
+        self.await_step(8, process)
+        os.kill(rank_of(process, 3), signal.SIGKILL)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 3, errors)
+        self.assertIn("rank 3 was killed by signal 9", errors)
+        self.train("run", 120, "--ranks", 3, "--parallel.teachers=1", "--checkpoint.interval=5")
+        self.assertEqual(self.curve("run"), self.curve("whole"))
+        self.assertEqual(self.segments(), [])
+
     def test_a_resume_needs_the_same_teacher_wherever_it_lies(self):
         self.train("run", 2)
         (self.folder / "teacher").rename(self.folder / "moved")
@@ -266,7 +304,7 @@ class Distill(ChatTest):
         (self.folder / "chat.jsonl").rename(self.folder / "conversations.jsonl")
         guide = (pathlib.Path(__file__).parents[2] / "docs/guide/distillation.md").read_text()
         commands = [shlex.split(line)[1:] for line in guide.splitlines() if line.startswith("    trireme ")]
-        self.assertEqual([command[0] for command in commands], ["data", "train", "checkpoint", "data", "train"])
+        self.assertEqual([command[0] for command in commands], ["data", "train", "checkpoint", "train", "data", "train"])
         for command in commands:
             self.succeed(*command)
 
@@ -302,6 +340,17 @@ class Distill(ChatTest):
                        "--model.sequence_length=513")
         self.fail_with(2, ["parallel.servers is 1 and objective.name"], *command, "--parallel.servers=1",
                        "--train.gradient_clip=0", "--ranks", 2)
+        for expected, *options in [
+                (["parallel.teachers is 1", "parallel.servers = 1"], "--parallel.servers=1", "--train.gradient_clip=0",
+                 "--ranks", 3),
+                (["parallel.teachers is 1 of 1 rank, which leaves none that trains"],),
+                (["makes 2 copies of the teacher for 3 data ranks"], "--parallel.teachers=2", "--train.global_batch=6",
+                 "--ranks", 5),
+                (["hf/tokenizer.json a file of outputs, which needs no ranks"], "--objective.teacher=hf/tokenizer.json",
+                 "--ranks", 2),
+                (["parallel.teachers is 1", "the cost model does not know"], "--parallel.auto=true", "--ranks", 2)]:
+            with self.subTest(options=options):
+                self.fail_with(2, expected, *command, "--parallel.teachers=1", *options)
         self.fail_with(2, ["objective.weight is set and objective.name"], "train", "--init", "hf",
                        "--data.path=data/chat", "--objective.weight=0.2")
 

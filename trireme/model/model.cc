@@ -122,6 +122,35 @@ class NetworkModel : public LanguageModel {
     return network_->run_unit(*network_->head_unit(), hidden, with_input);
   }
 
+  parallel::LinearHead whole_head() override {
+    const auto whole = [this](const at::Tensor& own) {
+      if (!own.defined()) return own;
+      std::vector<int64_t> sizes = own.sizes().vec();
+      sizes[0] = config_.vocab_size;
+      const at::Tensor rows = at::empty(sizes, own.options());
+      gather_vocabulary(rows, own.detach());
+      return rows;
+    };
+    return {.x = {},
+            .w_vD = whole(network_->head_VD()),
+            .bias_v = whole(network_->head_bias_V()),
+            .softcap = config_.logits_softcap};
+  }
+
+  parallel::LinearHead own_part(const parallel::LinearHead& whole) const override {
+    const mesh::Range rows = TensorCuts(config_, axes_.tensor.size()).vocab_of(axes_.tensor.rank());
+    const auto own = [&](const at::Tensor& all) {
+      return all.defined() ? all.narrow(0, rows.offset, rows.size) : all;
+    };
+    at::Tensor x = local(whole.x, context_of(whole.x).get());
+    if (axes_.tensor.sequence) {
+      const at::Tensor x_SD = parallel::view_rows(x);
+      const mesh::Range of_rank = axes_.tensor.own_rows(x_SD.size(0));
+      x = x_SD.narrow(0, of_rank.offset, of_rank.size);
+    }
+    return {.x = x, .w_vD = own(whole.w_vD), .bias_v = own(whole.bias_v), .softcap = whole.softcap};
+  }
+
   Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
                  const at::Tensor& head_weight, const LossFunction& loss_of_tokens) override {
     const auto context = context_of(targets_BT);

@@ -124,6 +124,14 @@ class LanguageModel {
   virtual parallel::TopOutputs top_outputs(const at::Tensor& hidden, const at::Tensor& tokens_BT,
                                            const at::Tensor& head_weight, int64_t top_k,
                                            double temperature) = 0;
+  // The last layer with the rows of the whole vocabulary, without an input.
+  // Comm:       on the tensor axis of p ranks, from each to all its rows
+  // Collective: every rank of the tensor axis
+  virtual parallel::LinearHead whole_head() = 0;
+  // This rank's part of another model's last layer with the same vocabulary: its rows, and its
+  // tokens of x.
+  // Shapes: whole.x [B, T, D] of whole sequences, whole.w_vD [V, D]
+  virtual parallel::LinearHead own_part(const parallel::LinearHead& whole) const = 0;
   // Returns what `use` makes of the last layer and the last part's hidden states.
   // Collective: as forward_part(), and as `use`
   virtual at::Tensor run_head(const at::Tensor& hidden, const at::Tensor& head_weight,

@@ -110,6 +110,8 @@ void measure(StepContext& context, std::chrono::nanoseconds took, std::chrono::n
   metrics.data_seconds = in_seconds(context.batches.take_waiting());
   metrics.communication_fraction.reset();
   if (device.is_cpu()) metrics.communication_fraction = in_seconds(waited) / metrics.step_seconds;
+  if (const auto waited_for_teacher = context.model.teacher_waiting())
+    metrics.teacher_wait_seconds = in_seconds(*waited_for_teacher);
   metrics.peak_rss_bytes = static_cast<int64_t>(peak_resident_bytes());
   metrics.peak_device_bytes = peak_device_bytes(device);
   if (device.is_cpu()) set_memory(context.memory.use().at_peak, metrics);
@@ -167,11 +169,13 @@ void set_throughput(const RunConfig& config, const ModelTraits& model, int64_t s
   }
 }
 
-// Reads the next step's microbatches ahead for tables, whose ids then travel during this step.
+// Reads the next step's microbatches ahead for tables, whose ids then travel during this step, and
+// for a teacher on other ranks, which then reads them during this step.
 void announce_next(StepContext& context, int64_t step) {
   const RunConfig& config = context.config;
   const bool can_replace = config.data.skip_bad_samples > 0;  // counted in the step that reads them
-  if (!config.task->traits().has_tables || can_replace || step >= config.train.steps) return;
+  const bool is_wanted = config.task->traits().has_tables || config.remote_teacher;
+  if (!is_wanted || can_replace || step >= config.train.steps) return;
   context.model.announce(context.batches.peek(step));
 }
 
@@ -237,7 +241,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
       exchange(updates.peers(), {ask(), model.microbatch_squares() * scale * scale}, metrics);
   result.leave = updates.settle(found.leave);
   measure_noise(context, found.microbatch_squares, metrics);
-  set_throughput(config, model.traits(), loader.step_size(step - 1), updates.trainers().size(),
+  set_throughput(config, model.traits(), loader.step_size(step - 1), updates.num_devices(),
                  metrics);
   return result;
 }

@@ -37,7 +37,7 @@ class Trainer {
 
  private:
   std::unique_ptr<UpdateStrategy> updates_;
-  std::unique_ptr<TrainerImpl> impl_;           // null on a parameter server
+  std::unique_ptr<TrainerImpl> impl_;           // null on a rank that does not train
   std::function<std::string()> memory_advice_;  // for errors
   std::string shared_memory_advice_;
 };

@@ -20,7 +20,7 @@
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/share_balance.h"
 #include "trireme/train/parallel/stage_balance.h"
-#include "trireme/train/reference_scores.h"
+#include "trireme/train/run/reference_scores.h"
 #include "trireme/train/run/run_folder.h"
 #include "trireme/train/state/checkpoint_store.h"
 #include "trireme/train/state/ongoing_saves.h"

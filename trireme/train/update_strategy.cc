@@ -5,6 +5,7 @@
 #include "trireme/train/learner_updates.h"
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/parameter_servers.h"
+#include "trireme/train/teacher_ranks.h"
 
 namespace trireme::train {
 namespace {
@@ -32,6 +33,7 @@ std::unique_ptr<UpdateStrategy> make_update_strategy(const RunConfig& config,
   if (config.parallel.learners > 1) {
     return std::make_unique<LearnerUpdates>(config, world, observer);
   }
+  if (config.parallel.teachers > 0) return std::make_unique<TeacherRanks>(config, world, observer);
   if (config.parallel.servers == 0) return std::make_unique<LocalUpdates>(world);
   if (config.parallel.served == Served::kTables) {
     return std::make_unique<TableServers>(config, world, observer);

@@ -1,6 +1,6 @@
-// How the steps of a run change its weights: on the ranks that train, or on parameter servers. The
-// loop in trainer.cc asks the run's strategy wherever that makes a difference, and knows no kind
-// of it.
+// How the steps of a run change its weights: on the ranks that train, or on parameter servers; and
+// what ranks do that do not train. The loop in trainer.cc asks the run's strategy wherever that
+// makes a difference, and knows no kind of it.
 #pragma once
 
 #include <chrono>
@@ -68,6 +68,8 @@ class UpdateStrategy {
   virtual comm::Communicator& mesh_ranks() const { return trainers(); }
   // Those that save and load checkpoints together, of which the model's mesh may be a part.
   virtual comm::Communicator& savers(const mesh::DeviceMesh& model) const { return model.world(); }
+  // The ranks that do the work of ModelTraits::flops_per_sample.
+  virtual int num_devices() const { return trainers().size(); }
 
   // Adds to the config how this rank's model finds rows that are elsewhere.
   virtual void prepare(RunConfig& /*config*/) {}

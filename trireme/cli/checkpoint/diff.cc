@@ -22,7 +22,7 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
 #include "trireme/train/state/saved_run.h"
-#include "trireme/train/state_changes.h"
+#include "trireme/train/state/state_changes.h"
 
 namespace trireme::cli {
 

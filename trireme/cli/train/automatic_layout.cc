@@ -170,8 +170,9 @@ void RunRecord::begin(const train::RunConfig& config) {
   work_ = config.task->model().workload(config);
   if (!work_) return;
   layout_ = runtime_stages(config);
-  // The cost model does not cover servers, and a ledger does not see the memory of GPUs.
-  const bool is_known = config.parallel.servers == 0 && config.device.is_cpu();
+  // The cost model covers only ranks that train, and a ledger does not see the memory of GPUs.
+  const bool is_known =
+      config.parallel.servers == 0 && config.parallel.teachers == 0 && config.device.is_cpu();
   if (is_known && config.parallel.cluster != "none") planned_memory_ = plan_memory(config);
 }
 

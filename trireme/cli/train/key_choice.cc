@@ -152,6 +152,8 @@ KeyChoice choose_keys(const train::RunConfig& config, const plan::Cluster& clust
   const std::string key = keys_in_words(config);
   TRIREME_CHECK(config.parallel.servers == 0, key,
                 " with parallel.servers, which the planner does not know; set it to a value");
+  TRIREME_CHECK(config.parallel.teachers == 0, key,
+                " with parallel.teachers, which the planner does not know; set it to a value");
   TRIREME_CHECK(config.train.shares.empty() || config.train.micro_batch > 0,
                 "train.micro_batch = \"auto\" with train.shares, which has the samples of each "
                 "rank; set it to a number");

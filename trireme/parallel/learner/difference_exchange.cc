@@ -48,9 +48,7 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
   sent_bytes_ = 2 * (size - 1) * share_.numel() * share_.element_size() / size;
   if (is_coded()) {
     at::Tensor values = share_.to(at::kFloat);
-    const at::Tensor lost = residual_.defined()
-                                ? view_share(residual_, replicas_)
-                                : at::Tensor();
+    const at::Tensor lost = residual_.defined() ? view_share(residual_, replicas_) : at::Tensor();
     if (lost.defined()) values = values + lost;
     const at::Tensor bytes = encode(form_, values.cpu());
     // Of what the others decode, and not of a value before it was packed.

@@ -35,8 +35,9 @@ LearnerGraph make_named_graph(const std::string& name, const std::vector<int>& h
   if (name == "one-peer") return make_one_peer_graph(n);
   if (name == "host") return make_host_graph(hosts, make_base_graph(count_hosts_of(hosts), 1));
   if (const int base = base_of(name); base > 0) return make_base_graph(n, base - 1);
-  TRIREME_CHECK(name.find_first_of("/.") != std::string::npos, "outer.graph is \"", shown(name),
-                "\"; expected complete, ring, torus, exponential, one-peer, base-2, host or a file");
+  TRIREME_CHECK(
+      name.find_first_of("/.") != std::string::npos, "outer.graph is \"", shown(name),
+      "\"; expected complete, ring, torus, exponential, one-peer, base-2, host or a file");
   LearnerGraph graph = read_graph(name);
   TRIREME_CHECK(graph.num_learners == n, "outer.graph ", shown(name), " is for ",
                 graph.num_learners, " learners, and there are ", n,

@@ -36,7 +36,7 @@
 #include "trireme/tasks/language/text_predictor.h"
 #include "trireme/tasks/language/token_data.h"
 #include "trireme/tasks/language/token_identity.h"
-#include "trireme/train/reference_scores.h"
+#include "trireme/train/run/reference_scores.h"
 #include "trireme/train/task/predictor.h"
 
 namespace trireme::tasks {

@@ -33,6 +33,7 @@ class LanguageStage : public train::StageModel {
         carried_(model::family_of(config.model).carried(config.model)),
         hidden_(train::hidden_edge(request.stage)),
         context_(request.axes.context),
+        device_(request.config.device),
         waiting_(request.axes.ring.waiting) {}
 
   torch::nn::Module& module() override { return model_->module(); }
@@ -68,6 +69,18 @@ class LanguageStage : public train::StageModel {
 
   void use_teacher(train::StageModel& stage) override {
     teacher_ = dynamic_cast<LanguageStage*>(&stage);
+  }
+  std::vector<at::Tensor> head() override {
+    const at::NoGradGuard guard;
+    const parallel::LinearHead head = model_->whole_head();
+    if (!head.bias_v.defined()) return {head.w_vD};
+    return {head.w_vD, head.bias_v};
+  }
+  void use_teacher_head(std::vector<at::Tensor> head) override {
+    TRIREME_CHECK(head.front().size(0) == config_.model.vocab_size, "the teacher's head has ",
+                  head.front().size(0), " rows and the vocabulary ", config_.model.vocab_size);
+    for (at::Tensor& tensor : head) tensor = tensor.to(device_);
+    remote_head_ = std::move(head);
   }
 
   void take_counts(std::span<double> counts) override { model_->take_routing_counts(counts); }
@@ -205,7 +218,9 @@ class LanguageStage : public train::StageModel {
   parallel::DistillationLoss loss_beside_teacher(const at::Tensor& hidden,
                                                  const train::StageInput& in,
                                                  const parallel::DistillationOptions& options) {
-    TRIREME_ASSERT(teacher_ != nullptr && in["teacher"].defined(), "a student without a teacher");
+    const bool is_remote = !remote_head_.empty();
+    TRIREME_ASSERT((teacher_ != nullptr || is_remote) && in["teacher"].defined(),
+                   "a student without a teacher");
     const bool records = at::GradMode::is_enabled();
     const at::NoGradGuard guard;
     parallel::DistillationLoss loss;
@@ -214,7 +229,14 @@ class LanguageStage : public train::StageModel {
       loss = model_->distillation_loss(hidden, in["targets"], in["head"], of_teacher, options);
       return loss.sum;
     };
-    teacher_->model_->run_head(in["teacher"], teacher_->tied_head_, beside);
+    if (is_remote) {
+      beside(model_->own_part({.x = in["teacher"],
+                               .w_vD = remote_head_[0],
+                               .bias_v = remote_head_.size() > 1 ? remote_head_[1] : at::Tensor(),
+                               .softcap = config_.teacher->model.logits_softcap}));
+    } else {
+      teacher_->model_->run_head(in["teacher"], teacher_->tied_head_, beside);
+    }
     return loss;
   }
 
@@ -226,10 +248,12 @@ class LanguageStage : public train::StageModel {
   std::vector<model::CarriedTensor> carried_;
   std::string hidden_;
   comm::Communicator* context_;
+  at::Device device_;
   std::shared_ptr<std::chrono::nanoseconds> waiting_;
-  LanguageStage* teacher_ = nullptr;  // the last stage of the teacher
-  at::Tensor tied_head_;              // of a frozen model whose embedding is in another stage
-  bool has_sent_head_ = false;        // to the last stage of a model that reads texts
+  LanguageStage* teacher_ = nullptr;     // the last stage of the teacher
+  std::vector<at::Tensor> remote_head_;  // of a teacher on other ranks: weight, bias; empty: none
+  at::Tensor tied_head_;                 // of a frozen model whose embedding is in another stage
+  bool has_sent_head_ = false;           // to the last stage of a model that reads texts
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/model/family/family.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/train/config/config.h"
@@ -40,6 +41,17 @@ void check_distill(const LanguageConfig& own, const train::RunConfig& config) {
       "parallel.servers to 0");
 }
 
+void check_teachers(const ObjectiveConfig& objective, int64_t teachers) {
+  if (teachers == 0) return;
+  TRIREME_CHECK(objective.is_distill(), "parallel.teachers is ", teachers, " and objective.name \"",
+                name_of(kObjectives, objective.name),
+                "\", which has no teacher; set parallel.teachers to 0");
+  TRIREME_CHECK(!is_file(objective.teacher), "parallel.teachers is ", teachers,
+                " and objective.teacher ", shown(objective.teacher),
+                " a file of outputs, which needs no ranks; set parallel.teachers to 0, or name the "
+                "teacher itself");
+}
+
 void check_classify(const LanguageConfig& own) {
   const std::string& family = own.model.family;
   TRIREME_CHECK(model::family_of(own.model).has_classes(),
@@ -70,6 +82,7 @@ void check_objective(const LanguageConfig& own, const train::RunConfig& config) 
                   "\", which does not use it; set the name to \"", name_of(kObjectives, of_key),
                   "\", or leave it out");
   });
+  check_teachers(objective, config.parallel.teachers);
   if (objective.is_dpo()) check_dpo(own, config);
   if (objective.is_distill()) check_distill(own, config);
   if (objective.is_classify()) check_classify(own);

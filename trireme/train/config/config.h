@@ -36,6 +36,8 @@ class RemoteRows;
 
 namespace trireme::train {
 
+class RemoteTeacher;
+
 struct TaskChoice {
   TRIREME_KEYS_BEGIN(TaskChoice)
   TRIREME_KEY(std::string, name, "", kMustStay, "task to train")
@@ -182,6 +184,8 @@ struct RunConfig {
   int learner = 0;
   // Who has the rows of the task's embedding tables, instead of the ranks; null: the ranks.
   std::shared_ptr<parallel::RemoteRows> remote_rows{};
+  // On ranks that train: the teacher on ranks of its own; null: there is none there.
+  std::shared_ptr<RemoteTeacher> remote_teacher{};
   // The number of hosts changes during the run. With fewer of them there are fewer replicas.
   bool is_elastic = false;
   // Under an agent: its name for the job, and the number of the job's epoch; 0: no agent.
@@ -331,6 +335,11 @@ void check_served_model(const RunConfig& config);
 // Throws: ConfigError, one line, when parallel.learners cannot be combined with another key or the
 //         task, or does not divide the ranks, and when section [outer] is not as it must be
 void check_learners(const RunConfig& config, int num_ranks);
+
+// Throws: ConfigError, one line, when parallel.teachers cannot be combined with another key, leaves
+//         no rank that trains, or has another number of copies than the data ranks can ask
+void check_teachers(const RunConfig& config, int num_ranks);
+void check_teacher_copies(const RunConfig& config);
 
 // Throws: ConfigError when parallel.gradient_order is rank-first and cannot be, once the data is
 //         open

@@ -27,6 +27,8 @@ std::vector<LearnerRule> learner_rules(const RunConfig& config) {
   std::vector<LearnerRule> rules = {
       {"parallel.servers", parallel.servers > 0, "their weights would be in two places",
        "set it to 0"},
+      {"parallel.teachers", parallel.teachers > 0, "they answer one group of students",
+       "leave it out: each learner then has the teacher in place"},
       {"parallel.auto", parallel.automatic, "the planner does not place learners",
        "set it to false"},
       {"parallel.rebalance_interval", parallel.rebalance_interval > 0,

@@ -42,10 +42,11 @@ struct OuterConfig {
               "what they have changed; gossip = each to a mean with its neighbours in outer.graph; "
               "push-sum = the same on graphs where what a learner gives and what it gets differ",
               kOuterMethods)
-  TRIREME_KEY(std::string, graph, "ring", kMustStay,
-              "gossip and push-sum: who exchanges with whom; complete, ring, torus, exponential, "
-              "one-peer, base-K (at most K - 1 peers in a round, exact for any number of learners), "
-              "host (all of a host, then base-2 between hosts), or a file")
+  TRIREME_KEY(
+      std::string, graph, "ring", kMustStay,
+      "gossip and push-sum: who exchanges with whom; complete, ring, torus, exponential, "
+      "one-peer, base-K (at most K - 1 peers in a round, exact for any number of learners), "
+      "host (all of a host, then base-2 between hosts), or a file")
   TRIREME_KEY(int64_t, every, 50, kMustStay, "steps between two exchanges of a weight",
               Range{1, kMaxSteps})
   TRIREME_KEY(int64_t, begin, 0, kMustStay,

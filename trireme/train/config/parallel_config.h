@@ -131,6 +131,13 @@ struct ParallelConfig {  // NOLINT(clang-analyzer-optin.performance.Padding): th
   TRIREME_KEY(std::string, replay, "", kMayChange,
               "servers: folder server-log of an earlier run whose order of updates is repeated; "
               "empty = off")
+  TRIREME_KEY(int64_t, teachers, 0, kMayChange,
+              "number of ranks that hold the teacher of a distillation and train nothing, the last "
+              "ones; 0 = the ranks that train hold it",
+              Range{0, kMaxRanks})
+  TRIREME_KEY(int64_t, teacher_tensor, 1, kMayChange,
+              "teachers: tensor-parallel ranks that share one copy of the teacher",
+              Range{1, kMaxRanks})
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
               "transport between ranks; mpi = start the ranks with mpirun", train_transports)
   TRIREME_KEY(GpuTransport, gpu_transport, GpuTransport::kNccl, kMayChange,

@@ -291,7 +291,10 @@ void resolve(RunConfig& config, int num_ranks) {
   }
   check_servers(config, num_ranks);
   check_learners(config, num_ranks);
-  resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
+  check_teachers(config, num_ranks);
+  const int64_t others = config.parallel.servers + config.parallel.teachers;
+  resolve_ranks(config.parallel, num_ranks - static_cast<int>(others));
+  check_teacher_copies(config);
   resolve_shares(config);
   check_train(config);
   TRIREME_CHECK(

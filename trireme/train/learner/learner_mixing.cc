@@ -44,9 +44,8 @@ LearnerState::Arrival LearnerState::mix(int fragment, int64_t number, std::vecto
       const Weight& weight = weights_[i];
       const at::Tensor now = weight.live.detach().to(weight.anchor.scalar_type());
       // With a small share of the sum, a learner's steps must change it as much as others' do.
-      values.push_back(share_of_sum == 1
-                           ? now
-                           : weight.anchor + (now - weight.anchor).div_(share_of_sum));
+      values.push_back(
+          share_of_sum == 1 ? now : weight.anchor + (now - weight.anchor).div_(share_of_sum));
     }
     const at::Tensor flat = flattened(values, wide_options());
     const at::Tensor share = parallel::view_share(flat, *groups_[g].replicas).contiguous();
@@ -55,9 +54,9 @@ LearnerState::Arrival LearnerState::mix(int fragment, int64_t number, std::vecto
       parallel::mix(share, *graph_, number, after, learners_,
                     {.tag = kMixingTag + static_cast<int>(g)});
       parallel::view_share(flat, *groups_[g].replicas).copy_(share);
-      bytes += static_cast<double>(parallel::sent_bytes(
-          graph_->round(number), learners_.rank(),
-          share.numel() * static_cast<int64_t>(share.element_size())));
+      bytes += static_cast<double>(
+          parallel::sent_bytes(graph_->round(number), learners_.rank(),
+                               share.numel() * static_cast<int64_t>(share.element_size())));
     }
     parallel::gather_shares(flat, *groups_[g].replicas);
     int64_t begin = 0;

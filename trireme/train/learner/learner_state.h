@@ -135,10 +135,10 @@ class LearnerState final : public SavedForm {
   std::vector<Weight> weights_;
   std::vector<Group> groups_;
   std::optional<parallel::LearnerGraph> graph_;
-  std::map<int, Mixed> mixed_;                // by fragment
-  std::vector<at::Tensor> common_;            // of weights_, with a graph: their mean at a save
-  std::optional<int> fragment_;  // under way
-  bool is_lost_ = false;         // this learner's part of it is not finite
+  std::map<int, Mixed> mixed_;      // by fragment
+  std::vector<at::Tensor> common_;  // of weights_, with a graph: their mean at a save
+  std::optional<int> fragment_;     // under way
+  bool is_lost_ = false;            // this learner's part of it is not finite
   std::optional<Arrival> arrival_;
   int64_t sent_bytes_ = 0;
 };

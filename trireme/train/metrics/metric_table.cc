@@ -66,6 +66,13 @@ constexpr MetricKind kMetrics[] = {
      .meaning =
          "share of the step spent waiting for other ranks, the largest of all ranks; null on "
          "GPUs, whose host does not wait"},
+    {.name = "teacher_wait_seconds",
+     .field = &StepMetrics::teacher_wait_seconds,
+     .unit = "s",
+     .across = Across::kMax,
+     .meaning =
+         "part of the step spent waiting for a teacher on ranks of its own, on the rank that "
+         "waited longest"},
     {.name = "peak_rss_bytes",
      .field = &StepMetrics::peak_rss_bytes,
      .unit = "bytes",

@@ -32,6 +32,7 @@ struct StepMetrics {
   double step_seconds = 0;
   double data_seconds = 0;
   std::optional<double> communication_fraction = 0;
+  std::optional<double> teacher_wait_seconds = std::nullopt;
   int64_t peak_rss_bytes = 0;
   int64_t gradient_bytes = 0;
   std::optional<int64_t> peak_device_bytes = std::nullopt;

@@ -284,6 +284,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
 int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
   for (const auto& [axis, waiting] : waiting_) *waiting = {};
   if (teacher_) teacher_waited_before_ = teacher_->communication_time();
+  if (remote_teacher_) remote_teacher_->begin_step();
   for (Statistic& each : statistics_) each.before = each.now.clone();
   int64_t count = 0;
   for (const double terms : num_terms(batches)) count += static_cast<int64_t>(terms);
@@ -301,10 +302,18 @@ void ParallelModel::use_teacher(std::shared_ptr<ParallelModel> teacher) {
   if (mine != nullptr) mine->model->use_teacher(*last->model);
 }
 
+void ParallelModel::use_teacher(std::shared_ptr<RemoteTeacher> teacher) {
+  remote_teacher_ = std::move(teacher);
+  if (!remote_teacher_->reads()) return;
+  find_stage(layout_.num_stages() - 1)->model->use_teacher_head(remote_teacher_->head());
+}
+
 // The batches with the teacher's outputs, where the last stage is.
 std::vector<dataset::Batch> ParallelModel::taught(std::vector<dataset::Batch> batches) const {
-  if (!teacher_) return batches;
-  for (auto& [name, tensors] : teacher_->forward(batches)) {
+  std::map<std::string, std::vector<at::Tensor>> found;
+  if (teacher_) found = teacher_->outputs(batches);
+  if (remote_teacher_) found[remote_teacher_->output()] = remote_teacher_->outputs(batches);
+  for (auto& [name, tensors] : found) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       batches[i].tensors.emplace_back(name, std::move(tensors[i]));
     }
@@ -315,6 +324,10 @@ std::vector<dataset::Batch> ParallelModel::taught(std::vector<dataset::Batch> ba
 std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::Batch>& given,
                                                     double scale) {
   const MemoryScope scope(MemoryKind::kActivations);
+  if (remote_teacher_) {  // which goes on with the next step during this one
+    remote_teacher_->ask(given);
+    remote_teacher_->ask(next_batches_);
+  }
   const std::vector<dataset::Batch> batches = taught(given);
   in_turn_ = config_.takes_turns();
   const model::StoresInputs stores(input_store_);
@@ -340,8 +353,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   return sums_of_outputs(result.outputs, batches.size(), num_sums_);
 }
 
-// What the last stage writes without dropout.
-std::map<std::string, std::vector<at::Tensor>> ParallelModel::forward(
+std::map<std::string, std::vector<at::Tensor>> ParallelModel::outputs(
     const std::vector<dataset::Batch>& given) {
   const MemoryScope scope(MemoryKind::kActivations);
   const std::vector<dataset::Batch> batches = taught(given);
@@ -356,14 +368,14 @@ std::map<std::string, std::vector<at::Tensor>> ParallelModel::forward(
 }
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
-  return sums_of_outputs(forward(batches), batches.size(), num_sums_);
+  return sums_of_outputs(outputs(batches), batches.size(), num_sums_);
 }
 
 std::vector<at::Tensor> ParallelModel::scores(const std::vector<dataset::Batch>& batches) {
-  const auto outputs = forward(batches);
+  const auto all = outputs(batches);
   std::vector<at::Tensor> scores;
-  const auto found = outputs.find("scores");
-  if (found == outputs.end()) return scores;
+  const auto found = all.find("scores");
+  if (found == all.end()) return scores;
   for (const at::Tensor& each : found->second) {
     scores.push_back(each.to(at::kCPU, at::kDouble));
   }
@@ -451,6 +463,7 @@ std::chrono::nanoseconds ParallelModel::communication_time() const {
   for (const auto& [axis, waiting] : waiting_) time += *waiting;
   for (const Stage& stage : stages_) time += stage.ddp->communication_time();
   if (teacher_) time += teacher_->communication_time() - teacher_waited_before_;
+  if (remote_teacher_) time += remote_teacher_->waited();
   return time;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/parallel/remote_teacher.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/parallel/stage_ddp.h"
 #include "trireme/train/profile/spans.h"
@@ -74,6 +76,13 @@ class ParallelModel {
   // outputs are inputs of this model's last stage (Task::make_teacher).
   // Memory: its outputs for all microbatches of the call, on the ranks that have the last stage
   void use_teacher(std::shared_ptr<ParallelModel> teacher);
+  // The same for a teacher on other ranks. Again once it is connected.
+  void use_teacher(std::shared_ptr<RemoteTeacher> teacher);
+  // Of a teacher for others: StageModel::head(), and what its last stage writes without dropout, by
+  // name and microbatch.
+  std::vector<at::Tensor> head() { return stages_.back().model->head(); }
+  std::map<std::string, std::vector<at::Tensor>> outputs(
+      const std::vector<dataset::Batch>& batches);
   // Forward and backward of every microbatch. The gradients, times `scale`, are reduced when it
   // returns. Returns sums over this rank's own terms: for each microbatch the loss, then the states
   // of the task's metrics; 0 unless it has the last stage.
@@ -129,6 +138,10 @@ class ParallelModel {
   // The part of it in which the tensor axis's layers waited, and when forward_backward() ran them.
   std::chrono::nanoseconds tensor_waiting() const { return *waiting_.at("tensor"); }
   Span layers_window() const { return window_; }
+  // The part in which it waited for a teacher on other ranks. Empty without one.
+  std::optional<std::chrono::nanoseconds> teacher_waiting() const {
+    return remote_teacher_ ? std::optional(remote_teacher_->waited()) : std::nullopt;
+  }
   // Over all stages in the last step; otherwise as in DistributedDataParallel.
   int64_t gradient_bytes() const;
   double microbatch_squares() const;
@@ -154,8 +167,6 @@ class ParallelModel {
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
   parallel::PipelineExecutor& executor(int64_t num_microbatches);
-  std::map<std::string, std::vector<at::Tensor>> forward(
-      const std::vector<dataset::Batch>& batches);
   std::vector<dataset::Batch> taught(std::vector<dataset::Batch> batches) const;
   Stage* find_stage(int number);
 
@@ -183,7 +194,8 @@ class ParallelModel {
   parallel::PipelineProfile profile_;
   bool in_turn_ = false;  // ranks have read the last batches in turn
   std::shared_ptr<model::InputStore> input_store_;
-  std::shared_ptr<ParallelModel> teacher_;             // null: none
+  std::shared_ptr<ParallelModel> teacher_;             // on the same ranks; null: none
+  std::shared_ptr<RemoteTeacher> remote_teacher_;      // on others; null: none
   std::chrono::nanoseconds teacher_waited_before_{0};  // this step
   Span window_;
   // Sums of how long this rank waits in this step for communication within layers, by axis.

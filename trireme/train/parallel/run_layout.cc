@@ -124,9 +124,7 @@ parallel::Schedule example_schedule(const std::string& name, const ParallelConfi
 comm::Communicator* batch_group_of(const RunConfig& config, const mesh::DeviceMesh& mesh) {
   const bool is_needed =
       config.task->traits().has_tables || config.task->model().traits().has_batch_norm;
-  const auto axes = mesh::axes_where(
-      [](const AxisKind& kind) { return kind.tokens == Tokens::kOtherSamples && !kind.is_folded; });
-  return is_needed ? &mesh.joined_group(axes) : nullptr;
+  return is_needed ? &mesh.joined_group(sample_axes()) : nullptr;
 }
 
 }  // namespace
@@ -181,6 +179,11 @@ std::vector<std::string_view> cutting_axes() {
       [](const AxisKind& kind) { return kind.weights == Weights::kParts && !kind.is_folded; });
 }
 
+std::vector<std::string_view> sample_axes() {
+  return mesh::axes_where(
+      [](const AxisKind& kind) { return kind.tokens == Tokens::kOtherSamples && !kind.is_folded; });
+}
+
 model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mesh,
                             std::shared_ptr<const bool> overlap) {
   return {.tensor = {.group = &mesh.group("tensor"),
@@ -230,35 +233,6 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
   return layout;
 }
 
-RunConfig frozen_config(const RunConfig& run, std::unique_ptr<Task> task) {
-  RunConfig frozen = run;
-  frozen.task = std::move(task);
-  frozen.is_frozen = true;
-  // What is of gradients, of a trained model's parameters, or of its stages.
-  frozen.train.freeze.clear();
-  frozen.train.compression = parallel::Compression::kNone;
-  frozen.train.recompute = model::Recompute::kNone;
-  frozen.train.recompute_blocks = 0;
-  frozen.train.reproducible = frozen.train.measure_noise = false;
-  frozen.optimizer = {};
-  frozen.offload = {};
-  frozen.parallel.gradient_order = GradientOrder::kMicrobatchFirst;
-  frozen.parallel.stage_memory = 0;
-  return frozen;
-}
-
-std::optional<RunConfig> teacher_config(const RunConfig& config) {
-  RunConfig run = config;
-  std::unique_ptr<Task> task = config.task->make_teacher(run);
-  if (!task) return std::nullopt;
-  RunConfig teacher = frozen_config(run, std::move(task));
-  teacher.parallel.stage_layers.clear();
-  if (teacher.parallel.expert == 1) {
-    teacher.parallel.expert_chunk = teacher.parallel.expert_replicas = 0;
-  }
-  return teacher;
-}
-
 std::string describe_layout(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   std::string text;
@@ -273,6 +247,10 @@ std::string describe_layout(const RunConfig& config) {
                                                         : concat("staleness ", parallel.staleness);
     const char* const what = parallel.served == Served::kTables ? "of tables " : "";
     text += concat(" + servers ", what, parallel.servers, " (", apart, ")");
+  }
+  if (parallel.teachers > 0) {
+    text += concat(" + teachers ", parallel.teachers);
+    if (parallel.teacher_tensor > 1) text += concat(" (tensor ", parallel.teacher_tensor, ")");
   }
   for (const AxisKey& key : kAxisKeys) {
     const int64_t size = parallel.*key.size;
@@ -362,7 +340,11 @@ void check_layout(const RunConfig& config) {
   config.task->model().check_layout(config);
   if (!config.train.freeze.empty()) frozen_parameters(config, config.task->model().parameters({}));
   pipeline_layout(config);
-  const std::optional<RunConfig> teacher = teacher_config(config);
+  const bool is_remote = axes.teachers > 0;
+  const std::optional<RunConfig> teacher =
+      is_remote ? remote_teacher_config(config) : teacher_config(config);
+  TRIREME_CHECK(teacher || !is_remote, "parallel.teachers is ", axes.teachers, ", and the task ",
+                config.task_choice.name, " has no teacher to put there; set it to 0");
   if (!teacher) return;
   try {
     teacher->task->model().check_layout(*teacher);

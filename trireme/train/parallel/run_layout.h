@@ -41,6 +41,9 @@ comm::Communicator& group_of(const mesh::DeviceMesh& mesh, std::span<const std::
 // The axes that cut weights and add ranks: `tensor`.
 std::vector<std::string_view> cutting_axes();
 
+// The axes whose ranks read other samples.
+std::vector<std::string_view> sample_axes();
+
 // overlap: whether tensor parallelism hides its communication; see TensorAxis.
 // Collective: every rank of the world, on first use
 model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mesh,
@@ -68,8 +71,11 @@ PipelineLayout pipeline_layout(const RunConfig& config);
 // The config of a model that is not trained, of this task and on the ranks of `run`.
 RunConfig frozen_config(const RunConfig& run, std::unique_ptr<Task> task);
 // The config of the frozen model that a run's task names (Task::make_teacher), on the same ranks.
-// Empty without one. Its stages are split by their own costs.
+// Empty without one there. Its stages are split by their own costs.
 std::optional<RunConfig> teacher_config(const RunConfig& config);
+// The same of a copy of a teacher on ranks of its own (parallel.teachers): one stage, on the tensor
+// axis alone.
+std::optional<RunConfig> remote_teacher_config(const RunConfig& config);
 
 // "data 2 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)": axes with more than one
 // rank.

@@ -15,6 +15,7 @@
 #include "trireme/base/locale/text.h"
 #include "trireme/comm/shared/segment.h"
 #include "trireme/train/parallel/run_layout.h"
+#include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::train {
 namespace {
@@ -105,14 +106,38 @@ MemoryNeed least_memory(const RunConfig& config) {
   return need;
 }
 
+double least_teacher_memory(const RunConfig& config) {
+  double weights = 0;
+  if (const std::optional<RunConfig> teacher = remote_teacher_config(config)) {
+    for (const parallel::LayerCost& layer : teacher->task->model().layer_costs(*teacher)) {
+      weights += layer.memory;
+    }
+  }
+  return weights;
+}
+
+namespace {
+
+// Of the ranks on this machine, which may be some of the run's.
+double least_of_all(const RunConfig& config, const MemoryNeed& need, int num_ranks) {
+  const int64_t teachers = config.parallel.teachers;
+  if (teachers == 0) return need.total() * num_ranks;
+  const double of_teacher = least_teacher_memory(config);
+  const int64_t others = num_ranks - teachers;
+  if (others != plan_axes(config.parallel).num_ranks())
+    return std::min(need.total(), of_teacher) * num_ranks;
+  return need.total() * static_cast<double>(others) + of_teacher * static_cast<double>(teachers);
+}
+
+}  // namespace
+
 void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes) {
   const MemoryNeed need = least_memory(config);
   const auto available = static_cast<double>(available_bytes);
-  TRIREME_CHECK(need.total() * num_ranks <= available, "the run needs at least ",
-                gibibytes(need.total()), " per rank",
-                num_ranks > 1 ? concat(", ", gibibytes(need.total() * num_ranks), " for ",
-                                       num_ranks, " ranks")
-                              : "",
+  const double of_all = least_of_all(config, need, num_ranks);
+  TRIREME_CHECK(of_all <= available, "the run needs at least ", gibibytes(need.total()),
+                " per rank",
+                num_ranks > 1 ? concat(", ", gibibytes(of_all), " for ", num_ranks, " ranks") : "",
                 "; this machine has ", gibibytes(available), ": ",
                 advice(config, need, num_ranks, available));
 }
@@ -174,6 +199,13 @@ std::string memory_advice(const RunConfig& config, int num_ranks) {
   if (config.parallel.servers == 0) options.emplace_back(kOffloads);
   return concat("; a rank needs at least ", gibibytes(now),
                 options.empty() ? "" : ", and less with ", in_words(options));
+}
+
+std::string teacher_memory_advice(const RunConfig& config) {
+  return concat(
+      "; a rank that holds the teacher needs at least ", gibibytes(least_teacher_memory(config)),
+      ", and less with a larger --parallel.teacher_tensor (", config.parallel.teacher_tensor,
+      ") and more --parallel.teachers (", config.parallel.teachers, ")");
 }
 
 std::string shared_memory_advice(const RunConfig& config) {

@@ -23,6 +23,9 @@ struct MemoryNeed {
 };
 MemoryNeed least_memory(const RunConfig& config);
 
+// The same of a rank that holds a teacher (parallel.teachers): its weights.
+double least_teacher_memory(const RunConfig& config);
+
 // Throws: ConfigError when `num_ranks` ranks, all on this machine, need more than
 //         `available_bytes`, with the largest part, the keys that reduce it, and how far
 void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes);
@@ -30,6 +33,9 @@ void check_memory(const RunConfig& config, int num_ranks, int64_t available_byte
 // What a rank needs at least, and which keys lower it by how much.
 // config: resolved for `num_ranks`, its data open.
 std::string memory_advice(const RunConfig& config, int num_ranks);
+
+// The same for a rank that holds a teacher.
+std::string teacher_memory_advice(const RunConfig& config);
 
 // Call while an exception is handled. Rethrows it; a failed allocation becomes a ConfigError that
 // says how a rank can need less. advice: memory_advice(), which takes some milliseconds, or null

@@ -41,12 +41,12 @@ void FrozenModel::load(const std::string& key, Weights weights, const checkpoint
   model_.spread_weights();
 }
 
-std::vector<std::string> FrozenModel::notes() const {
+std::vector<std::string> notes_of_teacher(const RunConfig& teacher) {
   std::vector<std::string> notes =
-      config_.task->notes_on_weights(config_.init.folder, config_.dtype());
+      teacher.task->notes_on_weights(teacher.init.folder, teacher.dtype());
   for (std::string& note : notes) note = "teacher: " + note;
-  notes.insert(notes.begin(),
-               concat("teacher: ", model_.traits().name, ", frozen, of ", config_.init.folder));
+  notes.insert(notes.begin(), concat("teacher: ", teacher.task->model().traits().name,
+                                     ", frozen, of ", teacher.init.folder));
   return notes;
 }
 

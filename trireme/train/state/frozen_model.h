@@ -15,6 +15,9 @@
 
 namespace trireme::train {
 
+// Lines of a teacher for people. teacher: its config
+std::vector<std::string> notes_of_teacher(const RunConfig& teacher);
+
 // Thread safety: as ParallelModel.
 class FrozenModel {
  public:
@@ -32,8 +35,7 @@ class FrozenModel {
             const checkpoint::OnWait& on_wait = {});
 
   ParallelModel& model() { return model_; }
-  // Lines of a teacher for people.
-  std::vector<std::string> notes() const;
+  std::vector<std::string> notes() const { return notes_of_teacher(config_); }
 
  private:
   RunConfig config_;

@@ -79,6 +79,7 @@ void TrainingState::build() {
   }
   model_.emplace(config_, mesh_, hook_, overlap_);
   if (teacher_) model_->use_teacher({teacher_, &teacher_->model()});
+  if (config_.remote_teacher) model_->use_teacher(config_.remote_teacher);
   // The optimizer's states may be a file that takes long to make.
   const auto make_optimizer = [this](const checkpoint::Peers&) {
     try {
@@ -179,6 +180,7 @@ void TrainingState::load_initial() {
 std::vector<std::string> TrainingState::initial_notes() const {
   std::vector<std::string> notes;
   if (teacher_) notes = teacher_->notes();
+  if (const auto remote = remote_teacher_config(config_)) notes = notes_of_teacher(*remote);
   if (initial_weights_.empty()) return notes;
   std::ranges::move(config_.task->notes_on_weights(initial_weights_, config_.dtype()),
                     std::back_inserter(notes));

@@ -119,6 +119,12 @@ class StageModel {
   // The last stage of the frozen model whose outputs the last stage gets as inputs
   // (Task::make_teacher). It outlives this one.
   virtual void use_teacher(StageModel& /*stage*/) {}
+  // Of a frozen model's last stage that is not where the student's is: the tensors beside its
+  // outputs that the student's last stage needs, the same for all batches; the first is [v, D] for
+  // outputs [..., D]. The student's gets them, and outputs of whole samples, on every rank.
+  // Collective: every rank of the tensor axis
+  virtual std::vector<at::Tensor> head() { return {}; }
+  virtual void use_teacher_head(std::vector<at::Tensor> /*head*/) {}
   // How many terms this rank's loss of `batch` sums over.
   virtual int64_t num_terms(const dataset::Batch& batch) const = 0;
 

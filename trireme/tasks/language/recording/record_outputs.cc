@@ -107,6 +107,8 @@ train::RunConfig recording_config(train::RunConfig config, int num_ranks, int64_
   TRIREME_CHECK(!config.parallel.automatic,
                 "parallel.auto is true, which only the command `train` chooses; set the axes that "
                 "divide the teacher");
+  TRIREME_CHECK(config.parallel.teachers == 0, "parallel.teachers is ", config.parallel.teachers,
+                ", and all ranks hold the teacher here; set it to 0");
   const train::TrainConfig given = std::exchange(config.train, {});
   config.train.precision = given.precision;
   config.train.device = given.device;

@@ -1,4 +1,4 @@
-#include "trireme/train/state_changes.h"
+#include "trireme/train/state/state_changes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trireme/train/reference_scores.h"
+#include "trireme/train/run/reference_scores.h"
 
 #include <algorithm>
 #include <chrono>
