@@ -178,7 +178,7 @@ class CsvData : public RawData {
     }
     for (size_t t = 0; t < places.categories.size(); ++t) {
       const Cell cell{lines, row, places.categories[t], schema_.tables[t].name};
-      sample.categories[t][0] = is_missing(cell) ? std::string_view() : category_of(cell);
+      sample.categories[t][0] = is_missing(cell) ? std::string_view("") : category_of(cell);
     }
     if (labels_ == Labels::kRequired) read_label({lines, row, places.label, form_.label}, sample);
   }

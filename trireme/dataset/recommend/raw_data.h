@@ -62,8 +62,8 @@ class RawData {
 std::unique_ptr<RawData> open_pairs(const std::vector<std::string>& paths);
 
 enum class RawFormat;  // prepare_features.h
-// The reader of a format. `labels` is for criteo, criteo-binary and csv; other formats have labels that
-// are part of them, or none.
+// The reader of a format. `labels` is for criteo, criteo-binary and csv; other formats have labels
+// that are part of them, or none.
 // schema: whose columns csv has (csv_data.h); other formats know theirs
 // Throws: ConfigError when an input cannot be opened, or the schema is not of CSV
 std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::string>& inputs,
