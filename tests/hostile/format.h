@@ -54,6 +54,8 @@ void add_chat_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
 // Data of recommendation models.
 void add_recommend_formats(Formats& formats, const std::filesystem::path& folder);
+// CSV tables of such data.
+void add_table_formats(Formats& formats, const std::filesystem::path& folder);
 // Only in a build with PNG and JPEG.
 void add_image_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);

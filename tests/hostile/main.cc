@@ -109,6 +109,7 @@ int run(const Arguments& arguments) {
   add_journal_formats(formats, folder);
   add_job_formats(formats, folder);
   add_recommend_formats(formats, folder);
+  add_table_formats(formats, folder);
   add_link_formats(formats);
   add_http_formats(formats);
 #ifdef TRIREME_HAVE_CURL

@@ -75,6 +75,7 @@ void add_data(CLI::App& app, int& exit_code);
 // Subcommands of `data`.
 void add_data_prepare(CLI::App& data, int& exit_code);
 void add_data_generate(CLI::App& data, int& exit_code);
+void add_data_inspect(CLI::App& data, int& exit_code);
 void add_data_outputs(CLI::App& data, int& exit_code);
 
 // Each prepares, shows how far it is, and prints what it has written, with `json` as an object.

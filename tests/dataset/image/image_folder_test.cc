@@ -90,6 +90,7 @@ TEST_F(ImageFolder, ClassesAndFilesAreSortedByName) {
   put("cat/.DS_Store", "");
   const auto source = open_image_folder(folder_.path());
   EXPECT_EQ(source->size(), 3);
+  EXPECT_EQ(source->num_left_out(), 3);
   EXPECT_EQ(source->shape(), (ImageShape{3, 4, 5}));
   EXPECT_EQ(source->classes(), (std::vector<std::string>{"cat", "dog"}));
   const uint64_t seeds[] = {3, 1, 2};
@@ -159,14 +160,28 @@ TEST_F(ImageFolder, ValidationTakesTheClassesOfTraining) {
             std::string::npos);
 }
 
-TEST_F(ImageFolder, FilesThatAreNoImagesAreIgnored) {
+TEST_F(ImageFolder, FilesThatAreNoImagesAreLeftOutAndCounted) {
   put("a/1.png", png_of(picture(4, 4)));
   put("a/notes.txt", "");
   put("labels.csv", "");
   put("README", "");
-  const auto source = open_image_folder(folder_.path());
+  put("a/Thumbs.db", "");
+  put("a/.DS_Store", "");
+  auto source = open_image_folder(folder_.path());
   EXPECT_EQ(source->size(), 1);
+  EXPECT_EQ(source->num_left_out(), 5);
+  EXPECT_EQ(left_out_text(source->num_left_out()), "5 files that are not images");
+  EXPECT_EQ(augmented(std::move(source), {.horizontal_flip = true})->num_left_out(), 5);
+  source = open_image_folder(folder_.path());
   EXPECT_EQ(source->classes(), std::vector<std::string>{"a"});
+}
+
+TEST_F(ImageFolder, AFolderBesideTheClassesIsNone) {
+  put("a/1.png", png_of(picture(4, 4)));
+  put("val/a/1.png", png_of(picture(4, 4)));
+  const auto source = open_image_folder(folder_.path(), {}, nullptr, {.no_class = "val"});
+  EXPECT_EQ(source->classes(), std::vector<std::string>{"a"});
+  EXPECT_EQ(source->num_left_out(), 0);
 }
 
 TEST_F(ImageFolder, WrongFoldersAreRefused) {

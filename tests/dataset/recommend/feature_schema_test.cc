@@ -20,11 +20,20 @@ TEST(FeatureSchema, SurvivesItsFile) {
   classes.classes = {"admin", "libs"};
   classes.num_validation = 7;
   classes.min_count = 10;
-  for (const FeatureSchema& schema : {click_schema(), pair_schema(), classes}) {
+  for (const FeatureSchema& schema : {click_schema(), pair_schema(), classes, csv_features()}) {
     const harness::TemporaryFolder folder;
     write_file_atomically(folder / kSchemaFile, to_json(schema));
     EXPECT_EQ(read_schema(folder.path()), schema);
   }
+}
+
+TEST(FeatureSchema, HashesOfACsvTableSurviveTheFile) {
+  FeatureSchema schema = csv_features();
+  schema.tables[0] = {.name = "city", .is_hashed = true};
+  schema.min_count = 0;
+  const harness::TemporaryFolder folder;
+  write_file_atomically(folder / kSchemaFile, to_json(schema));
+  EXPECT_EQ(read_schema(folder.path()), schema);
 }
 
 TEST(FeatureSchema, CountsTablesAndIdsOfEachSide) {
@@ -50,12 +59,32 @@ std::string error_with(const FeatureSchema& schema, const std::string& from,
   return message.substr(std::min(message.size(), path.size()));
 }
 
+TEST(FeatureSchema, RefusesColumnsOfACsvTableThatDisagree) {
+  const FeatureSchema csv = csv_features();
+  EXPECT_EQ(error_with(csv, "\"tab\"", "\"space\""),
+            ": csv.separator is \"space\"; expected comma, tab, semicolon or bar");
+  EXPECT_EQ(error_with(csv, "\"standard\"", "\"cube\""),
+            ": csv.numbers[0].transform is \"cube\"; expected none, log or standard");
+  EXPECT_NE(error_with(csv, "\"deviation\": 0.1", "\"deviation\": 0")
+                .find(": csv.numbers[0].deviation is 0"),
+            std::string::npos);
+  EXPECT_NE(error_with(csv, "\"mean\": 41.5", "\"mean\": \"x\"").find("csv.numbers[0].mean"),
+            std::string::npos);
+  EXPECT_EQ(error_with(csv, "\"clicked\"", "\"age\""),
+            ": column \"age\" occurs twice; expected different names");
+  EXPECT_NE(error_with(csv, "\"dense\": [\n  \"age\"\n ]", "\"dense\": []")
+                .find(": csv has 1 numbers; expected 0, one for each dense feature"),
+            std::string::npos);
+  EXPECT_NE(error_with(csv, "\"binary\"", "\"none\"").find("csv is of samples without a label"),
+            std::string::npos);
+}
+
 TEST(FeatureSchema, RefusesWhatIsNotOneInOneLine) {
   const FeatureSchema clicks = click_schema();
   EXPECT_EQ(error_with(clicks, "trireme-features", "x"),
             ": format is \"x\"; expected \"trireme-features\"");
-  EXPECT_EQ(error_with(clicks, "\"version\": 1", "\"version\": 3"),
-            ": version is 3; expected a whole number from 1 to 2");
+  EXPECT_EQ(error_with(clicks, "\"version\": 1", "\"version\": 4"),
+            ": version is 4; expected a whole number from 1 to 3");
   EXPECT_EQ(error_with(clicks, "\"rows\": 5", "\"rows\": 0"),
             ": tables[0].rows is 0; expected a whole number from 1 to 4294967296");
   EXPECT_EQ(error_with(clicks, "\"max_ids\": 3", "\"max_ids\": 65536"),

@@ -28,6 +28,21 @@ inline FeatureSchema pair_schema() {
       .num_items = 3};
 }
 
+// A number, a category and a label of a CSV table, whose column `id` is not used.
+inline FeatureSchema csv_features() {
+  return {.dense = {"age"},
+          .tables = {{.name = "city", .rows = 5}},
+          .label = LabelKind::kBinary,
+          .num_training = 2,
+          .min_count = 1,
+          .csv = CsvForm{.separator = '\t',
+                         .label = "clicked",
+                         .dropped = {"id"},
+                         .numbers = {{NumberTransform::kStandard, 41.5, 0.1}},
+                         .missing = MissingNumbers::kMean,
+                         .missing_texts = {"NA"}}};
+}
+
 template <typename Number>
 std::string bytes_of(std::vector<Number> numbers) {
   std::string bytes(numbers.size() * sizeof(Number), '\0');

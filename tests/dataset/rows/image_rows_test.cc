@@ -62,11 +62,11 @@ TEST_F(ImageRowsTest, OtherFilesAreLeftOutAndCounted) {
   put("set/a/.hidden.png", "x");
   fs::create_directory_symlink(folder_ / "set", folder_ / "set" / "loop");
   auto rows = open_image_rows(set_, as_they_are_);
-  EXPECT_EQ(rows->left_out(), "1 file that is not an image");
+  EXPECT_EQ(rows->left_out(), "2 files that are not images");
   EXPECT_EQ(rows->num_total(), 3);
   put("set/b/thumbs.db", "x");
   rows = open_image_rows(set_, as_they_are_);
-  EXPECT_EQ(rows->left_out(), "2 files that are not images");
+  EXPECT_EQ(rows->left_out(), "3 files that are not images");
 }
 
 TEST_F(ImageRowsTest, ReadsFilesOfRecords) {

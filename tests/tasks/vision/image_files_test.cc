@@ -104,9 +104,36 @@ TEST_F(ImageFilesTest, ClassesMayLieInTheFolderItself) {
   ImageFiles flat = config("flat");
   flat.data.validation_share = 0;
   EXPECT_THAT(validation_refusal(flat), HasSubstr("data.validation_share is 0"));
-  // With parts, these are no classes.
-  std::filesystem::create_directory(folder_ / "flat" / "validation");
-  EXPECT_THAT(refusal(config("flat")), HasSubstr("train/CLASS/*.png"));
+  // A folder for validation beside them is no class, and is taken whatever the share is.
+  std::filesystem::create_directories(folder_ / "flat" / "val" / "cat");
+  EXPECT_THAT(refusal(config("flat")), HasSubstr("flat/cat/"));
+  EXPECT_THAT(validation_refusal(flat), HasSubstr("/flat/val/cat has no images"));
+  // With train/, what is beside it is none either.
+  std::filesystem::create_directories(folder_ / "flat" / "train" / "owl");
+  EXPECT_THAT(refusal(config("flat")), HasSubstr("/flat/train/owl has no images"));
+}
+
+TEST_F(ImageFilesTest, AShareOfTrainIsHeldOutWhereNoFolderIsForValidation) {
+  for (int i = 0; i < 20; ++i) {
+    std::filesystem::create_directories(folder_ / "part/train/cat");
+    harness::write_bytes(folder_ / "part/train/cat" / concat(i, ".png"), "no image");
+  }
+  harness::write_idx_set(folder_ / "mnist", 8, 8, 6, 2);
+  const auto training = open_training_images(config("mnist"));
+  ImageFiles part = config("part");
+  const auto of_validation = [&] {
+    return harness::message_of<ConfigError>([&] { open_validation_images(part, *training); });
+  };
+  // Each part is read, and begins with another file, which is named.
+  part.data.validation_share = 0.5;
+  EXPECT_THAT(refusal(part), HasSubstr("part/train/cat/"));
+  EXPECT_THAT(of_validation(), HasSubstr("part/train/cat/"));
+  EXPECT_NE(refusal(part), of_validation());
+  part.data.validation_share = 0;
+  EXPECT_THAT(of_validation(),
+              AllOf(HasSubstr("no folder validation/"), HasSubstr("data.validation_share is 0")));
+  std::filesystem::create_directories(folder_ / "part" / "val");
+  EXPECT_THAT(of_validation(), HasSubstr("part/val has no folders"));
 }
 
 TEST_F(ImageFilesTest, SaysWhatItExpectsWhereNothingIs) {

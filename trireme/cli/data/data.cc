@@ -101,6 +101,7 @@ void add_data(CLI::App& app, int& exit_code) {
   data->require_subcommand(1);
   add_data_prepare(*data, exit_code);
   add_data_generate(*data, exit_code);
+  add_data_inspect(*data, exit_code);
   add_data_outputs(*data, exit_code);
 }
 

@@ -1,79 +1,23 @@
 // trireme data prepare: text, conversations, pairs of answers or labelled texts to token files, or
 // tables of features to records.
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
-#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/machine/machine.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/console.h"
-#include "trireme/cli/terminal_text.h"
+#include "trireme/cli/data/feature_options.h"
 
 namespace trireme::cli {
 namespace {
-
-std::string count_of(int64_t count) { return human_count(static_cast<double>(count)); }
-
-void print_report(const dataset::PrepareFeaturesReport& report) {
-  const dataset::FeatureSchema& schema = report.schema;
-  std::printf("samples %s for training, %s for validation", count_of(schema.num_training).c_str(),
-              count_of(schema.num_validation).c_str());
-  if (schema.num_items > 0) std::printf(", %s items", count_of(schema.num_items).c_str());
-  if (!schema.classes.empty()) std::printf(", %zu classes", schema.classes.size());
-  if (schema.has_hashes()) {
-    std::printf("\ntables  %lld with hashed ids, %lld numbers per sample\n",
-                static_cast<long long>(schema.num_tables()),
-                static_cast<long long>(schema.num_dense()));
-    return;
-  }
-  int64_t rows = 0;
-  for (const dataset::FeatureTable& table : schema.tables) rows += table.rows;
-  std::printf("\ntables  %lld with %s rows, %lld numbers per sample\n",
-              static_cast<long long>(schema.num_tables()), count_of(rows).c_str(),
-              static_cast<long long>(schema.num_dense()));
-  if (schema.num_tables() > 0) {
-    const auto largest = std::ranges::max_element(schema.tables, {}, &dataset::FeatureTable::rows);
-    std::printf("largest %s: %s rows\n", printable(largest->name).c_str(),
-                count_of(largest->rows).c_str());
-  }
-  const double share = report.num_ids == 0 ? 0.0
-                                           : 100.0 * static_cast<double>(report.num_rare_ids) /
-                                                 static_cast<double>(report.num_ids);
-  std::printf("rare    %.2f %% of the ids are row 0: categories that occur fewer than %lld times\n",
-              share, static_cast<long long>(schema.min_count));
-}
-
-nlohmann::json to_object(const dataset::PrepareFeaturesReport& report) {
-  const dataset::FeatureSchema& schema = report.schema;
-  nlohmann::json tables = nlohmann::json::array();
-  for (const dataset::FeatureTable& table : schema.tables) {
-    nlohmann::json object = {{"name", table.name}, {"rows", nullptr}};
-    if (!table.is_hashed) object["rows"] = table.rows;
-    tables.push_back(std::move(object));
-  }
-  return {{"training_samples", schema.num_training},
-          {"validation_samples", schema.num_validation},
-          {"items", schema.num_items},
-          {"classes", schema.classes.size()},
-          {"dense", schema.num_dense()},
-          {"tables", std::move(tables)},
-          {"ids", report.num_ids},
-          {"rare_ids", report.num_rare_ids},
-          {"min_count", schema.min_count},
-          {"bytes_read", report.num_bytes}};
-}
 
 constexpr const char* kTokens = "tokens";
 constexpr Choice<dataset::DocumentForm> kRowForms[] = {
@@ -92,8 +36,7 @@ struct Arguments {
   std::string tokenizer{};
   std::string split = name_of(kSplits, dataset::SplitBy::kName);
   dataset::PrepareOptions tokens{};
-  dataset::PrepareFeaturesOptions features{};
-  std::string ids = name_of(dataset::kCategoryIds, dataset::CategoryIds::kRows);
+  FeatureArguments features{};
   bool json = false;
   std::string chat_template{};
   int64_t image_size = 0;
@@ -104,7 +47,6 @@ struct Arguments {
   std::vector<CLI::Option*> only_documents{};  // tokens and these
   std::vector<CLI::Option*> only_chat{};
   std::vector<CLI::Option*> only_text{};  // these, chat, preference and labelled
-  std::vector<CLI::Option*> only_features{};
 };
 
 std::vector<std::string> format_names() {
@@ -213,26 +155,6 @@ void add_chat_options(CLI::App& command, Arguments& arguments) {
                                "names them"));
 }
 
-void add_feature_options(CLI::App& command, Arguments& arguments) {
-  dataset::PrepareFeaturesOptions& options = arguments.features;
-  const auto add = [&](CLI::Option* option) {
-    arguments.only_features.push_back(option->group("Options of the other formats"));
-    return option;
-  };
-  add(command.add_option("--min-count", options.min_count,
-                         "categories with fewer occurrences in the training samples share one row"))
-      ->check(within({1, std::numeric_limits<int64_t>::max()}))
-      ->capture_default_str();
-  add(command.add_option("--dictionary", options.dictionary,
-                         "prepared folder whose categories, classes and items to reuse"));
-  const auto kinds = names_of(dataset::kCategoryIds);
-  add(command.add_option("--ids", arguments.ids,
-                         "ids of categories: row numbers, or hashes for tables with open "
-                         "vocabularies (tables.open), which need no dictionary"))
-      ->check(CLI::IsMember(kinds))
-      ->capture_default_str();
-}
-
 int run_prepare(Arguments& arguments) {
   const auto* const rows = find_choice(kRowForms, arguments.format);
   const bool are_rows = rows != nullptr, is_tokens = arguments.format == kTokens || are_rows,
@@ -249,7 +171,9 @@ int run_prepare(Arguments& arguments) {
   if (!are_rows) refuse(arguments.only_rows);
   if (!is_tokens) refuse(arguments.only_documents);
   if (!is_chat) refuse(arguments.only_chat);
-  refuse(is_tokens || is_chat || is_labelled ? arguments.only_features : arguments.only_text);
+  const bool is_text = is_tokens || is_chat || is_labelled;
+  refuse(is_text ? arguments.features.all : arguments.only_text);
+  if (!is_text && arguments.format != kCsvFormat) refuse(arguments.features.only_csv);
   const dataset::PrepareOptions& tokens = arguments.tokens;
   if (is_labelled) {
     return run_prepare_labelled({.inputs = tokens.inputs,
@@ -282,46 +206,17 @@ int run_prepare(Arguments& arguments) {
         choose(dataset::kTokenizerKinds, "--tokenizer", arguments.tokenizer);
     return run_prepare_tokens(tokens, arguments.json);
   }
-  dataset::PrepareFeaturesOptions& options = arguments.features;
+  dataset::PrepareFeaturesOptions& options = arguments.features.options;
   options.format = choose(dataset::kRawFormats, "--format", arguments.format);
   options.inputs = tokens.inputs;
   options.output = tokens.output;
   options.validation_fraction = tokens.validation_fraction;
   options.seed = tokens.seed;
-  options.ids = choose(dataset::kCategoryIds, "--ids", arguments.ids);
-  for (const CLI::Option* option : arguments.only_features) {
-    const std::string name = option->get_name();
-    TRIREME_CHECK(options.dictionary.empty() || name == "--dictionary" || option->count() == 0,
-                  name, " is that of --dictionary; leave it out");
-  }
+  take_feature_options(arguments.features);
   return run_prepare_features(options, arguments.json);
 }
 
 }  // namespace
-
-int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool json) {
-  const auto start = std::chrono::steady_clock::now();
-  dataset::PrepareFeaturesReport report;
-  {
-    ProgressBar bar("prepare");
-    if (!json) std::printf("read    %s\n", printable(options.inputs.front()).c_str());
-    std::fflush(stdout);
-    report = dataset::prepare_features(
-        options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
-  }
-  if (json) {
-    nlohmann::json object = to_object(report);
-    object["output"] = options.output;
-    object["seconds"] = seconds_since(start);
-    std::printf("%s\n", json_text(object).c_str());
-    return kDone;
-  }
-  print_report(report);
-  std::printf("wrote   %s from %s in %s\n", printable(options.output).c_str(),
-              human_bytes(static_cast<double>(report.num_bytes)).c_str(),
-              human_duration(seconds_since(start)).c_str());
-  return kDone;
-}
 
 void add_data_prepare(CLI::App& data, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
@@ -349,7 +244,9 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       "  trireme data prepare --format labelled --input reviews.jsonl --tokenizer-model bert \\\n"
       "      --output data/reviews\n"
       "  trireme data prepare --format criteo --input day_0.tsv --min-count 10 \\\n"
-      "      --output data/criteo\n");
+      "      --output data/criteo\n"
+      "  trireme data prepare --format csv --input ads.csv.gz --numeric 'age:standard,price_*' \\\n"
+      "      --category city --label clicked --drop id --output data/ads\n");
   const auto formats = format_names();
   command->add_option("--format", arguments->format, in_words(formats))
       ->check(CLI::IsMember(formats))
@@ -382,7 +279,7 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
   add_json(*command, arguments->json);
   add_token_options(*command, *arguments);
   add_chat_options(*command, *arguments);
-  add_feature_options(*command, *arguments);
+  add_feature_options(*command, arguments->features);
   command->callback([arguments, &exit_code] { exit_code = run_prepare(*arguments); });
 }
 

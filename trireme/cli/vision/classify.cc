@@ -80,7 +80,9 @@ int classify(const ClassifyArguments& arguments) {
                                           static_cast<size_t>(arguments.images), image_of));
   }
   if (arguments.json) {
-    nlohmann::json object = {{"images", result.predictions.size()}, {"accuracy", accuracy}};
+    nlohmann::json object = {{"images", result.predictions.size()},
+                             {"accuracy", accuracy},
+                             {"left_out", trained.images().num_left_out()}};
     for (const ClassResult& each : result.classes) {
       object["classes"].push_back(
           {{"name", each.name}, {"images", each.num_images}, {"right", each.num_right}});
@@ -99,6 +101,8 @@ int classify(const ClassifyArguments& arguments) {
   }
   std::printf("accuracy %.1f %% of %zu validation images\n", 100 * accuracy,
               result.predictions.size());
+  const std::string left_out = dataset::left_out_text(trained.images().num_left_out());
+  if (!left_out.empty()) std::printf("left out %s\n", left_out.c_str());
   if (!arguments.page.empty()) std::printf("page: %s\n", printable(arguments.page).c_str());
   return kDone;
 }

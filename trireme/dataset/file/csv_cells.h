@@ -28,6 +28,7 @@ class CsvCells {
   // Throws: ConfigError with path and line for more than kMostColumns cells, a quote that is not
   //         closed, or text behind one
   bool next(CsvRow& row);
+  bool is_at_end() const { return at_ >= text_.size(); }
 
  private:
   void skip_line_end();

@@ -24,10 +24,10 @@ std::string read_encoded(const fs::path& path) {
   return as_config_error([&] { return read_file(path, kMostEncodedBytes); });
 }
 
-// The items of a folder that are not hidden.
-std::vector<fs::directory_entry> visible_items_of(const fs::path& folder) {
+// The items of a folder that are not hidden. Counts those that are.
+std::vector<fs::directory_entry> visible_items_of(const fs::path& folder, int64_t& num_hidden) {
   std::vector<fs::directory_entry> items = items_of(folder);
-  std::erase_if(items, [&folder](const fs::directory_entry& item) {
+  num_hidden += std::erase_if(items, [&folder](const fs::directory_entry& item) {
     const std::string name = item.path().filename();
     if (name.starts_with('.')) return true;
     require_printable(folder, name);
@@ -75,14 +75,16 @@ class FolderImages final : public ImageSource {
       : path_(std::move(path)) {
     require_images();
     std::vector<std::string> folders;
-    for (const fs::directory_entry& item : visible_items_of(path_)) {
+    for (const fs::directory_entry& item : visible_items_of(path_, num_left_out_)) {
       std::error_code ignored;
       if (!item.is_directory(ignored)) {
         TRIREME_CHECK(!is_image_name(item.path().filename().native()), item.path().native(),
                       " is in no class; expected images in a folder for each class");
         check_is_no_image(item);
+        ++num_left_out_;
         continue;
       }
+      if (item.path().filename() == held_out.no_class) continue;
       folders.push_back(item.path().filename());
     }
     TRIREME_CHECK(!folders.empty(), path_.string(),
@@ -100,6 +102,7 @@ class FolderImages final : public ImageSource {
   int64_t size() const override { return std::ssize(files_); }
   ImageShape shape() const override { return maker_->shape(); }
   const std::vector<std::string>& classes() const override { return classes_; }
+  int64_t num_left_out() const override { return num_left_out_; }
 
   NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override {
     TRIREME_ASSERT(index >= 0 && index < size(), "image ", index, " of ", size());
@@ -122,12 +125,13 @@ class FolderImages final : public ImageSource {
 
   void add_class(const std::string& folder, int64_t label, const HeldOut& held_out) {
     std::vector<std::string> names;
-    for (const fs::directory_entry& item : visible_items_of(path_ / folder)) {
+    for (const fs::directory_entry& item : visible_items_of(path_ / folder, num_left_out_)) {
       const std::string name = item.path().filename();
       if (is_image_name(name)) {
         names.push_back(name);
       } else {
         check_is_no_image(item);
+        ++num_left_out_;
       }
     }
     TRIREME_CHECK(!names.empty(), (path_ / folder).string(),
@@ -140,6 +144,7 @@ class FolderImages final : public ImageSource {
   std::vector<std::string> classes_;
   std::vector<File> files_;
   std::optional<ImageMaker> maker_;
+  int64_t num_left_out_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "trireme/dataset/image/image_source.h"
 
@@ -14,12 +15,13 @@ namespace trireme::dataset {
 struct HeldOut {
   double share = 0;
   bool is_wanted = false;  // they, or all others
+  std::string no_class{};  // a folder beside those of the classes, such as val; "": there is none
 };
 
 // The files `path`/<class>/*.png, .jpg and .jpeg, in any case of letters. Classes are numbered, and
-// files ordered, by the bytes of their names. Hidden files and folders are ignored, and
-// files whose names are not those of images. An image becomes [3, H, W], red, green and blue. Only
-// the names of files are kept in memory.
+// files ordered, by the bytes of their names. Hidden files and folders are left out and counted; so
+// are files whose names are not those of images. An image becomes [3, H, W], red, green and blue.
+// Only the names of files are kept in memory.
 // like: takes the classes of another source, such as the training data's, and refuses other ones.
 // Throws: ConfigError with the path: a folder that cannot be read, without classes, a class without
 //         images, an image in no class or in another format; get() when a file cannot be read or

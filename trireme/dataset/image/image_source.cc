@@ -33,6 +33,7 @@ class AugmentedImages final : public ImageSource {
   std::vector<int64_t> shard_sizes() const override { return source_->shard_sizes(); }
   ImageShape shape() const override { return source_->shape(); }
   const std::vector<std::string>& classes() const override { return source_->classes(); }
+  int64_t num_left_out() const override { return source_->num_left_out(); }
 
   NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override {
     NamedTensors sample = source_->get(index, augmentation);
@@ -69,6 +70,12 @@ class AugmentedImages final : public ImageSource {
 };
 
 }  // namespace
+
+std::string left_out_text(int64_t num_left_out) {
+  if (num_left_out == 0) return "";
+  return num_left_out == 1 ? "1 file that is not an image"
+                           : concat(num_left_out, " files that are not images");
+}
 
 std::unique_ptr<ImageSource> augmented(std::shared_ptr<const ImageSource> source,
                                        const AugmentOptions& options) {

@@ -30,7 +30,12 @@ class ImageSource : public Source {
   virtual ImageShape shape() const = 0;
   // The names of the classes, by number.
   virtual const std::vector<std::string>& classes() const = 0;
+  // Files and hidden folders that lie among the images and are none.
+  virtual int64_t num_left_out() const { return 0; }
 };
+
+// Of that number, for people: "2 files that are not images". "": nothing was left out.
+std::string left_out_text(int64_t num_left_out);
 
 enum class Padding { kZero, kEdge };
 

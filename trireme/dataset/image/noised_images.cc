@@ -34,6 +34,7 @@ class NoisedImages final : public ImageSource {
   std::vector<int64_t> shard_sizes() const override { return images_->shard_sizes(); }
   ImageShape shape() const override { return images_->shape(); }
   const std::vector<std::string>& classes() const override { return images_->classes(); }
+  int64_t num_left_out() const override { return images_->num_left_out(); }
 
   NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const override {
     NamedTensors sample = images_->get(index, augmentation);

@@ -1,6 +1,8 @@
 #include "trireme/dataset/recommend/feature_schema.h"
 
+#include <limits>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +18,8 @@ namespace {
 
 constexpr const char* kFormat = "trireme-features";
 constexpr int64_t kVersion = 1;
-constexpr int64_t kHashVersion = 2;  // with tables of hashes
+constexpr int64_t kHashVersion = 2;  // tables say what their ids are
+constexpr int64_t kCsvVersion = 3;   // and there is "csv"
 enum class IdKind { kRows, kHash };
 constexpr Choice<IdKind> kIdKinds[] = {{"rows", IdKind::kRows}, {"hash", IdKind::kHash}};
 constexpr JsonLimits kLimits = {.max_bytes = 32 << 20, .max_values = 1 << 20, .max_depth = 4};
@@ -36,7 +39,7 @@ std::vector<std::string> words_at(const JsonView& value) {
 
 FeatureTable parse_table(const JsonView& value, int64_t version) {
   const bool is_hashed =
-      version == kHashVersion && choice_at(value.at("ids"), kIdKinds) == IdKind::kHash;
+      version >= kHashVersion && choice_at(value.at("ids"), kIdKinds) == IdKind::kHash;
   return {.name = value.at("name").word(),
           .rows = is_hashed ? 0 : value.at("rows").integer(1, kMaxTableRows),
           .min_ids = value.at("min_ids").integer(0, kMaxIdsPerTable),
@@ -45,9 +48,42 @@ FeatureTable parse_table(const JsonView& value, int64_t version) {
           .is_hashed = is_hashed};
 }
 
+CsvForm parse_csv_form(const JsonView& value) {
+  CsvForm form{.separator = choice_at(value.at("separator"), kSeparators),
+               .label = value.at("label").word(),
+               .dropped = words_at(value.at("dropped")),
+               .missing = choice_at(value.at("missing"), kMissingNumbers),
+               .missing_texts = words_at(value.at("missing_texts"))};
+  for (const JsonView& number : value.at("numbers").elements()) {
+    form.numbers.push_back(
+        {.transform = choice_at(number.at("transform"), kNumberTransforms),
+         .mean = number.at("mean").number(),
+         .deviation = number.at("deviation").number(std::numeric_limits<double>::min())});
+  }
+  return form;
+}
+
+nlohmann::ordered_json to_object(const CsvForm& form) {
+  nlohmann::ordered_json numbers = nlohmann::ordered_json::array();
+  for (const CsvNumber& number : form.numbers) {
+    nlohmann::ordered_json& saved = numbers.emplace_back();
+    saved["transform"] = name_of(kNumberTransforms, number.transform);
+    saved["mean"] = number.mean;
+    saved["deviation"] = number.deviation;
+  }
+  nlohmann::ordered_json object;
+  object["separator"] = name_of(kSeparators, form.separator);
+  object["label"] = form.label;
+  object["dropped"] = form.dropped;
+  object["missing"] = name_of(kMissingNumbers, form.missing);
+  object["missing_texts"] = form.missing_texts;
+  object["numbers"] = std::move(numbers);
+  return object;
+}
+
 FeatureSchema parse_schema(const JsonView& root) {
   if (root.at("format").word() != kFormat) root.at("format").fail(concat("\"", kFormat, "\""));
-  const int64_t version = root.at("version").integer(kVersion, kHashVersion);
+  const int64_t version = root.at("version").integer(kVersion, kCsvVersion);
   FeatureSchema schema;
   schema.dense = words_at(root.at("dense"));
   for (const JsonView& table : root.at("tables").elements()) {
@@ -59,6 +95,7 @@ FeatureSchema parse_schema(const JsonView& root) {
   schema.num_validation = root.at("validation_samples").integer(0, kMaxSamples);
   schema.num_items = root.at("items").integer(0, kMaxTableRows);
   schema.min_count = root.at("min_count").integer(0);
+  if (version == kCsvVersion) schema.csv = parse_csv_form(root.at("csv"));
   return schema;
 }
 
@@ -75,6 +112,28 @@ void check_names(const std::string& what, const std::vector<std::string>& names)
     TRIREME_CHECK(known.insert(name).second, what, " \"", shown(name),
                   "\" occurs twice; expected different names");
   }
+}
+
+// Every column of the table is one thing.
+void check_csv_form(const CsvForm& form, const FeatureSchema& schema, const std::string& source) {
+  TRIREME_CHECK(form.numbers.size() == schema.dense.size(), source, ": csv has ",
+                form.numbers.size(), " numbers; expected ", schema.dense.size(),
+                ", one for each dense feature");
+  TRIREME_CHECK(schema.label != LabelKind::kNone && schema.num_tables(TableSide::kItem) == 0,
+                source, ": csv is of samples without a label, or with items; expected labels only");
+  std::vector<std::string> columns = {form.label};
+  columns.insert(columns.end(), form.dropped.begin(), form.dropped.end());
+  columns.insert(columns.end(), schema.dense.begin(), schema.dense.end());
+  for (const FeatureTable& table : schema.tables) {
+    check_range(concat(source,
+                       ": table "
+                       ", shown(table.name), "
+                       " of csv: max_ids"),
+                table.max_ids, 1, 1);
+    columns.push_back(table.name);
+  }
+  check_names(source + ": column", columns);
+  check_names(source + ": missing text", form.missing_texts);
 }
 
 void check_table(const FeatureTable& table, const std::string& source) {
@@ -124,6 +183,7 @@ void check_schema(const FeatureSchema& schema, const std::string& source) {
               schema.label == LabelKind::kClass ? 1 : 0,
               schema.label == LabelKind::kClass ? kMaxClasses : 0);
   check_names(source + ": class", schema.classes);
+  if (schema.csv) check_csv_form(*schema.csv, schema, source);
 }
 
 FeatureSchema read_schema(const std::filesystem::path& folder) {
@@ -139,11 +199,11 @@ FeatureSchema read_schema(const std::filesystem::path& folder) {
 
 std::string to_json(const FeatureSchema& schema) {
   nlohmann::ordered_json tables = nlohmann::ordered_json::array();
-  const bool has_hashes = schema.has_hashes();
+  const bool says_ids = schema.has_hashes() || schema.csv;
   for (const FeatureTable& table : schema.tables) {
     nlohmann::ordered_json& saved = tables.emplace_back();
     saved["name"] = table.name;
-    if (has_hashes) {
+    if (says_ids) {
       saved["ids"] = name_of(kIdKinds, table.is_hashed ? IdKind::kHash : IdKind::kRows);
     }
     if (!table.is_hashed) saved["rows"] = table.rows;
@@ -151,16 +211,18 @@ std::string to_json(const FeatureSchema& schema) {
     saved["max_ids"] = table.max_ids;
     saved["side"] = name_of(kTableSides, table.side);
   }
-  const nlohmann::ordered_json root = {{"format", kFormat},
-                                       {"version", has_hashes ? kHashVersion : kVersion},
-                                       {"dense", schema.dense},
-                                       {"tables", tables},
-                                       {"label", name_of(kLabelKinds, schema.label)},
-                                       {"classes", schema.classes},
-                                       {"training_samples", schema.num_training},
-                                       {"validation_samples", schema.num_validation},
-                                       {"items", schema.num_items},
-                                       {"min_count", schema.min_count}};
+  const int64_t version = schema.csv ? kCsvVersion : says_ids ? kHashVersion : kVersion;
+  nlohmann::ordered_json root = {{"format", kFormat},
+                                 {"version", version},
+                                 {"dense", schema.dense},
+                                 {"tables", tables},
+                                 {"label", name_of(kLabelKinds, schema.label)},
+                                 {"classes", schema.classes},
+                                 {"training_samples", schema.num_training},
+                                 {"validation_samples", schema.num_validation},
+                                 {"items", schema.num_items},
+                                 {"min_count", schema.min_count}};
+  if (schema.csv) root["csv"] = to_object(*schema.csv);
   return root.dump(1) + "\n";
 }
 

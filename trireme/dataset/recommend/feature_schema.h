@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/choice.h"
+#include "trireme/dataset/recommend/csv_form.h"
 
 namespace trireme::dataset {
 
@@ -58,6 +59,7 @@ struct FeatureSchema {
   int64_t num_items = 0;               // in items.bin; 0 exactly if no table is of items
   // Categories that occur more rarely in the training data share row 0. 0: no dictionary.
   int64_t min_count = 0;
+  std::optional<CsvForm> csv{};  // of data that was prepared from CSV
   bool operator==(const FeatureSchema&) const = default;
 
   int64_t num_dense() const { return static_cast<int64_t>(dense.size()); }

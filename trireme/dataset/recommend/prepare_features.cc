@@ -12,6 +12,7 @@
 #include "trireme/base/file/folder.h"
 #include "trireme/dataset/recommend/criteo.h"
 #include "trireme/dataset/recommend/criteo_arrays.h"
+#include "trireme/dataset/recommend/csv_data.h"
 #include "trireme/dataset/recommend/debian.h"
 #include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/raw_data.h"
@@ -35,6 +36,17 @@ void check_options(const PrepareFeaturesOptions& options) {
                 "validation_fraction is ", options.validation_fraction,
                 "; expected at least 0 and below 1");
   TRIREME_CHECK(!options.output.empty(), "output is empty; expected a folder such as data/criteo");
+}
+
+// The input. With columns of CSV they are found in its first file, or are those of the dictionary.
+std::unique_ptr<RawData> open_input(const PrepareFeaturesOptions& options) {
+  if (options.format != RawFormat::kCsv) return open_raw(options.format, options.inputs);
+  const std::string& first = options.inputs.front();
+  const FeatureSchema schema =
+      options.dictionary.empty()
+          ? csv_schema(options.columns, csv_header(first, options.columns.separator), first)
+          : read_schema(options.dictionary);
+  return open_raw(options.format, options.inputs, Labels::kRequired, &schema);
 }
 
 // A name that occurs twice, or too many tables, are found before hours of reading.
@@ -123,7 +135,7 @@ class Encoder : public RawPass {
 }  // namespace
 
 std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::string>& inputs,
-                                  Labels labels) {
+                                  Labels labels, const FeatureSchema* schema) {
   switch (format) {
     case RawFormat::kCriteo: return open_criteo_text(inputs, labels);
     case RawFormat::kCriteoBinary: return open_criteo_binary(inputs, labels);
@@ -132,6 +144,11 @@ std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::strin
     case RawFormat::kPairs: return open_pairs(inputs);
     case RawFormat::kDebian: return open_debian_depends(inputs);
     case RawFormat::kDebianSection: return open_debian_sections(inputs);
+    case RawFormat::kCsv:
+      TRIREME_CHECK(schema != nullptr && schema->csv,
+                    "the training data was not prepared from CSV, so what its columns are is not "
+                    "known; name its own format");
+      return open_csv(inputs, *schema, labels);
   }
   throw InternalError("a format without a reader");
 }
@@ -140,7 +157,7 @@ PrepareFeaturesReport prepare_features(const PrepareFeaturesOptions& options,
                                        const std::function<void(int64_t, int64_t)>& progress) {
   check_options(options);
   NewFolder folder(options.output);
-  const std::unique_ptr<RawData> raw = open_raw(options.format, options.inputs);
+  std::unique_ptr<RawData> raw = open_input(options);
   check_columns(raw->schema());
   int64_t done = 0;
   const auto on_bytes = [&](int64_t num_bytes) {
@@ -152,6 +169,10 @@ PrepareFeaturesReport prepare_features(const PrepareFeaturesOptions& options,
   const int64_t num_bytes = done;
   vocabulary.close();
   vocabulary.write_items(folder.path());
+  // The first pass has found the statistics of transforms.
+  if (vocabulary.schema().csv) {
+    raw = open_raw(options.format, options.inputs, Labels::kRequired, &vocabulary.schema());
+  }
   Encoder encoder(options, vocabulary, folder.path(), on_bytes);
   raw->read(encoder);
   TRIREME_CHECK(done - num_bytes == num_bytes, "the input had ", num_bytes,

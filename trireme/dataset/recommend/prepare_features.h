@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/choice.h"
+#include "trireme/dataset/recommend/csv_columns.h"
 #include "trireme/dataset/recommend/feature_schema.h"
 
 namespace trireme::dataset {
@@ -19,7 +20,8 @@ enum class RawFormat {
   kCriteoMultiHot,
   kPairs,
   kDebian,
-  kDebianSection
+  kDebianSection,
+  kCsv
 };
 inline constexpr Choice<RawFormat> kRawFormats[] = {
     {"criteo", RawFormat::kCriteo},
@@ -29,6 +31,7 @@ inline constexpr Choice<RawFormat> kRawFormats[] = {
     {"pairs", RawFormat::kPairs},
     {"debian", RawFormat::kDebian},
     {"debian-section", RawFormat::kDebianSection},
+    {"csv", RawFormat::kCsv},
 };
 
 // The form of category ids in prepared samples.
@@ -43,6 +46,7 @@ struct PrepareFeaturesOptions {
   RawFormat format = RawFormat::kCriteo;
   // Files. Of Criteo's arrays what the names of a day's files begin with: "numpy/day_0".
   std::vector<std::string> inputs = {};
+  CsvColumns columns = {};  // csv: of its files; not with `dictionary`
   std::string output = {};  // a folder that is new or empty
   CategoryIds ids = CategoryIds::kRows;
   // Categories that occur more rarely in the training samples share row 0. 1 with kHash.

@@ -23,6 +23,7 @@ enum class Labels { kRequired, kOptional };
 // Views are valid until the next sample.
 struct RawSample {
   std::vector<float> dense{};
+  std::vector<double> numbers{};  // CSV: the same before the transform; NaN: missing
   Categories categories{};
   double label = 0;               // if the label is binary
   std::string_view class_name{};  // if it is a class
@@ -61,10 +62,12 @@ class RawData {
 std::unique_ptr<RawData> open_pairs(const std::vector<std::string>& paths);
 
 enum class RawFormat;  // prepare_features.h
-// The reader of a format. `labels` is for criteo and criteo-binary; other formats have labels that
-// are part of them, or none.
-// Throws: ConfigError when an input cannot be opened
+// The reader of a format. `labels` is for criteo, criteo-binary and csv; other formats have labels
+// that are part of them, or none.
+// schema: whose columns csv has (csv_data.h); other formats know theirs
+// Throws: ConfigError when an input cannot be opened, or the schema is not of CSV
 std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::string>& inputs,
-                                  Labels labels = Labels::kRequired);
+                                  Labels labels = Labels::kRequired,
+                                  const FeatureSchema* schema = nullptr);
 
 }  // namespace trireme::dataset

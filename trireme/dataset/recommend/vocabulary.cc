@@ -1,6 +1,7 @@
 #include "trireme/dataset/recommend/vocabulary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "trireme/base/error.h"
@@ -28,6 +29,7 @@ Vocabulary::Vocabulary(const FeatureSchema& schema, const PrepareFeaturesOptions
       schema_(schema),
       num_queries_(static_cast<size_t>(schema.num_tables(TableSide::kQuery))),
       dictionaries_(schema.tables.size()),
+      moments_(schema.csv ? schema.dense.size() : 0),
       most_(schema.tables.size(), 1) {
   const bool is_hashed = options.ids == CategoryIds::kHash;
   schema_.min_count = is_hashed ? 0 : options.min_count;
@@ -55,6 +57,9 @@ void Vocabulary::on_sample(const RawSample& sample) {
   if (is_given_) return;
   if (schema_.label == LabelKind::kClass) classes_.add(sample.class_name);
   const bool is_training = !is_for_validation(sample);
+  for (size_t d = 0; is_training && d < moments_.size(); ++d) {
+    if (!std::isnan(sample.numbers[d])) moments_[d].add(sample.numbers[d]);
+  }
   for (size_t t = 0; t < num_queries_; ++t) {
     most_[t] = std::max(most_[t], sample.categories[t].size());
     if (!is_training || has_ids(t)) continue;
@@ -72,6 +77,11 @@ void Vocabulary::on_sample(const RawSample& sample) {
 void Vocabulary::close() {
   schema_.num_items = items_.names.size();
   if (is_given_) return;
+  for (size_t d = 0; d < moments_.size(); ++d) {
+    CsvNumber& number = schema_.csv->numbers[d];
+    number.mean = moments_[d].mean();
+    number.deviation = moments_[d].deviation();
+  }
   for (int64_t c = 0; c < classes_.size(); ++c) schema_.classes.emplace_back(classes_[c]);
   std::ranges::sort(schema_.classes);
   for (size_t t = 0; t < schema_.tables.size(); ++t) {

@@ -80,7 +80,8 @@ class Vocabulary : public RawPass {
   size_t num_queries_;     // tables of queries
   bool is_given_ = false;  // the dictionaries are those of another folder
   std::vector<Dictionary> dictionaries_;
-  std::vector<size_t> most_;  // ids that a sample or an item has of a table
+  std::vector<NumberMoments> moments_;  // CSV: of the training samples' numbers
+  std::vector<size_t> most_;            // ids that a sample or an item has of a table
   TextNumbers classes_;
   Items items_;
 };

@@ -54,7 +54,7 @@ class FeatureRows final : public RowSource, private RawVisitor {
               const FeatureRowOptions& options)
       : schema_(schema) {
     for (const std::string& input : inputs) {
-      Input opened{input, open_raw(options.format, {input}, Labels::kOptional)};
+      Input opened{input, open_raw(options.format, {input}, Labels::kOptional, &schema_)};
       check_features(opened.raw->schema(), schema_, input);
       total_ += opened.raw->num_bytes();
       inputs_.push_back(std::move(opened));
@@ -138,6 +138,7 @@ class FeatureRows final : public RowSource, private RawVisitor {
 }  // namespace
 
 RawFormat format_of(const FeatureSchema& schema) {
+  if (schema.csv) return RawFormat::kCsv;
   if (names_of_columns(schema) == names_of_columns(criteo_schema())) return RawFormat::kCriteo;
   throw ConfigError(
       concat("the features of the training data do not tell its format; name it with "

@@ -19,7 +19,8 @@ struct FeatureRowOptions {
   std::filesystem::path folder{};
 };
 
-// The format of the training data, told from its features. RawFormat::kCriteo for Criteo's names.
+// The format of the training data, told from its schema: RawFormat::kCsv if it has the columns of a
+// table, kCriteo for Criteo's names.
 // Throws: ConfigError when they do not tell it
 RawFormat format_of(const FeatureSchema& schema);
 

@@ -46,13 +46,15 @@ Kind kind_of(const fs::path& path) {
   });
 }
 
-// The images below a folder, in the order of names. Counts the files that are not images.
+// The images below a folder, in the order of names. Counts the files that are not images, and what
+// is hidden.
 void find_images(const fs::path& folder, std::vector<Input>& found, int64_t& num_others) {
   for (const fs::directory_entry& item : items_of(folder)) {
     const std::string name = item.path().filename().string();
     std::error_code unknown;
-    if (name.starts_with('.')) continue;
-    if (item.is_directory(unknown)) {
+    if (name.starts_with('.')) {
+      ++num_others;
+    } else if (item.is_directory(unknown)) {
       if (!item.is_symlink(unknown)) find_images(item.path(), found, num_others);
     } else if (is_image_name(name) && item.is_regular_file(unknown)) {
       found.push_back({item.path(), Kind::kImage});
@@ -96,11 +98,7 @@ class ImageRows final : public RowSource {
   int64_t num_done() const override { return done_; }
   int64_t num_total() const override { return total_; }
   std::string unit() const override { return "images"; }
-  std::string left_out() const override {
-    if (num_others_ == 0) return "";
-    return num_others_ == 1 ? "1 file that is not an image"
-                            : concat(num_others_, " files that are not images");
-  }
+  std::string left_out() const override { return left_out_text(num_others_); }
 
  private:
   void add(const std::string& input) {

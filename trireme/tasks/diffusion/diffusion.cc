@@ -50,7 +50,8 @@ class DiffusionTask : public train::Task, public train::PredictingTask {
     const int64_t size = config_.dit.image_size, values = config_.dit.channels * size * size;
     return {
         .data_name = config_.data.path,
-        .samples_name = concat("images of ", config_.dit.channels, " x ", size, " x ", size),
+        .samples_name = concat("images of ", config_.dit.channels, " x ", size, " x ", size,
+                               training_ ? without(*training_) : ""),
         .unit = "images",
         .sample_bytes = static_cast<double>(values) * (1 + sizeof(float)) + 2 * sizeof(int64_t)};
   }

@@ -26,8 +26,8 @@ struct ImageDataConfig {
               "MNIST, cifar10, cifar100 = their binary files, auto = detect",
               kImageFormats)
   TRIREME_KEY(double, validation_share, 0.1, kMustStay,
-              "fraction of each class used for validation, where data.path has CLASS/*.png|jpg "
-              "without train/",
+              "fraction of each class used for validation, where data.path has CLASS/*.png|jpg or "
+              "train/CLASS/... and no validation/, val/ or valid/",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
   TRIREME_KEY(int64_t, image_size, 0, kMustStay,
               "height and width to which images are resized, in pixels; 0 = keep their size",

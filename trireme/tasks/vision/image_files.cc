@@ -40,29 +40,30 @@ std::vector<std::string> cifar_names(ImageFormat format, Part part) {
   return names;
 }
 
-// Falls back to other common names when there is no validation/.
-fs::path folder_of(const fs::path& data, Part part) {
-  if (part == Part::kTraining) return data / "train";
+// The names of folders for validation, the first that is there is taken.
+constexpr std::array kValidationNames = {"validation", "val", "valid"};
+
+// "": there is none.
+std::string validation_name(const fs::path& data) {
   std::error_code unknown;  // opening the folder says more
-  for (const char* other : {"val", "valid"}) {
-    if (!fs::exists(data / "validation", unknown) && fs::is_directory(data / other, unknown))
-      return data / other;
+  for (const char* name : kValidationNames) {
+    if (fs::is_directory(data / name, unknown)) return name;
   }
-  return data / "validation";
+  return "";
 }
 
-bool has_parts(const fs::path& data) {
-  std::error_code unknown;
-  return std::ranges::any_of(
-      std::array{"train", "validation", "val", "valid"},
-      [&](const char* part) { return fs::is_directory(data / part, unknown); });
+fs::path folder_of(const fs::path& data, Part part) {
+  if (part == Part::kTraining) return data / "train";
+  const std::string name = validation_name(data);
+  return data / (name.empty() ? kValidationNames.front() : name);
 }
 
 // Whether the folder has folders with images in them: classes without train/ above them.
 bool holds_classes(const fs::path& data) {
   std::error_code failure;
-  if (has_parts(data)) return false;
+  if (fs::is_directory(data / "train", failure)) return false;
   for (const fs::directory_entry& folder : fs::directory_iterator(data, failure)) {
+    if (std::ranges::count(kValidationNames, folder.path().filename().string()) > 0) continue;
     const fs::directory_iterator files(folder.path(), failure);  // none where it is a file
     const bool has_images = std::ranges::any_of(files, [](const fs::directory_entry& entry) {
       return dataset::is_image_name(entry.path().filename().native());
@@ -124,6 +125,26 @@ std::shared_ptr<const dataset::ImageSource> open_records(const ImageFiles& confi
       files, format == ImageFormat::kCifar10 ? dataset::Cifar::k10 : dataset::Cifar::k100);
 }
 
+// Images in folders of classes. Without a folder for validation, a share of each class is held out.
+std::shared_ptr<const dataset::ImageSource> open_folders(const ImageFiles& config, Part part,
+                                                         const dataset::ImageOptions& options,
+                                                         const dataset::ImageSource* like) {
+  const fs::path folder = config.data.path;
+  const bool is_validation = part == Part::kValidation;
+  const std::string beside = validation_name(folder);
+  if (is_validation && !beside.empty()) {
+    return dataset::open_image_folder(folder / beside, options, like);
+  }
+  const bool is_flat = holds_classes(folder);
+  const double share = beside.empty() ? config.data.validation_share : 0;
+  TRIREME_CHECK(!is_validation || share > 0, folder.string(),
+                " has no validation images, as it has no folder validation/, and "
+                "data.validation_share is 0; raise it, or set train.evaluate_interval to 0");
+  return dataset::open_image_folder(
+      is_flat ? folder : folder / "train", options, like,
+      {.share = share, .is_wanted = is_validation, .no_class = is_flat ? beside : ""});
+}
+
 std::shared_ptr<const dataset::ImageSource> open_images(const ImageFiles& config, Part part,
                                                         const dataset::ImageSource* like) {
   const fs::path folder = config.data.path;
@@ -131,17 +152,7 @@ std::shared_ptr<const dataset::ImageSource> open_images(const ImageFiles& config
       config.data.format == ImageFormat::kAuto ? find_format(folder) : config.data.format;
   const dataset::ImageOptions options{.size = config.data.image_size,
                                       .augment = augment_options(config.augment)};
-  if (format == ImageFormat::kFolder && holds_classes(folder)) {
-    const double share = config.data.validation_share;
-    TRIREME_CHECK(part == Part::kTraining || share > 0, folder.string(),
-                  " has no validation images, as data.validation_share is 0; raise it, or set "
-                  "train.evaluate_interval to 0");
-    return dataset::open_image_folder(folder, options, like,
-                                      {.share = share, .is_wanted = part == Part::kValidation});
-  }
-  if (format == ImageFormat::kFolder) {
-    return dataset::open_image_folder(folder_of(folder, part), options, like);
-  }
+  if (format == ImageFormat::kFolder) return open_folders(config, part, options, like);
   if (format == ImageFormat::kTar) {
     return dataset::open_image_tar({folder_of(folder, part)}, options, like);
   }
@@ -165,6 +176,11 @@ std::shared_ptr<const dataset::ImageSource> open_training_images(const ImageFile
 std::shared_ptr<const dataset::ImageSource> open_validation_images(
     const ImageFiles& config, const dataset::ImageSource& training) {
   return open_images(config, Part::kValidation, &training);
+}
+
+std::string without(const dataset::ImageSource& images) {
+  const std::string left_out = dataset::left_out_text(images.num_left_out());
+  return left_out.empty() ? "" : concat(", without ", left_out);
 }
 
 }  // namespace trireme::tasks

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "trireme/dataset/image/image_source.h"
 #include "trireme/tasks/vision/image_config.h"
@@ -17,5 +18,8 @@ std::shared_ptr<const dataset::ImageSource> open_training_images(const ImageFile
 // training: the source whose classes and shape these have
 std::shared_ptr<const dataset::ImageSource> open_validation_images(
     const ImageFiles& config, const dataset::ImageSource& training);
+
+// What a start says of files that lie among them: ", without 2 files that are not images"; "".
+std::string without(const dataset::ImageSource& images);
 
 }  // namespace trireme::tasks

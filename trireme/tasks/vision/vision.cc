@@ -44,7 +44,8 @@ class VisionTask : public train::Task, public train::PredictingTask {
   train::TaskTraits traits() const override {
     const auto [channels, height, width] = problem_.shape;
     return {.data_name = problem_.config.data.path,
-            .samples_name = concat("images of ", channels, " x ", height, " x ", width),
+            .samples_name = concat("images of ", channels, " x ", height, " x ", width,
+                                   training_ ? without(*training_) : ""),
             .unit = "images",
             .sample_bytes = static_cast<double>(problem_.shape.num_values()) + sizeof(int64_t),
             .metrics = ImageGoal::metrics(problem_.config.vit.classes),
