@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/file/csv_cells.h"
 #include "trireme/dataset/file/text_lines.h"
+#include "trireme/dataset/rows/file_rows.h"
 
 namespace trireme::dataset {
 namespace {
@@ -58,43 +59,15 @@ std::vector<std::string> cells_of(const std::string& text, char separator, const
   return found;
 }
 
-class CsvRows final : public RowSource {
+class CsvRows final : public FileRows {
  public:
-  CsvRows(std::span<const std::string> paths, const CsvSource& like)
-      : paths_(paths.begin(), paths.end()), like_(like) {
-    for (const std::string& path : paths_) {
+  CsvRows(std::span<const std::string> paths, const CsvSource& like) : like_(like) {
+    for (const std::string& path : paths) {
       JoinedLines lines(path);
-      total_ += lines.num_bytes();
       read_header(lines, path);
+      add_file(path, lines.num_bytes());
     }
   }
-
-  void read(const std::function<void(Row)>& use) override {
-    done_ = 0;
-    for (const std::string& path : paths_) {
-      JoinedLines lines(path);
-      const Header header = read_header(lines, path);
-      const int64_t before = done_;
-      int64_t number = 0;
-      for (std::string text; lines.next(text);) {
-        const std::vector<std::string> cells =
-            cells_of(text, like_.separator(), path, lines.number());
-        TRIREME_CHECK(cells.size() == header.num_cells, path, ":", lines.number(), " has ",
-                      cells.size(), " cells; expected ", header.num_cells,
-                      ", as in its first line");
-        Row row{.path = path, .number = ++number};
-        row.sample = like_.sample_of(cells, header.columns, concat(path, ":", lines.number()));
-        done_ = before + lines.num_read();
-        use(std::move(row));
-      }
-      done_ = before + lines.num_bytes();
-    }
-  }
-
-  int64_t num_done() const override { return done_; }
-  int64_t num_total() const override { return total_; }
-  std::string unit() const override { return ""; }
-  std::string left_out() const override { return ""; }
 
  private:
   struct Header {
@@ -109,10 +82,22 @@ class CsvRows final : public RowSource {
     return {names.size(), like_.columns_in(names, path)};
   }
 
-  std::vector<std::string> paths_;
+  void read_file(size_t /*index*/, const std::string& path, const Use& use) override {
+    JoinedLines lines(path);
+    const Header header = read_header(lines, path);
+    int64_t number = 0;
+    for (std::string text; lines.next(text);) {
+      const std::vector<std::string> cells =
+          cells_of(text, like_.separator(), path, lines.number());
+      TRIREME_CHECK(cells.size() == header.num_cells, path, ":", lines.number(), " has ",
+                    cells.size(), " cells; expected ", header.num_cells, ", as in its first line");
+      Row row{.number = ++number};
+      row.sample = like_.sample_of(cells, header.columns, concat(path, ":", lines.number()));
+      use(std::move(row), lines.num_read());
+    }
+  }
+
   const CsvSource& like_;
-  int64_t total_ = 0;
-  int64_t done_ = 0;
 };
 
 }  // namespace
