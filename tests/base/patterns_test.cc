@@ -30,5 +30,12 @@ TEST(NamePattern, ListsAreSplitAndTrimmed) {
   EXPECT_EQ(split_list("\n*.bias\t", ';'), List({"*.bias"}));
 }
 
+TEST(NamePattern, BlanksAreTrimmed) {
+  EXPECT_EQ(trimmed(" \t a b\r\n"), "a b");
+  EXPECT_EQ(trimmed("a"), "a");
+  EXPECT_EQ(trimmed(" \n "), "");
+  EXPECT_EQ(trimmed(""), "");
+}
+
 }  // namespace
 }  // namespace trireme

@@ -2,6 +2,7 @@
 import email.utils
 import hashlib
 import hmac
+import html
 import http.server
 import pathlib
 import socketserver
@@ -143,8 +144,10 @@ class StoreServer:
 
     def listing(self, prefix):
         names = sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
-        items = "".join(f"<Contents><Key>{urllib.parse.quote(name)}</Key><Size>{(self.folder / name).stat().st_size}</Size>"
-                        "</Contents>" for name in names if name.startswith(prefix))
+        items = "".join(f"<Contents><Key>{urllib.parse.quote(name)}</Key>"
+                        f"<ETag>{html.escape(self.tag_of(self.folder / name))}</ETag>"
+                        f"<Size>{(self.folder / name).stat().st_size}</Size></Contents>"
+                        for name in names if name.startswith(prefix))
         return f"<ListBucketResult>{items}</ListBucketResult>".encode()
 
     def send(self, request, status, headers, body, fault=None):

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tests/dataset/data.h"
+#include "tests/dataset/memory_store.h"
 
 namespace trireme::dataset {
 namespace {
@@ -34,6 +35,25 @@ std::string tokens_by_hand(int token_bytes) {
 void write_by_hand(const std::string& prefix, const std::string& idx, const std::string& bin) {
   write_text(idx_path(prefix), idx);
   write_text(bin_path(prefix), bin);
+}
+
+TEST(IndexedFile, ReadsTheIndexOfAStoreOnce) {
+  MemoryStore store;
+  const std::string idx = index_by_hand(8, 2), bin = tokens_by_hand(2);
+  store.put("a.idx", idx);
+  store.put("a.bin", bin);
+  const auto file = IndexedFile::find("s3://bucket/a", store);
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(store.num_found, 2);
+  EXPECT_EQ(file->index_checksum(), checksum(std::as_bytes(std::span(idx))));
+  EXPECT_EQ(file->document(0), (IndexedFile::Extent{0, 2}));
+  EXPECT_EQ(file->document_sizes(), (std::vector<int64_t>{2, 0, 4}));
+  EXPECT_EQ(store.num_bytes_read, idx.size());
+  EXPECT_EQ(read_all(*file), (std::vector<int64_t>{7, 300, 65000, 1, 2, 3}));
+  EXPECT_EQ(IndexedFile::find("s3://bucket/b", store), nullptr);
+  store.put("b.idx", idx);
+  expect_config_error([&] { IndexedFile::find("s3://bucket/b", store); },
+                      {"token file s3://bucket/b.bin does not exist"});
 }
 
 TEST(IndexedFile, ReadsBytesAsMegatronWritesThem) {

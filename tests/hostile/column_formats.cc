@@ -135,7 +135,7 @@ class Columns : public Format {
 
   void read_into(Texts& found) const {
     const std::unique_ptr<dataset::TextColumn> column(
-        trireme_open_text_column(path_.c_str(), format_, name_.c_str()));
+        trireme_open_text_column(local_files().open(path_.string()), format_, name_.c_str()));
     std::vector<std::optional<std::string_view>> values;
     while (column->next(values)) {
       require(!values.empty(), "no row, but not the end");

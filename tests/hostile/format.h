@@ -47,8 +47,9 @@ void add_labelled_formats(Formats& formats);
 void add_compressed_formats(Formats& formats, const std::filesystem::path& folder);
 // Rows of JSON lines that become documents.
 void add_row_formats(Formats& formats, const std::filesystem::path& folder);
-// Columns of texts. Only in a build with Arrow.
+// Columns of texts, and rows of nested columns. Only in a build with Arrow.
 void add_column_formats(Formats& formats, const std::filesystem::path& folder);
+void add_nested_formats(Formats& formats, const std::filesystem::path& folder);
 // Only in a build with tokenizers of tokenizer.json.
 void add_chat_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);

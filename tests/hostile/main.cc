@@ -123,6 +123,7 @@ int run(const Arguments& arguments) {
 #endif
 #ifdef TRIREME_HAVE_ARROW
   add_column_formats(formats, folder);
+  add_nested_formats(formats, folder);
 #endif
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);

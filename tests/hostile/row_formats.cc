@@ -46,7 +46,7 @@ class JsonLines : public Format {
           dataset::find_documents({.inputs = {path_.string()}, .as_text = true});
       options.split = dataset::choose_text_split(files, options, fraction_, 1);
       dataset::RowTexts texts(files, options);
-      dataset::RowLines lines(files, dataset::kMaxTextRowBytes);
+      dataset::RowLines lines(files, {.most_bytes = dataset::kMaxTextRowBytes});
       std::string_view line;
       while (const auto batch = texts.next()) {
         for (const dataset::DocumentText& document : batch()) {

@@ -63,6 +63,11 @@ void Bucket::on_request(std::function<std::string(const std::string&, const std:
   hook_ = std::move(hook);
 }
 
+void Bucket::list_tags(bool has_tags) {
+  const std::lock_guard lock(mutex_);
+  has_tags_ = has_tags;
+}
+
 int Bucket::num_uploads() {
   const std::lock_guard lock(mutex_);
   return static_cast<int>(uploads_.size());
@@ -77,8 +82,10 @@ std::string Bucket::list(const std::string& query) {
   for (const auto& [name, object] : objects_) {
     if (!name.starts_with(prefix) || name <= after) continue;
     if (count == kPage) return text + "</ListBucketResult>";
-    text += concat("<Contents><Key>", percent_encoded(name), "</Key><Size>", object.content.size(),
-                   "</Size></Contents>");
+    const std::string tag = object.tag.substr(1, object.tag.size() - 2);
+    text += concat("<Contents><Key>", percent_encoded(name), "</Key>",
+                   has_tags_ ? concat("<ETag>&quot;", tag, "&quot;</ETag>") : "", "<Size>",
+                   object.content.size(), "</Size></Contents>");
     if (++count == kPage) {
       text += concat("<NextContinuationToken>", name, "</NextContinuationToken>");
     }

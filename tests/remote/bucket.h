@@ -26,6 +26,9 @@ class Bucket {
   static constexpr const char* kDoneAndLost = "done and lost";
   void on_request(std::function<std::string(const std::string&, const std::string&)> hook);
   int num_uploads();  // begun and neither completed nor removed
+  int num_requests() const { return server_.num_requests(); }
+  // Whether listings have ETags, as those of most stores.
+  void list_tags(bool has_tags);
 
  private:
   struct Object {
@@ -40,6 +43,7 @@ class Bucket {
   std::map<std::string, Object> objects_;
   std::map<std::string, std::map<int, std::string>> uploads_;
   int64_t num_written_ = 0;
+  bool has_tags_ = false;
   int64_t now_ = 1369353600;  // the clock of the store: 2013-05-24
   std::function<std::string(const std::string&, const std::string&)> hook_;
   ScriptedServer server_{[this](const std::string& request) { return answer(request); }};

@@ -2,9 +2,12 @@
 
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
+#include "tests/remote/bucket.h"
 #include "tests/remote/scripted_server.h"
 #include "trireme/base/error.h"
 
@@ -23,11 +26,14 @@ TEST(StoreFiles, AreReadWithAndWithoutACache) {
     std::optional<BlockCacheOptions> cache;
     if (has_cache) cache = {.folder = folder.path() / "cache", .max_bytes = 1 << 20};
     const StoreFiles files(settings, {}, cache);
-    EXPECT_TRUE(files.has("s3://bucket/x"));
-    EXPECT_FALSE(files.has("s3://bucket/missing"));
+    const int asked = server.num_requests();
+    EXPECT_EQ(files.find("s3://bucket/x")->num_bytes(), 10U);
+    EXPECT_EQ(files.find("s3://bucket/missing"), nullptr);
+    EXPECT_EQ(server.num_requests() - asked, 2);
     EXPECT_THROW(files.open("s3://bucket/missing"), ConfigError);
     const std::unique_ptr<ByteSource> file = files.open("s3://bucket/x");
     EXPECT_EQ(file->name(), "s3://bucket/x");
+    EXPECT_EQ(file->version(), "\"v1\"");
     EXPECT_EQ(file->num_bytes(), 10U);
     EXPECT_EQ(read_all(*file, 10), object);
     const int before = server.num_requests();
@@ -51,6 +57,38 @@ TEST(StoreFiles, WhatHasNoVersionIsNotKept) {
   EXPECT_EQ(read_all(*file, 1), "x");
   EXPECT_EQ(read_all(*file, 1), "x");
   EXPECT_EQ(server.num_requests(), 3);
+}
+
+TEST(StoreFiles, AreListedWithTheirVersions) {
+  Bucket bucket;
+  bucket.put("data/b.txt", "bb");
+  bucket.put("data/a/x.txt", "x");
+  bucket.put("data/empty", "");
+  bucket.put("other", "o");
+  const StoreFiles files(bucket.settings(), {}, std::nullopt);
+  for (const bool has_tags : {true, false}) {
+    bucket.list_tags(has_tags);
+    const int before = bucket.num_requests();
+    const std::vector<std::unique_ptr<ByteSource>> listed = files.list("s3://bucket/data/");
+    ASSERT_EQ(listed.size(), 3U);
+    EXPECT_EQ(bucket.num_requests() - before, has_tags ? 2 : 5);  // pages of two names
+    EXPECT_EQ(listed[0]->name(), "s3://bucket/data/a/x.txt");
+    EXPECT_EQ(read_all(*listed[0], 10), "x");
+    EXPECT_EQ(listed[1]->version(), files.open("s3://bucket/data/b.txt")->version());
+    EXPECT_EQ(read_all(*listed[1], 10), "bb");
+    EXPECT_EQ(listed[2]->num_bytes(), 0U);
+  }
+  const std::unique_ptr<ByteSource> old = std::move(files.list("s3://bucket/data/b")[0]);
+  bucket.put("data/b.txt", "cc");
+  std::byte bytes[2];
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { old->read(0, bytes); }),
+              testing::HasSubstr("s3://bucket/data/b.txt has changed"));
+  EXPECT_TRUE(files.list("s3://bucket/nothing/").empty());
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { files.list("https://host/data/"); }),
+              testing::HasSubstr("a web server does not tell"));
+  bucket.put("data/a b", "x");
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { files.list("s3://bucket/data/"); }),
+              testing::HasSubstr("its name has a space"));
 }
 
 }  // namespace

@@ -10,14 +10,17 @@ bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-std::vector<std::string> split_list(std::string_view text, char separator) {
+std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\n\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
+}
+
+std::vector<std::string> split_list(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(separator, begin), text.size());
-    std::string_view part = text.substr(begin, end - begin);
-    part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
-    part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
+    const std::string_view part = trimmed(text.substr(begin, end - begin));
     if (!part.empty()) parts.emplace_back(part);
     begin = end + 1;
   }

@@ -16,11 +16,15 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr size_t kHeaderBytes = 34;
 constexpr const char* kRemake = "; make the files again with `trireme data prepare`";
 
-std::unique_ptr<const ByteSource> open(const std::filesystem::path& path, const FilePlace& place) {
-  TRIREME_CHECK(place.has(path.string()), "token file ", path.string(),
+std::unique_ptr<const ByteSource> find_file(const std::filesystem::path& path,
+                                            const FilePlace& place) {
+  return as_config_error([&] { return place.find(path.string()); }, kRemake);
+}
+
+void check_is_there(const ByteSource* file, const std::filesystem::path& path) {
+  TRIREME_CHECK(file != nullptr, "token file ", path.string(),
                 " does not exist: expected PREFIX.bin and PREFIX.idx",
                 "; make them with `trireme data prepare --output PREFIX`");
-  return as_config_error([&] { return place.open(path.string()); }, kRemake);
 }
 
 template <typename T>
@@ -97,8 +101,24 @@ TokenType token_type_for(int64_t vocab_size) {
 }
 
 IndexedFile::IndexedFile(const std::string& prefix, const FilePlace& place)
-    : prefix_(prefix), idx_(open(idx_path(prefix), place)), bin_(open(bin_path(prefix), place)) {
+    : IndexedFile(prefix, find_file(idx_path(prefix), place), find_file(bin_path(prefix), place)) {}
+
+std::shared_ptr<const IndexedFile> IndexedFile::find(const std::string& prefix,
+                                                     const FilePlace& place) {
+  File idx = find_file(idx_path(prefix), place), bin = find_file(bin_path(prefix), place);
+  if (!idx && !bin) return nullptr;
+  return std::shared_ptr<const IndexedFile>(
+      new IndexedFile(prefix, std::move(idx), std::move(bin)));
+}
+
+IndexedFile::IndexedFile(const std::string& prefix, File idx, File bin)
+    : prefix_(prefix), idx_(std::move(idx)), bin_(std::move(bin)) {
+  check_is_there(idx_.get(), idx_path(prefix));
+  check_is_there(bin_.get(), bin_path(prefix));
   const auto check = [this] {
+    // It is read for the checks below, for its checksum, and again for every document.
+    if (is_url(idx_->name()) && idx_->num_bytes() <= kMostKeptIndexBytes)
+      idx_ = kept_in_memory(*idx_);
     read_header();
     check_sequences();
     check_documents();

@@ -1,6 +1,7 @@
 // A token file: Megatron's indexed dataset, PREFIX.bin (tokens) and PREFIX.idx (where each sequence
 // and document lies). Byte offsets: docs/design/token-files.md. Reads it in place: opening copies
-// nothing, and the ranks of a host share the page cache.
+// nothing, and the ranks of a host share the page cache. An index in a store, of at most
+// kMostKeptIndexBytes, is read once and kept in memory.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,8 @@ int token_type_bytes(TokenType type);
 // Megatron's choice: uint16 below 65500 tokens, int32 from there on.
 TokenType token_type_for(int64_t vocab_size);
 
+inline constexpr uint64_t kMostKeptIndexBytes = uint64_t{256} << 20;
+
 // Thread safe: nothing changes after construction. Spans and offsets count tokens.
 class IndexedFile {
  public:
@@ -39,6 +42,8 @@ class IndexedFile {
   //         another format, or when its numbers contradict each other or the size of the .bin file;
   //         what `place` throws
   explicit IndexedFile(const std::string& prefix, const FilePlace& place = local_files());
+  // The same; null when neither of the two files is there. One without the other is an error.
+  static std::shared_ptr<const IndexedFile> find(const std::string& prefix, const FilePlace& place);
 
   const std::string& prefix() const { return prefix_; }
   TokenType token_type() const { return type_; }
@@ -72,6 +77,9 @@ class IndexedFile {
   void read(int64_t offset, std::span<int64_t> out) const;
 
  private:
+  using File = std::unique_ptr<const ByteSource>;
+  // Null: there is none.
+  IndexedFile(const std::string& prefix, File idx, File bin);
   // Entry `index` of the table of T that begins at byte `table` of the .idx file.
   template <typename T>
   T number(uint64_t table, int64_t index) const;
@@ -83,8 +91,8 @@ class IndexedFile {
 
   std::string prefix_;
   // Read, not mapped, because others may write to them during a run.
-  std::unique_ptr<const ByteSource> idx_;
-  std::unique_ptr<const ByteSource> bin_;
+  File idx_;
+  File bin_;
   TokenType type_ = TokenType::kUint16;
   int64_t num_tokens_ = 0;
   int64_t num_sequences_ = 0;

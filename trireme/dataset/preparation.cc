@@ -7,9 +7,12 @@
 #include <span>
 #include <utility>
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/atomic_file.h"
 #include "trireme/dataset/text/in_order.h"
@@ -69,6 +72,14 @@ Digest identity_of(const PrepareOptions& options, const std::vector<Document>& t
   for (const std::vector<Document>* documents : {&training, &validation}) {
     add(documents->size());
     for (const Document& document : *documents) {
+      if (document.object) {
+        // One that has no version is never the same again.
+        const std::string version = document.object->version();
+        add(document.name, " ", document.begin, " ", document.end, " ",
+            version.empty() ? concat("of ", monotonic_ns(), " ", ::getpid()) : version);
+        add(document.object->name());
+        continue;
+      }
       std::error_code failure;
       const auto time = fs::last_write_time(document.path, failure).time_since_epoch().count();
       const auto size = fs::file_size(document.path, failure);

@@ -89,18 +89,24 @@ void probe_output(const PrepareOptions& options) {
 // is an earlier call's.
 PrepareReport leaving_work(WorkFolder& work, const std::function<PrepareReport()>& run) {
   const bool was_there = has_journal(work.path());
+  const auto keep = [&work](const std::exception& error) {
+    const std::string kept = work.path().string();
+    work.release();
+    return concat(error.what(), "; ", kept,
+                  " keeps what was encoded: run the same command again when this is mended, or "
+                  "remove it");
+  };
   try {
     return run();
   } catch (const ConfigError&) {
     if (was_there && has_journal(work.path())) work.release();
     throw;
+  } catch (const CommError& error) {  // a store does not answer
+    if (!has_journal(work.path())) throw;
+    throw CommError(keep(error));
   } catch (const std::exception& error) {
     if (!has_journal(work.path())) throw;
-    const std::string kept = work.path().string();
-    work.release();
-    throw Error(concat(error.what(), "; ", kept,
-                       " keeps what was encoded: run the same command again when this is mended, "
-                       "or remove it"));
+    throw Error(keep(error));
   }
 }
 
@@ -109,7 +115,8 @@ PrepareReport prepare_files(const PrepareOptions& options, const Progress& progr
                                   .globs = options.globs,
                                   .excludes = options.excludes,
                                   .ignored = prepared_paths(options.output),
-                                  .as_text = options.as_text};
+                                  .as_text = options.as_text,
+                                  .stores = options.stores};
   std::vector<Document> documents = find_documents(wanted);
   std::optional<WorkFolder> work;
   if (std::ranges::any_of(documents, &Document::is_pipe)) {
@@ -162,7 +169,8 @@ PrepareReport prepare_rows(const PrepareOptions& options, const Progress& progre
       {.inputs = options.inputs,
        .globs = options.globs.empty() && columns ? column_globs(*columns) : options.globs,
        .excludes = options.excludes,
-       .left = WorkFolder::Left::kKept},
+       .left = WorkFolder::Left::kKept,
+       .stores = options.stores},
       options.output, work);
   return leaving_work(*work, [&] {
     rows.split = choose_text_split(files, rows, options.validation_fraction, options.seed);

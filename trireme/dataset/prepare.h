@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "trireme/base/file/byte_source.h"
 #include "trireme/dataset/tokenizer.h"
 
 namespace trireme::dataset {
@@ -26,9 +28,10 @@ enum class SplitBy {
 
 struct PrepareOptions {
   DocumentForm form = DocumentForm::kFiles;
-  std::vector<std::string> inputs = {};    // files, folders, pipes
-  std::vector<std::string> globs = {};     // which files of a folder, such as "*.py"; none = all
-  std::vector<std::string> excludes = {};  // names of files and folders to skip, such as "test*"
+  std::vector<std::string> inputs = {};       // files, folders, pipes, URLs
+  std::shared_ptr<const FileStore> stores{};  // where URLs are; null: there may be none
+  std::vector<std::string> globs = {};        // which files of a folder, such as "*.py"; none = all
+  std::vector<std::string> excludes = {};     // names of files and folders to skip, such as "test*"
 
   TokenizerKind tokenizer = TokenizerKind::kBytes;
   std::string tokenizer_model = {};  // json: the tokenizer.json; bpe: a SentencePiece model to use

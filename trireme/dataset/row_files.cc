@@ -20,7 +20,8 @@ std::vector<Document> find_row_files(const RowFiles& rows, const std::string& ou
                             .globs = rows.globs,
                             .excludes = rows.excludes,
                             .ignored = prepared_paths(output),
-                            .as_text = true};
+                            .as_text = true,
+                            .stores = rows.stores};
   if (wanted.globs.empty()) {
     for (const char* const name : {"*.jsonl", "*.ndjson"}) {
       for (const char* const packed : {"", ".gz", ".zst"})
@@ -28,6 +29,8 @@ std::vector<Document> find_row_files(const RowFiles& rows, const std::string& ou
     }
     // Large collections use this name; a .json that is not compressed is mostly one object.
     wanted.globs.insert(wanted.globs.end(), {"*.json.gz", "*.json.zst"});
+    if (rows.may_be_columns)
+      wanted.globs.insert(wanted.globs.end(), {"*.parquet", "*.arrow", "*.feather"});
   }
   std::vector<Document> files = find_documents(wanted);
   make_prefix_folder(output);

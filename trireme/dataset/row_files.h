@@ -1,6 +1,7 @@
 // The files of rows from which a preparation makes token files.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,9 +18,11 @@ struct RowFiles {
   std::vector<std::string> inputs{};
   std::vector<std::string> globs{};  // of files in folders; none = those named as JSON lines are
   std::vector<std::string> excludes{};
+  bool may_be_columns = false;  // without globs, of folders also the Parquet and Arrow files
   // What an earlier preparation left of its work. Removed anyway when an input is a pipe, whose
   // copy is new each time.
   WorkFolder::Left left = WorkFolder::Left::kRemoved;
+  std::shared_ptr<const FileStore> stores{};  // where URLs are; null: there may be none
 };
 
 // The files of the inputs, of folders those that match. Makes the folder of the output and `work`,

@@ -19,22 +19,11 @@ bool is_beside_tokens(const std::string& prefix) {
          prefix.ends_with(label_prefix(""));
 }
 
-namespace {
-
-// The file beside another; null: there is none. One of which a part is lost must not silently
-// become none.
-std::shared_ptr<const IndexedFile> open_beside(const std::string& prefix, const FilePlace& place) {
-  const bool has_any = place.has(idx_path(prefix).string()) || place.has(bin_path(prefix).string());
-  return has_any ? std::make_shared<const IndexedFile>(prefix, place) : nullptr;
-}
-
-}  // namespace
-
 TokenStream::TokenStream(const std::string& prefix, int64_t vocab_size, const FilePlace& place)
     : file_(std::make_shared<const IndexedFile>(prefix, place)), vocab_size_(vocab_size) {
   const std::string own = loss_prefix(prefix);
-  mask_ = open_beside(own, place);
-  labels_ = open_beside(label_prefix(prefix), place);
+  mask_ = IndexedFile::find(own, place);
+  labels_ = IndexedFile::find(label_prefix(prefix), place);
   const int64_t documents = file_->num_documents();
   TRIREME_CHECK(
       !labels_ || (labels_->num_documents() == documents && labels_->num_tokens() == documents),

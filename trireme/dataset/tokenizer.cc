@@ -55,9 +55,12 @@ constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes,
                             const FilePlace& place) {
   const std::string name = path.string();
-  TRIREME_CHECK(place.has(name), "tokenizer file ", name,
-                " does not exist: `trireme data prepare` writes it beside the token files");
-  return as_config_error([&] { return read_all(*place.open(name), max_bytes); });
+  return as_config_error([&] {
+    const std::unique_ptr<ByteSource> file = place.find(name);
+    TRIREME_CHECK(file, "tokenizer file ", name,
+                  " does not exist: `trireme data prepare` writes it beside the token files");
+    return read_all(*file, max_bytes);
+  });
 }
 
 }  // namespace

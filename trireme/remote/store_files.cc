@@ -1,8 +1,11 @@
 #include "trireme/remote/store_files.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/words.h"
+#include "trireme/remote/url.h"
 
 namespace trireme::remote {
 namespace {
@@ -19,6 +22,7 @@ class StoreFile : public ByteSource {
 
   std::string name() const override { return url_; }
   uint64_t num_bytes() const override { return version_.num_bytes; }
+  std::string version() const override { return version_.tag; }
 
   void read(uint64_t offset, std::span<std::byte> out) const override {
     if (offset > version_.num_bytes || out.size() > version_.num_bytes - offset) {
@@ -45,17 +49,51 @@ class StoreFile : public ByteSource {
 
 StoreFiles::StoreFiles(StoreSettings settings, StoreOptions options,
                        std::optional<BlockCacheOptions> cache)
-    : store_(std::make_shared<Store>(std::move(settings), options)),
+    : store_(std::make_shared<Store>(settings, options)),
+      lister_(std::make_shared<StoreWriter>(std::move(settings), options)),
       cache_(cache ? std::make_shared<BlockCache>(std::move(*cache)) : nullptr) {}
 
-bool StoreFiles::has(const std::string& name) const { return store_->find(name).has_value(); }
+std::unique_ptr<ByteSource> StoreFiles::file_of(const std::string& url,
+                                                ObjectVersion version) const {
+  return std::make_unique<StoreFile>(store_, cache_, url, std::move(version));
+}
+
+std::unique_ptr<ByteSource> StoreFiles::find(const std::string& name) const {
+  std::optional<ObjectVersion> version = store_->find(name);
+  return version ? file_of(name, std::move(*version)) : nullptr;
+}
 
 std::unique_ptr<ByteSource> StoreFiles::open(const std::string& name) const {
-  std::optional<ObjectVersion> version = store_->find(name);
-  TRIREME_CHECK(version, "there is no ", name,
-                "; copy the files of `trireme data prepare --output PREFIX` there, and give what "
-                "their names begin with");
-  return std::make_unique<StoreFile>(store_, cache_, name, std::move(*version));
+  std::unique_ptr<ByteSource> file = find(name);
+  TRIREME_CHECK(file, "there is no ", name, "; check the name, or copy the file there");
+  return file;
+}
+
+std::vector<std::unique_ptr<ByteSource>> StoreFiles::list(const std::string& prefix) const {
+  TRIREME_CHECK(parse_url(prefix).is_bucket(), "cannot list ", prefix,
+                ": a web server does not tell what it has; name each file, or put them in a bucket "
+                "(s3:// or gs://)");
+  std::vector<std::unique_ptr<ByteSource>> files;
+  for (ListedObject& object : lister_->list(prefix)) {
+    const std::string url = prefix + object.name;
+    TRIREME_CHECK(is_printable(url) && url.find_first_of(" ?#@") == std::string::npos,
+                  "cannot use ", shown(url, kMaxWordBytes),
+                  ": its name has a space, \"?\", \"#\", \"@\" or a control character; give it "
+                  "another name, or leave it out of the folder");
+    std::unique_ptr<ByteSource> file;
+    if (object.tag.starts_with('"')) {
+      file = file_of(url, {.tag = std::move(object.tag), .num_bytes = object.num_bytes});
+    } else {
+      file = find(url);
+    }
+    if (file) files.push_back(std::move(file));  // else it was removed since it was listed
+  }
+  return files;
+}
+
+std::shared_ptr<const FileStore> open_stores(std::span<const std::string> names) {
+  if (std::ranges::none_of(names, is_url)) return nullptr;
+  return std::make_shared<const StoreFiles>(read_store_settings(), StoreOptions{}, std::nullopt);
 }
 
 }  // namespace trireme::remote

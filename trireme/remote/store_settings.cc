@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/patterns.h"
 
 namespace trireme::remote {
 namespace {
@@ -14,13 +15,6 @@ namespace {
 constexpr uint64_t kMostSettingsBytes = 1 << 20;
 
 using Section = std::map<std::string, std::string>;
-
-std::string trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(kSpace) - begin + 1));
-}
 
 // "[section]" lines with "name = value" lines below. Lines of another form are others' business.
 std::map<std::string, Section> read_sections(const std::string& path) {
@@ -30,15 +24,15 @@ std::map<std::string, Section> read_sections(const std::string& path) {
   std::string section;
   for (std::string_view rest = content; !rest.empty();) {
     const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string text = trimmed(rest.substr(0, end));
+    const std::string_view text = trimmed(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (text.empty() || text[0] == '#' || text[0] == ';') continue;
     if (text[0] == '[' && text.back() == ']') {
-      section = trimmed(std::string_view(text).substr(1, text.size() - 2));
+      section = trimmed(text.substr(1, text.size() - 2));
       sections[section];
-    } else if (const size_t equals = text.find('='); equals != std::string::npos) {
-      const std::string_view view = text;
-      sections[section][trimmed(view.substr(0, equals))] = trimmed(view.substr(equals + 1));
+    } else if (const size_t equals = text.find('='); equals != std::string_view::npos) {
+      sections[section][std::string(trimmed(text.substr(0, equals)))] =
+          trimmed(text.substr(equals + 1));
     }
   }
   return sections;

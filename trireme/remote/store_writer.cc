@@ -205,7 +205,9 @@ std::vector<ListedObject> StoreWriter::list(const std::string& url, size_t most)
                     ": the store lists objects that were not asked for, or without a size");
       TRIREME_CHECK(objects.size() < most, kListing, " ", url, ": it has more than ", most,
                     " objects; choose another prefix");
-      objects.push_back({name.substr(asked.path.size()), num_bytes});
+      const auto tag = element(*item, "ETag");
+      objects.push_back(
+          {name.substr(asked.path.size()), num_bytes, tag ? xml_decoded(*tag) : std::string()});
     }
     const auto next = element(listed, "NextContinuationToken");
     const std::string next_token = next ? xml_decoded(*next) : "";

@@ -30,6 +30,7 @@ struct SmallObject {
 struct ListedObject {
   std::string name{};  // behind the prefix that was asked for
   uint64_t num_bytes = 0;
+  std::string tag{};  // its ETag; "": the store does not list it
 };
 
 // Thread safe.

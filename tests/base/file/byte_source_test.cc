@@ -15,11 +15,12 @@ namespace {
 TEST(ByteSource, AFileOfThisMachineIsOne) {
   const harness::TemporaryFolder folder;
   const std::string path = (folder.path() / "file").string();
-  EXPECT_FALSE(local_files().has(path));
+  EXPECT_EQ(local_files().find(path), nullptr);
+  EXPECT_EQ(local_files().find(folder.path().string()), nullptr);  // a folder is no file
   EXPECT_THROW(local_files().open(path), Error);
   const std::string text(3'000'001, 'x');
   write_file_atomically(path, text);
-  EXPECT_TRUE(local_files().has(path));
+  EXPECT_EQ(local_files().find(path)->num_bytes(), text.size());
   const std::unique_ptr<ByteSource> file = local_files().open(path);
   EXPECT_EQ(file->name(), path);
   EXPECT_EQ(file->num_bytes(), text.size());
@@ -28,6 +29,22 @@ TEST(ByteSource, AFileOfThisMachineIsOne) {
   EXPECT_EQ(checksum(*file), checksum(InputFile(path)));
   std::byte two[2];
   EXPECT_THROW(file->read(text.size() - 1, two), Error);
+}
+
+TEST(ByteSource, IsKeptInMemory) {
+  const harness::TemporaryFolder folder;
+  const std::string path = (folder.path() / "file").string();
+  std::string text;
+  for (int i = 0; text.size() < 20'000'000; ++i) text += std::to_string(i);
+  write_file_atomically(path, text);
+  const std::unique_ptr<ByteSource> kept = kept_in_memory(*local_files().open(path));
+  std::filesystem::remove(path);
+  EXPECT_EQ(kept->name(), path);
+  EXPECT_EQ(read_all(*kept, text.size()), text);
+  std::byte two[2];
+  EXPECT_THROW(kept->read(text.size() - 1, two), Error);
+  EXPECT_THROW(kept->read(~uint64_t{0}, two), Error);
+  EXPECT_NO_THROW(kept->read(text.size(), {}));
 }
 
 TEST(Url, IsASchemeAndTwoSlashes) {

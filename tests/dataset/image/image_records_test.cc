@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tests/dataset/memory_store.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
@@ -44,6 +45,24 @@ class ImageRecords : public ::testing::Test {
 
   harness::TemporaryFolder folder_;
 };
+
+TEST_F(ImageRecords, LieInAStoreToo) {
+  MemoryStore store;
+  store.put("images", idx({3, 2, 4}, counting(24)));
+  store.put("labels", idx({3}, std::string{1, 0, 1}));
+  store.put("batch", counting(3073) + std::string(3073, '\2'));
+  const auto source = open_idx("s3://bucket/images", "s3://bucket/labels", 0, nullptr, store);
+  const int before = store.num_reads;
+  const NamedTensors sample = source->get(2, std::nullopt);
+  EXPECT_EQ(store.num_reads - before, 1);
+  const at::Tensor expected = at::arange(16, 24).to(at::kByte).view({1, 2, 4});
+  EXPECT_TRUE(at::equal(find_tensor(sample, "image"), expected));
+  EXPECT_EQ(open_idx_images("s3://bucket/images", store)->size(), 3);
+  EXPECT_EQ(open_cifar({"s3://bucket/batch"}, Cifar::k10, store)->size(), 2);
+  store.put("images", "other", "\"2\"");
+  EXPECT_EQ(harness::message_of<ConfigError>([&] { source->get(0, std::nullopt); }),
+            "s3://bucket/images has changed");
+}
 
 TEST_F(ImageRecords, IdxHasImagesAndLabels) {
   const auto images = write("images", idx({3, 2, 4}, counting(24)));

@@ -9,6 +9,7 @@
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::dataset {
 namespace {
@@ -18,7 +19,8 @@ class TarEntries : public ::testing::Test {
   // "name=content" of each file.
   std::vector<std::string> read(const std::string& archive) {
     OutputFile(folder_ / "a.tar").write(archive);
-    const InputFile file(folder_ / "a.tar");
+    const std::unique_ptr<ByteSource> opened = local_files().open(folder_ / "a.tar");
+    const ByteSource& file = *opened;
     std::vector<std::string> found;
     read_tar(file, [&](const TarEntry& entry) {
       std::string content(entry.size, '\0');

@@ -7,6 +7,7 @@
 #include "tests/dataset/data.h"
 #include "tests/dataset/image/encoded.h"
 #include "tests/dataset/image/tar.h"
+#include "tests/dataset/memory_store.h"
 #include "tests/dataset/rows/collected.h"
 #include "tests/harness/tensors.h"
 #include "trireme/dataset/image/image_folder.h"
@@ -55,6 +56,30 @@ TEST_F(ImageRowsTest, ImagesAreThoseOfEvaluation) {
     }
     EXPECT_EQ(rows[1].path, (folder_ / "set/a/2.png").string());
   }
+}
+
+TEST_F(ImageRowsTest, FilesOfAStoreAreThoseOfADisk) {
+  const auto store = std::make_shared<MemoryStore>();
+  const std::string image = png_of(picture(9, 12, 7));
+  const std::string archive =
+      tar_entry("a.png", image) + tar_entry("b.png", image) + tar_entry("b.cls", "1") + tar_end();
+  store->put("a.png", image);
+  store->put("set.tar", archive);
+  ImageRowOptions options = as_they_are_;
+  options.stores = store;
+  const std::vector<Row> here = read({put("a.png", image), put("set.tar", archive)}, options);
+  const std::vector<Row> there = read({"s3://bucket/a.png", "s3://bucket/set.tar"}, options);
+  ASSERT_EQ(there.size(), 3U);
+  ASSERT_EQ(here.size(), 3U);
+  for (size_t i = 0; i < here.size(); ++i) {
+    harness::assert_same_bits(tensor_of(there[i], "image"), tensor_of(here[i], "image"),
+                              there[i].path);
+  }
+  EXPECT_EQ(there[2].path, "s3://bucket/set.tar/b.png");
+  expect_config_error([&] { read({"s3://bucket/none.png"}, options); },
+                      {"none.png does not exist"});
+  expect_config_error([&] { read({"s3://bucket/"}, options); }, {"is a folder of a store"});
+  expect_config_error([&] { read({"s3://bucket/a.png"}, as_they_are_); }, {"is in a store"});
 }
 
 TEST_F(ImageRowsTest, OtherFilesAreLeftOutAndCounted) {

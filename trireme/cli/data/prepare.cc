@@ -15,6 +15,7 @@
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/data/feature_options.h"
+#include "trireme/remote/store_files.h"
 
 namespace trireme::cli {
 namespace {
@@ -174,9 +175,11 @@ int run_prepare(Arguments& arguments) {
   const bool is_text = is_tokens || is_chat || is_labelled;
   refuse(is_text ? arguments.features.all : arguments.only_text);
   if (!is_text && arguments.format != kCsvFormat) refuse(arguments.features.only_csv);
+  arguments.tokens.stores = remote::open_stores(arguments.tokens.inputs);
   const dataset::PrepareOptions& tokens = arguments.tokens;
   if (is_labelled) {
     return run_prepare_labelled({.inputs = tokens.inputs,
+                                 .stores = tokens.stores,
                                  .tokenizer_model = tokens.tokenizer_model,
                                  .end_of_document = tokens.end_of_document,
                                  .output = tokens.output,
@@ -188,6 +191,7 @@ int run_prepare(Arguments& arguments) {
     return run_prepare_chat(
         {.lines = are_pairs ? dataset::ChatLines::kPreferences : dataset::ChatLines::kConversations,
          .inputs = tokens.inputs,
+         .stores = tokens.stores,
          .tokenizer_model = tokens.tokenizer_model,
          .chat_template = arguments.chat_template,
          .end_of_document = tokens.end_of_document,
@@ -206,6 +210,8 @@ int run_prepare(Arguments& arguments) {
         choose(dataset::kTokenizerKinds, "--tokenizer", arguments.tokenizer);
     return run_prepare_tokens(tokens, arguments.json);
   }
+  TRIREME_CHECK(!tokens.stores, "--format ", arguments.format,
+                " reads files of this machine, and an --input is a URL; copy it to a disk");
   dataset::PrepareFeaturesOptions& options = arguments.features.options;
   options.format = choose(dataset::kRawFormats, "--format", arguments.format);
   options.inputs = tokens.inputs;
@@ -236,6 +242,7 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       "  trireme data prepare --format json-lines --input c4/ --text-key text --tokenizer json \\\n"
       "      --tokenizer-model Qwen3-0.6B/tokenizer.json --output data/c4\n"
       "  trireme data prepare --format parquet --input fineweb/ --tokenizer bpe --output data/web\n"
+      "  trireme data prepare --format json-lines --input s3://bucket/c4/ --output data/c4\n"
       "  trireme data prepare --format chat --input chat.jsonl --tokenizer-model SmolLM2-Instruct "
       "\\\n"
       "      --output data/chat\n"
@@ -257,8 +264,9 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
           "input files; tokens: files or folders, one document per file; json-lines: files or "
           "folders of JSON lines, one document per line; parquet, arrow: the same of such files, "
           "one document per row; chat: files of JSON "
-          "lines, one conversation per line; preference: the same, one prompt with two answers per "
-          "line; labelled: the same, one {\"text\", \"label\"} per line; criteo-numpy and "
+          "lines or Parquet, one conversation per line or row; preference: the same, one prompt "
+          "with two answers per line; labelled: the same, one {\"text\", \"label\"} per line; all "
+          "these also as URLs of object stores (docs/guide/stores.md); criteo-numpy and "
           "criteo-multi-hot: prefix of a day's arrays, such as numpy/day_0")
       ->required();
   command

@@ -14,6 +14,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/patterns.h"
 #include "trireme/comm/rendezvous/launcher_values.h"
 
 namespace trireme::comm {
@@ -222,13 +223,6 @@ namespace {
 constexpr size_t kMinimumLength = 16;
 constexpr size_t kMaximumLength = 4096;
 
-std::string trimmed(const std::string& text) {
-  constexpr const char* kSpace = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 std::string read_token_file(const std::string& path) {
   // Do not wait for the writer of a FIFO.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -260,7 +254,7 @@ std::string job_token() {
   const bool is_given = given != nullptr && *given != '\0';
   if (!is_given && (path == nullptr || *path == '\0')) return "";
   // An editor or echo ends a file with a newline.
-  const std::string token = trimmed(is_given ? given : read_token_file(path));
+  const std::string token(trimmed(is_given ? std::string(given) : read_token_file(path)));
   const std::string where =
       is_given ? "the environment variable TRIREME_TOKEN" : concat("the file ", path);
   TRIREME_CHECK(

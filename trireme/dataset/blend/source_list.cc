@@ -29,12 +29,6 @@ bool is_source_name(std::string_view name) {
              name, [](char c) { return is_digit(c) || is_letter(c) || c == '_' || c == '-'; });
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 // In millionths; empty for what is no decimal above 0, or has too many digits.
 std::optional<int64_t> decimal_weight(std::string_view text) {
   const size_t point = std::min(text.find('.'), text.size());

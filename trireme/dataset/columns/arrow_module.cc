@@ -9,47 +9,26 @@
 #include <utility>
 
 #include <arrow/api.h>
-#include <arrow/io/file.h>
 #include <arrow/ipc/reader.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/file_reader.h>
 #include <parquet/schema.h>
 
+#include "trireme/dataset/columns/arrow_parts.h"
 #include "trireme/dataset/columns/text_column.h"
 
 namespace trireme::dataset {
 namespace {
+
+using namespace arrow_parts;
 
 using Values = std::vector<std::optional<std::string_view>>;
 
 // At once. A row may have megabytes.
 constexpr int64_t kRowsAtOnce = 256;
 constexpr size_t kMostNames = 8;  // in a message
-constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 constexpr const char* kAdvice = "; name the column that has the text with --text-key";
-
-[[noreturn]] void fail(const std::string& message) { throw std::runtime_error(message); }
-
-// In one line: Arrow's messages may have several, and a trace.
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-void require(const arrow::Status& status, const char* what = " is damaged: ") {
-  if (status.IsNotImplemented()) what = " has what Arrow cannot read: ";
-  if (!status.ok()) fail(what + first_line(status.message()));
-}
-
-template <typename T>
-T value_of(arrow::Result<T> result, const char* what = " is damaged: ") {
-  require(result.status(), what);
-  return std::move(result).ValueUnsafe();
-}
-
-std::string quoted(const std::string& name) {
-  std::string text;
-  for (const char c : name.substr(0, 60)) text += c >= ' ' && c != 127 && c != '"' ? c : '?';
-  return '"' + text + '"';
-}
 
 [[noreturn]] void fail_without(const std::string& name, const std::vector<std::string>& names) {
   std::string list;
@@ -166,13 +145,6 @@ class Words {
   Values words_{};
 };
 
-// Never freed: Arrow's threads for reading may give memory back behind the end of a column.
-arrow::MemoryPool* pool() {
-  static auto* const capped = new arrow::CappedMemoryPool(arrow::default_memory_pool(),
-                                                          static_cast<int64_t>(kColumnMemoryBytes));
-  return capped;
-}
-
 // Columns of record batches, at the end of a path through structs.
 class BatchColumn : public TextColumn {
  public:
@@ -219,17 +191,7 @@ class BatchColumn : public TextColumn {
 class ParquetColumn : public BatchColumn {
  public:
   ParquetColumn(const std::shared_ptr<arrow::io::RandomAccessFile>& file, const std::string& name) {
-    parquet::ReaderProperties properties(pool());
-    properties.enable_buffered_stream();  // a page at a time, not a whole chunk
-    properties.set_buffer_size(kPieceBytes);
-    properties.set_page_checksum_verification(true);
-    parquet::ArrowReaderProperties of_arrow(/*use_threads=*/false);
-    of_arrow.set_batch_size(kRowsAtOnce);
-    of_arrow.set_pre_buffer(false);
-    parquet::arrow::FileReaderBuilder builder;
-    require(builder.Open(file, properties), ": ");
-    builder.memory_pool(pool())->properties(of_arrow);
-    file_ = value_of(builder.Build());
+    file_ = open_parquet(file, kRowsAtOnce);
     std::shared_ptr<arrow::Schema> schema;
     require(file_->GetSchema(&schema));
     find_text(*schema, name);
@@ -308,9 +270,9 @@ class ArrowColumn : public BatchColumn {
   int done_ = 0;
 };
 
-TextColumn* open(const char* path, ColumnFormat format, const char* name) {
-  const std::shared_ptr<arrow::io::ReadableFile> file =
-      value_of(arrow::io::ReadableFile::Open(path, pool()), ": ");
+TextColumn* open(const std::shared_ptr<const ByteSource>& source, ColumnFormat format,
+                 const char* name) {
+  const auto file = std::make_shared<SourceFile>(source);
   const auto head = value_of(file->ReadAt(0, 8), ": ");
   require(file->Seek(0), ": ");
   const std::string_view magic(*head);
@@ -331,10 +293,10 @@ TextColumn* open(const char* path, ColumnFormat format, const char* name) {
 }  // namespace trireme::dataset
 
 extern "C" __attribute__((visibility("default"))) trireme::dataset::TextColumn*
-trireme_open_text_column(const char* path, trireme::dataset::ColumnFormat format,
-                         const char* name) {
+trireme_open_text_column(const std::shared_ptr<const trireme::ByteSource>& file,
+                         trireme::dataset::ColumnFormat format, const char* name) {
   try {
-    return trireme::dataset::open(path, format, name);
+    return trireme::dataset::open(file, format, name);
   } catch (const std::runtime_error&) {
     throw;
   } catch (const std::exception& error) {

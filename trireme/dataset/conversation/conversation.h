@@ -23,6 +23,13 @@ struct Conversation {
   bool has_tools() const { return variables.contains("tools"); }
 };
 
+// The members of a line that read_conversation() and images_of_line() look at, and those of
+// read_preference(): columns of a file that has rows.
+inline constexpr std::string_view kConversationMembers[] = {
+    "messages", "conversations", "tools", "chat_template_kwargs", "image", "images"};
+inline constexpr std::string_view kPreferenceMembers[] = {"prompt", "chosen", "rejected", "tools",
+                                                          "chat_template_kwargs"};
+
 // Two answers to one prompt.
 struct Preference {
   // Conversations, each with the prompt's messages first; or else the texts below.

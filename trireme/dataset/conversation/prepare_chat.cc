@@ -8,6 +8,7 @@
 
 #ifdef TRIREME_HAVE_TOKENIZER_JSON
 #include "trireme/base/file/folder.h"
+#include "trireme/base/words.h"
 #include "trireme/dataset/conversation/chat_encoder.h"
 #include "trireme/dataset/conversation/chat_format.h"
 #include "trireme/dataset/conversation/chat_images.h"
@@ -94,6 +95,9 @@ class LineImages {
     const std::filesystem::path folder =
         options_.folder.empty() ? lines.folder() : std::filesystem::path(options_.folder);
     for (const std::string& path : paths) {
+      TRIREME_CHECK(!is_url((folder / path).string()), where, " has the image ", shown(path),
+                    " beside a file of a store; expected images on this machine: give their folder "
+                    "with --images");
       file.add_image(read_chat_image(folder / path, options_.image_size, where));
     }
     return std::ssize(paths);
@@ -124,10 +128,13 @@ PrepareChatReport prepare_chat(const PrepareChatOptions& options,
   const ChatFormat& format = encoder.format();
   std::optional<WorkFolder> work;
   const std::vector<Document> files =
-      find_row_files({.inputs = options.inputs}, options.output, work);
+      find_row_files({.inputs = options.inputs, .may_be_columns = true, .stores = options.stores},
+                     options.output, work);
+  LineForm form{.most_bytes = kMaxConversationBytes, .columns = kConversationMembers};
+  if (options.lines == ChatLines::kPreferences) form.columns = kPreferenceMembers;
   const RowSplit split = choose_split(files, {.fraction = options.validation_fraction,
                                               .seed = options.seed,
-                                              .most_bytes = kMaxConversationBytes,
+                                              .form = form,
                                               .row = "conversation"});
 
   PrepareChatReport report{.vocab_size = encoder.vocab_size(),
@@ -141,7 +148,7 @@ PrepareChatReport prepare_chat(const PrepareChatOptions& options,
     validation.emplace(validation_prefix(options.output), report.vocab_size,
                        FilesBeside{.mask = true, .images = images.is_on()});
   }
-  RowLines lines(files, kMaxConversationBytes);
+  RowLines lines(files, form);
   int64_t index = 0;
   for (std::string_view line; lines.next(line); ++index) {
     const bool is_validation = split.is_validation(index, lines.draw(options.seed));

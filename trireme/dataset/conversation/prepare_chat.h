@@ -6,9 +6,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "trireme/base/file/byte_source.h"
 
 namespace trireme::dataset {
 
@@ -20,8 +23,10 @@ enum class ChatLines {
 
 struct PrepareChatOptions {
   ChatLines lines = ChatLines::kConversations;
-  // Files of JSON lines, folders with *.jsonl, pipes; gzip and zstd too.
+  // Files of JSON lines, folders with *.jsonl, pipes; gzip and zstd too. Parquet and Arrow files,
+  // of which a row is a line. URLs of these.
   std::vector<std::string> inputs{};
+  std::shared_ptr<const FileStore> stores{};  // where URLs are; null: there may be none
   std::string tokenizer_model{};     // a tokenizer.json, or the model's folder; see ChatFormatFiles
   std::string chat_template{};       // a file; empty: the model's
   std::string end_of_document{};     // see ChatEncoder

@@ -22,33 +22,37 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 }  // namespace
 
 TextLines::TextLines(const std::filesystem::path& path, TextOrigin origin, size_t max_line_bytes)
-    : file_(as_config_error([&] { return InputFile(path); })), max_line_bytes_(max_line_bytes) {
-  TRIREME_CHECK(fill(), path.string(), " is empty; expected lines of text");
+    : TextLines(as_config_error([&] { return local_files().open(path.string()); }), origin,
+                max_line_bytes) {}
+
+TextLines::TextLines(std::unique_ptr<ByteSource> file, TextOrigin origin, size_t max_line_bytes)
+    : file_(std::move(file)), max_line_bytes_(max_line_bytes) {
+  const std::string path = file_->name();
+  TRIREME_CHECK(fill(), path, " is empty; expected lines of text");
   if (origin == TextOrigin::kOwn) return;
   const std::string_view compression = compression_of(text_);
   if (!compression.empty()) {
     const std::string readable = readable_compressions();
-    TRIREME_CHECK(reads_compression(compression), path.string(), " is compressed with ",
-                  compression, "; unpack it first",
-                  readable.empty() ? "" : concat(", or use ", readable));
+    TRIREME_CHECK(reads_compression(compression), path, " is compressed with ", compression,
+                  "; unpack it first", readable.empty() ? "" : concat(", or use ", readable));
     read_ = 0;
     text_.clear();
     packed_ = std::make_unique<CompressedText>(
-        compression, path.string(), [this](std::span<std::byte> out) { return read_stored(out); });
-    TRIREME_CHECK(fill(), path.string(), " is empty; expected lines of text");
+        compression, path, [this](std::span<std::byte> out) { return read_stored(out); });
+    TRIREME_CHECK(fill(), path, " is empty; expected lines of text");
   }
   if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
 }
 
 size_t TextLines::read_stored(std::span<std::byte> out) {
   const std::span<std::byte> piece =
-      out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), file_.num_bytes() - read_)));
-  if (!piece.empty()) as_config_error([&] { file_.read(read_, piece); });
+      out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), file_->num_bytes() - read_)));
+  if (!piece.empty()) as_config_error([&] { file_->read(read_, piece); });
   read_ += piece.size();
   return piece.size();
 }
 
-std::string TextLines::where() const { return concat(file_.path().string(), ":", number_); }
+std::string TextLines::where() const { return concat(file_->name(), ":", number_); }
 
 bool TextLines::fill() {
   text_.erase(0, at_);
@@ -64,7 +68,7 @@ bool TextLines::fill() {
 bool TextLines::next(std::string_view& line) {
   size_t end = text_.find('\n', at_);
   while (end == std::string::npos) {
-    TRIREME_CHECK(text_.size() - at_ <= max_line_bytes_, file_.path().string(), ":", number_ + 1,
+    TRIREME_CHECK(text_.size() - at_ <= max_line_bytes_, file_->name(), ":", number_ + 1,
                   " has more than ", max_line_bytes_, " bytes; expected shorter lines");
     const size_t searched = text_.size() - at_;
     if (!fill()) break;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/base/file/file.h"
+#include "trireme/base/file/byte_source.h"
 #include "trireme/dataset/file/compressed_text.h"
 
 namespace trireme::dataset {
@@ -33,6 +33,8 @@ class TextLines {
   //         compressed in a way that this build does not read
   explicit TextLines(const std::filesystem::path& path, TextOrigin origin = TextOrigin::kUser,
                      size_t max_line_bytes = kMaxLineBytes);
+  explicit TextLines(std::unique_ptr<ByteSource> file, TextOrigin origin = TextOrigin::kUser,
+                     size_t max_line_bytes = kMaxLineBytes);
 
   TextLines(const TextLines&) = delete;
   TextLines& operator=(const TextLines&) = delete;
@@ -45,7 +47,7 @@ class TextLines {
 
   int64_t number() const { return number_; }  // of the line, from 1
   // Size of the file as stored.
-  int64_t num_bytes() const { return static_cast<int64_t>(file_.num_bytes()); }
+  int64_t num_bytes() const { return static_cast<int64_t>(file_->num_bytes()); }
   int64_t num_read() const {
     return static_cast<int64_t>(packed_ ? read_ : read_ - (text_.size() - at_));
   }
@@ -56,7 +58,7 @@ class TextLines {
   bool fill();
   size_t read_stored(std::span<std::byte> out);
 
-  InputFile file_;
+  std::unique_ptr<ByteSource> file_;
   size_t max_line_bytes_;
   std::unique_ptr<CompressedText> packed_{};
   std::string text_{};  // text read; unread lines begin at at_

@@ -1,5 +1,6 @@
 // Images that lie in files as records of one size: MNIST's IDX and CIFAR's binary files. A sample
-// is read from the file when it is asked for; nothing but labels is kept.
+// is read from the file when it is asked for; nothing but labels is kept. The files may lie in a
+// store: paths are then URLs, and a sample is one request.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/file/byte_source.h"
 #include "trireme/dataset/image/image_source.h"
 
 namespace trireme::dataset {
@@ -22,11 +24,13 @@ namespace trireme::dataset {
 // Source: yann.lecun.com/exdb/mnist
 std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
                                       const std::filesystem::path& labels, int64_t num_classes = 0,
-                                      const ImageSource* like = nullptr);
+                                      const ImageSource* like = nullptr,
+                                      const FilePlace& place = local_files());
 
 // The images alone: each has the class 0.
 // Throws: as open_idx()
-std::unique_ptr<ImageSource> open_idx_images(const std::filesystem::path& images);
+std::unique_ptr<ImageSource> open_idx_images(const std::filesystem::path& images,
+                                             const FilePlace& place = local_files());
 
 enum class Cifar {
   k10,         // a label, then 32 x 32 values of red, of green, of blue
@@ -38,7 +42,7 @@ enum class Cifar {
 // Throws: ConfigError with the path when its length is not a whole number of records; get() also
 //         for a label beyond the classes, with the file and the record
 // Source: cs.toronto.edu/~kriz/cifar.html
-std::unique_ptr<ImageSource> open_cifar(const std::vector<std::filesystem::path>& paths,
-                                        Cifar kind);
+std::unique_ptr<ImageSource> open_cifar(const std::vector<std::filesystem::path>& paths, Cifar kind,
+                                        const FilePlace& place = local_files());
 
 }  // namespace trireme::dataset

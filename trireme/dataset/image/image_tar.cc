@@ -51,12 +51,12 @@ struct Place {
 // Collects the samples of one shard.
 class ShardIndex {
  public:
-  explicit ShardIndex(const fs::path& path) : file_(path) {}
+  explicit ShardIndex(const fs::path& path) : file_(local_files().open(path.string())) {}
 
   std::vector<Place> read() {
-    read_tar(file_, [this](const TarEntry& entry) { add(entry); });
+    read_tar(*file_, [this](const TarEntry& entry) { add(entry); });
     finish_sample();
-    TRIREME_CHECK(!places_.empty(), file_.path().string(),
+    TRIREME_CHECK(!places_.empty(), file_->name(),
                   " has no samples; expected images (.png, .jpg, .jpeg) and classes (.cls)");
     return std::move(places_);
   }
@@ -64,7 +64,7 @@ class ShardIndex {
  private:
   template <typename... Parts>
   [[noreturn]] void fail(uint64_t at, const Parts&... parts) const {
-    throw ConfigError(concat(file_.path().string(), " at byte ", at, ": ", parts...));
+    throw ConfigError(concat(file_->name(), " at byte ", at, ": ", parts...));
   }
 
   void add(const TarEntry& entry) {
@@ -100,7 +100,7 @@ class ShardIndex {
     int32_t label = -1;
     if (entry.size <= text.size()) {
       const std::span<char> content = std::span(text).first(entry.size);
-      as_config_error([&] { file_.read(entry.offset, std::as_writable_bytes(content)); });
+      as_config_error([&] { file_->read(entry.offset, std::as_writable_bytes(content)); });
       std::string_view digits(content.data(), content.size());
       const size_t end = digits.find_last_not_of(" \r\n");
       digits = digits.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -127,7 +127,7 @@ class ShardIndex {
     begun_.reset();
   }
 
-  InputFile file_;
+  std::unique_ptr<ByteSource> file_;
   std::vector<Place> places_;
   std::unordered_set<std::string> keys_;
   std::string key_;                // of the current sample
@@ -193,11 +193,12 @@ class OpenShards {
   const std::vector<fs::path>& paths() const { return paths_; }
   const fs::path& path(size_t shard) const { return paths_[shard]; }
 
-  std::shared_ptr<const InputFile> get(size_t shard) const {
+  std::shared_ptr<const ByteSource> get(size_t shard) const {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(open_, shard, &Open::shard);
     if (found != open_.end() && found->file) return found->file;
-    auto file = as_config_error([&] { return std::make_shared<const InputFile>(paths_[shard]); });
+    const std::shared_ptr<const ByteSource> file =
+        as_config_error([&] { return local_files().open(paths_[shard].string()); });
     open_[oldest_] = {shard, file};
     oldest_ = (oldest_ + 1) % open_.size();
     return file;
@@ -206,7 +207,7 @@ class OpenShards {
  private:
   struct Open {
     size_t shard = 0;
-    std::shared_ptr<const InputFile> file;
+    std::shared_ptr<const ByteSource> file;
   };
 
   std::vector<fs::path> paths_;

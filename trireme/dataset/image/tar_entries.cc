@@ -53,7 +53,7 @@ std::optional<uint64_t> number(const Header& header, size_t offset, size_t size)
 
 class TarReader {
  public:
-  explicit TarReader(const InputFile& file) : file_(file) {}
+  explicit TarReader(const ByteSource& file) : file_(file) {}
 
   // Empty at the end of the archive.
   std::optional<TarEntry> next() {
@@ -94,7 +94,7 @@ class TarReader {
 
  private:
   [[noreturn]] void fail(uint64_t at, std::string_view what) const {
-    throw ConfigError(concat(file_.path().string(), " at byte ", at, ": ", what));
+    throw ConfigError(concat(file_.name(), " at byte ", at, ": ", what));
   }
   [[noreturn]] void fail_truncated(uint64_t at) const {
     fail(at, concat("the archive ends within an entry, after ", file_.num_bytes(),
@@ -104,14 +104,14 @@ class TarReader {
   // False at the end of the archive, a block of zeros.
   bool read_header(Header& header) {
     const uint64_t at = at_;
-    TRIREME_CHECK(at < file_.num_bytes(), file_.path().string(), " has ", file_.num_bytes(),
+    TRIREME_CHECK(at < file_.num_bytes(), file_.name(), " has ", file_.num_bytes(),
                   " bytes and not the end of a tar archive; fetch it again");
     if (file_.num_bytes() - at < kBlock) fail_truncated(at);
     read(header.data(), kBlock);
     if (std::ranges::all_of(header, [](char c) { return c == '\0'; })) return false;
     const auto byte = [&](size_t i) { return static_cast<uint8_t>(header[i]); };
     if (at == 0 && byte(0) == 0x1f && byte(1) == 0x8b) {
-      throw ConfigError(concat(file_.path().string(), " is compressed; unpack it with gunzip"));
+      throw ConfigError(concat(file_.name(), " is compressed; unpack it with gunzip"));
     }
     uint64_t sum = 0;
     for (size_t i = 0; i < kBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : byte(i);
@@ -176,13 +176,13 @@ class TarReader {
     }
   }
 
-  const InputFile& file_;
+  const ByteSource& file_;
   uint64_t at_ = 0;
 };
 
 }  // namespace
 
-void read_tar(const InputFile& file, const std::function<void(const TarEntry&)>& visit) {
+void read_tar(const ByteSource& file, const std::function<void(const TarEntry&)>& visit) {
   TarReader reader(file);
   while (const std::optional<TarEntry> entry = reader.next()) visit(*entry);
 }

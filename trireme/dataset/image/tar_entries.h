@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "trireme/base/file/file.h"
+#include "trireme/base/file/byte_source.h"
 
 namespace trireme::dataset {
 
@@ -22,6 +22,6 @@ struct TarEntry {
 //         or sparse file, a compressed archive, one that ends within an entry or without the
 //         archive's end
 // Source: POSIX.1-2017, pax, "ustar Interchange Format"
-void read_tar(const InputFile& file, const std::function<void(const TarEntry&)>& visit);
+void read_tar(const ByteSource& file, const std::function<void(const TarEntry&)>& visit);
 
 }  // namespace trireme::dataset

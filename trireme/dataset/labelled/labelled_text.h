@@ -10,6 +10,9 @@ namespace trireme::dataset {
 inline constexpr size_t kMaxLabelBytes = 256;
 inline constexpr size_t kMaxLabelledTextBytes = size_t{16} << 20;  // of a line
 
+// The members of a line that read_labelled_text() looks at.
+inline constexpr std::string_view kLabelledMembers[] = {"text", "label", "text_pair"};
+
 struct LabelledText {
   std::string text{};
   std::string label{};  // an integer label as its decimal digits

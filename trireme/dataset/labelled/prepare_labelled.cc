@@ -82,11 +82,13 @@ class TextEncoder {
   std::optional<int32_t> begin_;
 };
 
+LineForm line_form() { return {.most_bytes = kMaxLabelledTextBytes, .columns = kLabelledMembers}; }
+
 // The classes of the rows for training.
 ClassNames find_classes(const std::vector<Document>& files, const RowSplit& split,
                         const PrepareLabelledOptions& options) {
   std::set<std::string> labels;
-  RowLines lines(files, kMaxLabelledTextBytes);
+  RowLines lines(files, line_form());
   int64_t index = 0;
   for (std::string_view line; lines.next(line); ++index) {
     if (split.is_validation(index, lines.draw(options.seed))) continue;
@@ -109,10 +111,11 @@ PrepareLabelledReport prepare_labelled(const PrepareLabelledOptions& options,
   const TextEncoder encoder(options.tokenizer_model, options.end_of_document);
   std::optional<WorkFolder> work;
   const std::vector<Document> files =
-      find_row_files({.inputs = options.inputs}, options.output, work);
+      find_row_files({.inputs = options.inputs, .may_be_columns = true, .stores = options.stores},
+                     options.output, work);
   const RowSplit split = choose_split(files, {.fraction = options.validation_fraction,
                                               .seed = options.seed,
-                                              .most_bytes = kMaxLabelledTextBytes,
+                                              .form = line_form(),
                                               .row = "row"});
   const ClassNames classes = find_classes(files, split, options);
   PrepareLabelledReport report{.classes = classes.names(),
@@ -124,7 +127,7 @@ PrepareLabelledReport prepare_labelled(const PrepareLabelledOptions& options,
     validation.emplace(validation_prefix(options.output), report.vocab_size,
                        FilesBeside{.classes = classes.size()});
   }
-  RowLines lines(files, kMaxLabelledTextBytes);
+  RowLines lines(files, line_form());
   int64_t index = 0;
   for (std::string_view line; lines.next(line); ++index) {
     const bool is_validation = split.is_validation(index, lines.draw(options.seed));

@@ -5,18 +5,23 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "trireme/base/file/byte_source.h"
 
 namespace trireme::dataset {
 
 struct PrepareLabelledOptions {
-  std::vector<std::string> inputs{};  // JSON lines: files, folders with *.jsonl, pipes
-  std::string tokenizer_model{};      // a tokenizer.json, or the model's folder
-  std::string end_of_document{};      // the added token that ends a text; empty: see below
-  std::string output{};               // prefix of the files to write
-  double validation_fraction = 0.0;   // of the rows
-  uint64_t seed = 1;                  // chooses them
+  // JSON lines: files, folders with *.jsonl, pipes; Parquet and Arrow files; URLs of these.
+  std::vector<std::string> inputs{};
+  std::shared_ptr<const FileStore> stores{};  // where URLs are; null: there may be none
+  std::string tokenizer_model{};              // a tokenizer.json, or the model's folder
+  std::string end_of_document{};              // the added token that ends a text; empty: see below
+  std::string output{};                       // prefix of the files to write
+  double validation_fraction = 0.0;           // of the rows
+  uint64_t seed = 1;                          // chooses them
 };
 
 struct PrepareLabelledReport {

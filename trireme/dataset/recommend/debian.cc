@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/dataset/file/text_lines.h"
 
@@ -28,12 +29,6 @@ constexpr size_t kMaxDepends = 128;
 
 bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z');
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
 }
 
 void add_once(std::string_view text, size_t most, std::vector<std::string>& texts) {

@@ -13,6 +13,7 @@
 #include "trireme/dataset/recommend/criteo.h"
 #include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/raw_data.h"
+#include "trireme/dataset/rows/file_rows.h"
 
 namespace trireme::dataset {
 namespace {
@@ -48,16 +49,16 @@ void check_dictionary(const FeatureSchema& saved, const FeatureSchema& schema,
 }
 
 // One input at a time, as a sample does not say which file it is of.
-class FeatureRows final : public RowSource, private RawVisitor {
+class FeatureRows final : public FileRows, private RawVisitor {
  public:
   FeatureRows(std::span<const std::string> inputs, const FeatureSchema& schema,
               const FeatureRowOptions& options)
       : schema_(schema) {
     for (const std::string& input : inputs) {
-      Input opened{input, open_raw(options.format, {input}, Labels::kOptional, &schema_)};
-      check_features(opened.raw->schema(), schema_, input);
-      total_ += opened.raw->num_bytes();
-      inputs_.push_back(std::move(opened));
+      std::unique_ptr<RawData> raw = open_raw(options.format, {input}, Labels::kOptional, &schema_);
+      check_features(raw->schema(), schema_, input);
+      add_file(input, raw->num_bytes());
+      inputs_.push_back(std::move(raw));
     }
     if (schema_.has_hashes()) return;
     TRIREME_CHECK(is_file(options.folder / kDictionaryFile), options.folder.string(), " has no ",
@@ -69,32 +70,18 @@ class FeatureRows final : public RowSource, private RawVisitor {
     dictionaries_ = read_dictionaries(options.folder / kDictionaryFile, saved);
   }
 
-  void read(const std::function<void(Row)>& use) override {
-    done_ = 0;
-    use_ = use;
-    for (const Input& input : inputs_) {
-      path_ = input.path;
-      number_ = 0;
-      input.raw->read(*this);
-    }
-    use_ = nullptr;
+ private:
+  void read_file(size_t index, const std::string& /*path*/, const Use& use) override {
+    use_ = &use;
+    number_ = 0;
+    num_read_ = 0;
+    inputs_[index]->read(*this);
   }
 
-  int64_t num_done() const override { return done_; }
-  int64_t num_total() const override { return total_; }
-  std::string unit() const override { return ""; }
-  std::string left_out() const override { return ""; }
-
- private:
-  struct Input {
-    std::string path;
-    std::unique_ptr<RawData> raw;
-  };
-
   void on_item(std::string_view /*key*/, const Categories& /*categories*/) override {}
-  void on_bytes(int64_t num_bytes) override { done_ += num_bytes; }
+  void on_bytes(int64_t num_bytes) override { num_read_ += num_bytes; }
   void on_sample(const RawSample& sample) override {
-    use_({.path = path_, .number = ++number_, .sample = encode(sample)});
+    (*use_)({.number = ++number_, .sample = encode(sample)}, num_read_);
   }
 
   int64_t id_of(size_t table, std::string_view category) const {
@@ -126,13 +113,11 @@ class FeatureRows final : public RowSource, private RawVisitor {
   }
 
   FeatureSchema schema_;
-  std::vector<Input> inputs_;
+  std::vector<std::unique_ptr<RawData>> inputs_;
   std::vector<Dictionary> dictionaries_;  // of each table; empty with hashes
-  int64_t total_ = 0;
-  int64_t done_ = 0;
-  std::function<void(Row)> use_;  // during read()
-  std::string path_;
+  const Use* use_ = nullptr;              // during read_file()
   int64_t number_ = 0;
+  int64_t num_read_ = 0;  // of the file
 };
 
 }  // namespace

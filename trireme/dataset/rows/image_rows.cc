@@ -10,7 +10,8 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
+#include "trireme/base/file/byte_source.h"
+#include "trireme/base/file/read_ahead.h"
 #include "trireme/dataset/file/as_config_error.h"
 #include "trireme/dataset/image/decode.h"
 #include "trireme/dataset/image/encoded_images.h"
@@ -25,15 +26,21 @@ namespace fs = std::filesystem;
 enum class Kind { kImage, kIdx, kCifar, kTar };
 
 struct Input {
-  fs::path path{};
+  fs::path path{};  // or the URL
   Kind kind = Kind::kImage;
+  std::shared_ptr<const ByteSource> object{};  // of a store; null: a file of this machine
+
+  // For one reader, from the beginning to the end.
+  std::unique_ptr<ByteSource> open() const {
+    if (object) return read_ahead(object);
+    return as_config_error([&] { return local_files().open(path.string()); });
+  }
 };
 
 // The kind of a file, by its first bytes and its name. Anything else is taken for an image, which
 // says what is wrong with it.
-Kind kind_of(const fs::path& path) {
+Kind kind_of(const ByteSource& file) {
   return as_config_error([&] {
-    const InputFile file(path);
     constexpr uint64_t kTarMagicAt = 257;
     std::array<std::byte, kTarMagicAt + 5> head{};
     const std::span<std::byte> read =
@@ -42,7 +49,7 @@ Kind kind_of(const fs::path& path) {
     const std::string_view text(reinterpret_cast<const char*>(read.data()), read.size());
     if (text.starts_with(std::string_view("\0\0\x08\x03", 4))) return Kind::kIdx;
     if (text.size() == head.size() && text.substr(kTarMagicAt) == "ustar") return Kind::kTar;
-    return path.extension() == ".bin" ? Kind::kCifar : Kind::kImage;
+    return file.name().ends_with(".bin") ? Kind::kCifar : Kind::kImage;
   });
 }
 
@@ -57,7 +64,7 @@ void find_images(const fs::path& folder, std::vector<Input>& found, int64_t& num
     } else if (item.is_directory(unknown)) {
       if (!item.is_symlink(unknown)) find_images(item.path(), found, num_others);
     } else if (is_image_name(name) && item.is_regular_file(unknown)) {
-      found.push_back({item.path(), Kind::kImage});
+      found.push_back({item.path()});
     } else {
       ++num_others;
     }
@@ -102,9 +109,11 @@ class ImageRows final : public RowSource {
 
  private:
   void add(const std::string& input) {
+    if (is_url(input)) return add_object(input);
     std::error_code unknown;
     if (!fs::is_directory(input, unknown)) {
-      inputs_.push_back({input, kind_of(input)});
+      inputs_.push_back({input});
+      inputs_.back().kind = kind_of(*inputs_.back().open());
       return;
     }
     const size_t before = inputs_.size();
@@ -113,14 +122,30 @@ class ImageRows final : public RowSource {
                   " has no images; expected .png, .jpg or .jpeg files in it or below");
   }
 
+  void add_object(const std::string& url) {
+    TRIREME_CHECK(options_.stores, url, " is in a store; expected a file of this machine");
+    TRIREME_CHECK(!url.ends_with('/'), url,
+                  " is a folder of a store; name the files, or pack them into a tar archive: each "
+                  "image is a request otherwise");
+    std::shared_ptr<const ByteSource> object = options_.stores->find(url);
+    TRIREME_CHECK(object, url,
+                  " does not exist; expected an image, a tar archive, or a file of "
+                  "MNIST's or CIFAR's");
+    const Kind kind = kind_of(*object);
+    inputs_.push_back({url, kind, std::move(object)});
+  }
+
   std::unique_ptr<ImageSource> open_records(const Input& input) const {
+    const FilePlace& place = input.object ? *options_.stores : local_files();
     std::unique_ptr<ImageSource> records;
     if (input.kind == Kind::kIdx) {
-      records = open_idx_images(input.path);
+      records = open_idx_images(input.path, place);
     } else {
-      records = open_cifar({input.path}, options_.num_classes > 20   ? Cifar::k100
-                                         : options_.num_classes > 10 ? Cifar::k100Coarse
-                                                                     : Cifar::k10);
+      records = open_cifar({input.path},
+                           options_.num_classes > 20   ? Cifar::k100
+                           : options_.num_classes > 10 ? Cifar::k100Coarse
+                                                       : Cifar::k10,
+                           place);
     }
     const auto [channels, height, width] = records->shape();
     TRIREME_CHECK(records->shape() == options_.shape, input.path.string(), " has images of ",
@@ -134,8 +159,8 @@ class ImageRows final : public RowSource {
     if (input.kind == Kind::kImage) return 1;
     if (input.kind != Kind::kTar) return open_records(input)->size();
     int64_t number = 0;
-    const InputFile file = as_config_error([&] { return InputFile(input.path); });
-    read_tar(file, [&](const TarEntry& entry) { number += is_image_name(entry.name) ? 1 : 0; });
+    read_tar(*input.open(),
+             [&](const TarEntry& entry) { number += is_image_name(entry.name) ? 1 : 0; });
     TRIREME_CHECK(number > 0, input.path.string(),
                   " has no images; expected .png, .jpg or .jpeg files in it");
     return number;
@@ -145,10 +170,10 @@ class ImageRows final : public RowSource {
     const std::string path = input.path.string();
     if (input.kind == Kind::kImage) {
       const std::string bytes =
-          as_config_error([&] { return read_file(input.path, kMostEncodedBytes); });
+          as_config_error([&] { return read_all(*input.open(), kMostEncodedBytes); });
       use({.path = path, .sample = {{"image", make(std::as_bytes(std::span(bytes)), path)}}});
     } else if (input.kind == Kind::kTar) {
-      read_archive(path, use);
+      read_archive(*input.open(), use);
     } else {
       const std::unique_ptr<ImageSource> records = open_records(input);
       for (int64_t i = 0; i < records->size(); ++i) {
@@ -158,11 +183,10 @@ class ImageRows final : public RowSource {
     }
   }
 
-  void read_archive(const std::string& path, const std::function<void(Row)>& use) {
-    const InputFile file = as_config_error([&] { return InputFile(path); });
+  void read_archive(const ByteSource& file, const std::function<void(Row)>& use) {
     read_tar(file, [&](const TarEntry& entry) {
       if (!is_image_name(entry.name)) return;
-      const std::string name = path + "/" + entry.name;
+      const std::string name = file.name() + "/" + entry.name;
       TRIREME_CHECK(entry.size <= kMostEncodedBytes, name, " has ", entry.size,
                     " bytes; expected at most ", kMostEncodedBytes);
       std::vector<std::byte> bytes(entry.size);

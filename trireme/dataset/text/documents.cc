@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <span>
 #include <utility>
 
@@ -10,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/file/read_ahead.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/dataset/file/as_config_error.h"
 #include "trireme/dataset/file/text_lines.h"
@@ -38,9 +40,10 @@ void check_is_text(const Document& document, const fs::path& given,
                    const DocumentOptions& options) {
   if (options.as_text) return;
   const std::string problem = as_config_error([&] {
-    const InputFile file(document.path);
-    std::string head(std::min<uint64_t>(kFormatHeadBytes, file.num_bytes()), '\0');
-    file.read(0, std::as_writable_bytes(std::span(head)));
+    const std::shared_ptr<const ByteSource> file =
+        document.object ? document.object : local_files().open(document.path.string());
+    std::string head(std::min<uint64_t>(kFormatHeadBytes, file->num_bytes()), '\0');
+    file->read(0, std::as_writable_bytes(std::span(head)));
     return not_text(document.name, head);
   });
   TRIREME_CHECK(problem.empty(), given.string(), " ", problem,
@@ -79,7 +82,50 @@ void add_folder(const fs::path& folder, const DocumentOptions& options,
             [](const Document& a, const Document& b) { return a.name < b.name; });
 }
 
+void add_object(std::unique_ptr<ByteSource> object, std::string name,
+                std::vector<Document>& documents) {
+  const auto size = static_cast<int64_t>(object->num_bytes());
+  if (size == 0) return;
+  documents.push_back({.path = object->name(), .name = std::move(name), .end = size});
+  documents.back().object = std::move(object);
+}
+
+// Whether add_folder() finds a file of this name below the folder.
+bool is_wanted(const std::string& name, const DocumentOptions& options) {
+  const fs::path path(name);
+  const bool is_left_out = std::ranges::any_of(path, [&](const fs::path& part) {
+    return part.string().starts_with('.') || matches_any(part.string(), options.excludes);
+  });
+  return !is_left_out &&
+         (options.globs.empty() || matches_any(path.filename().string(), options.globs));
+}
+
+void add_of_store(const std::string& url, const DocumentOptions& options,
+                  std::vector<Document>& documents) {
+  TRIREME_CHECK(options.stores, "input ", url,
+                " is in a store, which this reads no files from; copy it to a disk");
+  if (!url.ends_with('/')) {
+    std::unique_ptr<ByteSource> object = options.stores->find(url);
+    TRIREME_CHECK(object, "input ", url,
+                  " does not exist: expected an object, or with \"/\" at its end a folder of them");
+    return add_object(std::move(object), url.substr(url.rfind('/') + 1), documents);
+  }
+  const size_t first = documents.size();
+  for (std::unique_ptr<ByteSource>& object : options.stores->list(url)) {
+    std::string name = object->name().substr(url.size());
+    if (is_wanted(name, options)) add_object(std::move(object), std::move(name), documents);
+  }
+  std::ranges::sort(documents.begin() + static_cast<std::ptrdiff_t>(first), documents.end(), {},
+                    &Document::name);
+}
+
 }  // namespace
+
+std::unique_ptr<ByteSource> Document::open() const {
+  if (!object) return as_config_error([&] { return local_files().open(path.string()); });
+  return read_ahead(object,
+                    {.begin = static_cast<uint64_t>(begin), .end = static_cast<uint64_t>(end)});
+}
 
 size_t plain_prefix(std::string_view text) {
   using namespace std::string_view_literals;
@@ -109,6 +155,10 @@ std::vector<Document> find_documents(const DocumentOptions& options) {
   TRIREME_CHECK(!options.inputs.empty(), "no input: name files or folders with --input");
   std::vector<Document> documents;
   for (const std::string& input : options.inputs) {
+    if (is_url(input)) {
+      add_of_store(input, options, documents);
+      continue;
+    }
     std::error_code ignored;
     const fs::path target = fs::read_symlink(input, ignored);
     TRIREME_CHECK(fs::exists(input, ignored), "input ", input,
@@ -162,12 +212,10 @@ void keep_pipes(std::vector<Document>& documents, const DocumentOptions& options
 }
 
 DocumentReader::DocumentReader(const Document& document, int64_t piece_bytes)
-    : document_(document), piece_bytes_(piece_bytes), unread_(document.size()) {
-  file_.open(document.path, std::ios::binary);
-  TRIREME_CHECK(file_.is_open(), "cannot read ", document.path.string(), ": ",
-                std::strerror(errno));
-  file_.seekg(document.begin);
-}
+    : file_(document.open()),
+      piece_bytes_(piece_bytes),
+      unread_(document.size()),
+      end_(document.end) {}
 
 std::string DocumentReader::next() {
   std::string piece = std::move(rest_);
@@ -176,9 +224,11 @@ std::string DocumentReader::next() {
   // One byte more than a piece, because a cut needs to see what follows it.
   const int64_t wanted = std::min(unread_, piece_bytes_ + 1 - kept);
   piece.resize(kept + wanted);
-  file_.read(piece.data() + kept, wanted);
-  TRIREME_CHECK(file_.gcount() == wanted, "cannot read ", document_.path.string(), ": ", wanted,
-                " more bytes expected, ", file_.gcount(), " found; did it change meanwhile?");
+  const auto read = [&] {
+    file_->read(static_cast<uint64_t>(end_ - unread_),
+                std::as_writable_bytes(std::span(piece).subspan(static_cast<size_t>(kept))));
+  };
+  as_config_error(read, "; did it change meanwhile?");
   unread_ -= wanted;
   const size_t size = cut_length(piece, piece_bytes_);
   rest_ = piece.substr(size);

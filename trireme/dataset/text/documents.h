@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "trireme/base/file/byte_source.h"
 
 namespace trireme::dataset {
 
@@ -23,29 +25,35 @@ size_t cut_length(std::string_view text, size_t limit);
 
 // A file, or bytes [begin, end) of one.
 struct Document {
-  std::filesystem::path path;
-  std::string name;  // path below its input; does not depend on where the input lies
+  std::filesystem::path path;  // or the URL
+  std::string name;            // path below its input; does not depend on where the input lies
   int64_t begin = 0;
   int64_t end = 0;
   bool is_pipe = false;  // of unknown size, and read only once: see keep_pipes()
+  std::shared_ptr<const ByteSource> object{};  // of a store; null: a file of this machine
 
   int64_t size() const { return end - begin; }
+  // For one reader, which goes from the beginning to the end: an object is read ahead.
+  // Throws: ConfigError when the file cannot be read
+  std::unique_ptr<ByteSource> open() const;
 };
 
 struct DocumentOptions {
-  std::vector<std::string> inputs = {};  // files, and folders that are read recursively
+  // Files, and folders that are read recursively; also URLs, those of folders with "/" at the end.
+  std::vector<std::string> inputs = {};
   std::vector<std::string> globs =
       {};  // files in a folder must match one of these (*.py); none = all
   std::vector<std::string> excludes = {};           // names of files and folders to leave out
   std::vector<std::filesystem::path> ignored = {};  // paths of files to leave out (our own output)
   bool as_text = false;                             // takes what looks like another format as text
+  std::shared_ptr<const FileStore> stores{};        // where URLs are; null: there may be none
 };
 
 // In the order of inputs, and by name within a folder. Leaves out empty files. Inside folders, also
 // leaves out names that begin with a dot, symbolic links to folders, and anything but regular
 // files.
 // Throws: ConfigError when an input is missing, unreadable or, without as_text, not_text()
-//         (file/file_format.h), or nothing matches
+//         (file/text_lines.h), or nothing matches; what a store throws
 std::vector<Document> find_documents(const DocumentOptions& options);
 
 // Copies documents that are pipes, such as bash's <(...), into `folder`, and reads the copies from
@@ -68,11 +76,11 @@ class DocumentReader {
   std::string next();
 
  private:
-  Document document_;
+  std::unique_ptr<ByteSource> file_;
   int64_t piece_bytes_;
-  std::ifstream file_;
   std::string rest_;  // read, but not yet handed out
   int64_t unread_ = 0;
+  int64_t end_ = 0;
 };
 
 }  // namespace trireme::dataset

@@ -1,45 +1,63 @@
 // The rows of files of JSON lines, such as conversations or labelled texts, and which of them are
-// for validation. Knows no row's contents.
+// for validation. Knows no row's contents. Rows of Parquet and Arrow files are lines too.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trireme/dataset/columns/text_column.h"
 #include "trireme/dataset/file/text_lines.h"
 #include "trireme/dataset/text/documents.h"
 
 namespace trireme::dataset {
 
+struct LineForm {
+  size_t most_bytes = 0;  // of a line
+  // The columns of Parquet and Arrow files, told by their first bytes, that become members of a
+  // line (open_json_rows()). None: every file is text.
+  std::span<const std::string_view> columns{};
+};
+
 // The lines of all files, one at a time.
 class RowLines {
  public:
-  // files: outlive this. most_bytes: of a line
-  // Throws: as TextLines
-  RowLines(const std::vector<Document>& files, size_t most_bytes);
+  // files: outlive this
+  // Throws: as TextLines and open_json_rows()
+  RowLines(const std::vector<Document>& files, LineForm form);
 
-  // The next line that is not blank; false after the last. Throws: as TextLines
+  // The next line that is not blank; false after the last.
+  // Throws: as TextLines; ConfigError with file and row for a damaged column
   bool next(std::string_view& line);
-  std::string where() const { return lines_->where(); }
+  // "chat.jsonl:7", or "chat.parquet, row 7".
+  std::string where() const;
   // That of the file of this line.
   std::filesystem::path folder() const {
     return std::filesystem::path(files_[file_].path).parent_path();
   }
-  int64_t num_read() const { return done_ + (lines_ ? lines_->num_read() : 0); }
-  // Between 0 and 1, of (seed, file name, number of the row in it).
+  int64_t num_read() const;
+  // Between 0 and 1, of (seed, file name, number of the row in it). x.parquet counts as x.jsonl, so
+  // that the same rows have the same draws.
   double draw(uint64_t seed) const;
 
  private:
   void open();
+  bool next_line(std::string_view& line);
+  bool next_value(std::string_view& line);
 
   const std::vector<Document>& files_;
-  size_t most_bytes_;
+  LineForm form_;
   size_t file_ = 0;
-  std::optional<TextLines> lines_;
+  std::optional<TextLines> lines_;        // of a file of text
+  std::unique_ptr<TextColumn> column_{};  // of another
+  std::vector<std::optional<std::string_view>> values_{};
+  size_t at_ = 0;        // of values_, the next
   int64_t number_ = -1;  // of the row in its file
   int64_t done_ = 0;     // bytes of the files before it
 };
@@ -60,7 +78,7 @@ struct RowSplit {
 struct SplitOptions {
   double fraction = 0;  // of the rows
   uint64_t seed = 1;
-  size_t most_bytes = 0;   // of a line
+  LineForm form{};
   std::string row{"row"};  // what one is to the user
 };
 

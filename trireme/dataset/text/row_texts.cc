@@ -80,6 +80,7 @@ TextBatch texts_of(const RowBatch& read, const TextRows& rows, const RowTextOpti
 TextSplit choose_text_split(const std::vector<Document>& files, const RowTextOptions& options,
                             double fraction, uint64_t seed) {
   TextSplitChooser chooser(fraction, seed);
+  if (chooser.is_decided()) return chooser.split(files.front().path.string());
   const auto rows = open_text_rows(files, options.form);
   for (StoredRow row; !chooser.is_decided() && rows->next(row);) {
     const std::optional<std::string> text = read_row(row, rows->where(), *rows, options).text;

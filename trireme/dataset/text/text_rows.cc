@@ -15,7 +15,7 @@ namespace {
 class JsonRows : public TextRows {
  public:
   JsonRows(const std::vector<Document>& files, TextKey key)
-      : lines_(files, kMaxTextRowBytes), key_(std::move(key)) {}
+      : lines_(files, {.most_bytes = kMaxTextRowBytes}), key_(std::move(key)) {}
 
   bool next(StoredRow& row) override { return lines_.next(row.bytes); }
   std::string where() const override { return lines_.where(); }
@@ -74,7 +74,7 @@ class ColumnRows : public TextRows {
   void open() {
     column_.reset();
     share_ = 0;
-    if (file_ < files_.size()) column_ = open_text_column(files_[file_].path, format_, name_);
+    if (file_ < files_.size()) column_ = open_text_column(files_[file_].open(), format_, name_);
   }
 
   bool read() {
@@ -82,6 +82,8 @@ class ColumnRows : public TextRows {
       const bool found = column_->next(values_);
       share_ = column_->share_read();
       return found;
+    } catch (const Error&) {  // of reading the file
+      throw;
     } catch (const std::exception& error) {  // also those of Arrow's own types
       throw ConfigError(
           concat(files_[file_].path.string(), error.what(), ", behind row ", number_));

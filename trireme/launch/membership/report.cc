@@ -10,6 +10,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/launch/membership/rank_plan.h"
 
@@ -49,12 +50,6 @@ WorkerReport to_worker(const JsonView& value) {
 
 // With a wrong config nearly everything differs, and the first keys say so.
 constexpr size_t kMostDifferences = 3;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
 
 // Without a comment. A "#" within quotes is none.
 std::string_view without_comment(std::string_view line) {

@@ -7,6 +7,7 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 
 namespace trireme::launch {
@@ -27,13 +28,6 @@ constexpr std::array<Choice<Action Policy::*>, 4> kActionKeys{
      {"corruption", &Policy::corruption}}};
 constexpr std::array<Choice<std::chrono::seconds Policy::*>, 2> kSecondKeys{
     {{"hang-after", &Policy::hang_after}, {"exclusion", &Policy::exclusion}}};
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\n";
-  const size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 double number(std::string_view key, std::string_view text, double minimum, double maximum) {
   double value = NAN;

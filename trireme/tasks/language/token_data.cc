@@ -42,7 +42,9 @@ std::vector<std::string> all_paths(const TokenDataConfig& data) {
 class StoresAndDisks : public FilePlace {
  public:
   explicit StoresAndDisks(remote::StoreFiles stores) : stores_(std::move(stores)) {}
-  bool has(const std::string& name) const override { return place_of(name).has(name); }
+  std::unique_ptr<ByteSource> find(const std::string& name) const override {
+    return place_of(name).find(name);
+  }
   std::unique_ptr<ByteSource> open(const std::string& name) const override {
     return place_of(name).open(name);
   }

@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/byte_source.h"
 #include "trireme/dataset/image/encoded_images.h"
 #include "trireme/dataset/image/image_folder.h"
 #include "trireme/dataset/image/image_records.h"
 #include "trireme/dataset/image/image_tar.h"
+#include "trireme/remote/store_files.h"
 
 namespace trireme::tasks {
 namespace {
@@ -98,6 +102,29 @@ ImageFormat find_format(const fs::path& folder) {
   return ImageFormat::kFolder;
 }
 
+// Where data.path is: a store, or null for this machine.
+std::shared_ptr<const FileStore> store_of(const ImageFiles& config) {
+  return remote::open_stores(std::span(&config.data.path, 1));
+}
+
+// The same of a URL. Records are read one by one, so they may lie in a store. Folders and archives
+// would be read as a whole when a run begins.
+ImageFormat find_records(const std::string& url, ImageFormat format, const FilePlace& place) {
+  const std::string folder = url + (url.ends_with('/') ? "" : "/");
+  const auto has = [&](const std::string& name) { return place.find(folder + name) != nullptr; };
+  if (format == ImageFormat::kAuto) {
+    if (has(idx_names(Part::kTraining).images)) return ImageFormat::kIdx;
+    if (has("data_batch_1.bin")) return ImageFormat::kCifar10;
+    if (has("train.bin")) return ImageFormat::kCifar100;
+  }
+  const bool are_records = format == ImageFormat::kIdx || format == ImageFormat::kCifar10 ||
+                           format == ImageFormat::kCifar100;
+  TRIREME_CHECK(are_records, "data.path is ", url,
+                ", in a store, from which only the records of MNIST's and CIFAR's files are read; "
+                "copy folders of images and tar archives to a disk");
+  return format;
+}
+
 dataset::AugmentOptions augment_options(const AugmentConfig& config) {
   return {.resized_crop = config.crop == RandomCrop::kResized,
           .smallest_area = config.smallest_area,
@@ -111,18 +138,20 @@ bool changes_images(const AugmentConfig& config) {
 
 std::shared_ptr<const dataset::ImageSource> open_records(const ImageFiles& config,
                                                          ImageFormat format, Part part,
-                                                         const dataset::ImageSource* like) {
+                                                         const dataset::ImageSource* like,
+                                                         const FilePlace& place) {
   TRIREME_CHECK(config.data.image_size == 0, "data.image_size is ", config.data.image_size,
                 "; images of MNIST's and CIFAR's files keep their size: set it to 0");
   const fs::path folder = config.data.path;
   if (format == ImageFormat::kIdx) {
     const IdxNames names = idx_names(part);
-    return dataset::open_idx(folder / names.images, folder / names.labels, /*num_classes=*/0, like);
+    return dataset::open_idx(folder / names.images, folder / names.labels, /*num_classes=*/0, like,
+                             place);
   }
   std::vector<fs::path> files;
   for (const std::string& name : cifar_names(format, part)) files.push_back(folder / name);
   return dataset::open_cifar(
-      files, format == ImageFormat::kCifar10 ? dataset::Cifar::k10 : dataset::Cifar::k100);
+      files, format == ImageFormat::kCifar10 ? dataset::Cifar::k10 : dataset::Cifar::k100, place);
 }
 
 // Images in folders of classes. Without a folder for validation, a share of each class is held out.
@@ -148,15 +177,20 @@ std::shared_ptr<const dataset::ImageSource> open_folders(const ImageFiles& confi
 std::shared_ptr<const dataset::ImageSource> open_images(const ImageFiles& config, Part part,
                                                         const dataset::ImageSource* like) {
   const fs::path folder = config.data.path;
-  const ImageFormat format =
-      config.data.format == ImageFormat::kAuto ? find_format(folder) : config.data.format;
+  const std::shared_ptr<const FileStore> store = store_of(config);
+  ImageFormat format = config.data.format;
+  if (store) {
+    format = find_records(config.data.path, format, *store);
+  } else if (format == ImageFormat::kAuto) {
+    format = find_format(folder);
+  }
   const dataset::ImageOptions options{.size = config.data.image_size,
                                       .augment = augment_options(config.augment)};
   if (format == ImageFormat::kFolder) return open_folders(config, part, options, like);
   if (format == ImageFormat::kTar) {
     return dataset::open_image_tar({folder_of(folder, part)}, options, like);
   }
-  auto records = open_records(config, format, part, like);
+  auto records = open_records(config, format, part, like, store ? *store : local_files());
   if (part == Part::kValidation || !changes_images(config.augment)) return records;
   return dataset::augmented(std::move(records), options.augment);
 }

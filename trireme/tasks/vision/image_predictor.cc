@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/dataset/rows/image_rows.h"
+#include "trireme/remote/store_files.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/saved_run.h"
 
@@ -30,7 +31,8 @@ class ImagePredictor : public train::Predictor {
   std::unique_ptr<dataset::RowSource> open(std::span<const std::string> inputs) override {
     return dataset::open_image_rows(inputs, {.shape = problem_.shape,
                                              .size = problem_.config.data.image_size,
-                                             .num_classes = problem_.config.vit.classes});
+                                             .num_classes = problem_.config.vit.classes,
+                                             .stores = remote::open_stores(inputs)});
   }
   std::vector<train::Answer> answer(const dataset::Batch& batch) override {
     return train::class_answers(classifier_->logits(batch["image"]), classes_, top_);

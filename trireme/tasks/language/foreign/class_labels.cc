@@ -56,9 +56,10 @@ std::vector<std::string> labels_in(const fs::path& config) {
 
 dataset::ClassNames read_classes(const fs::path& path, const FilePlace& place) {
   const std::string name = path.string();
-  TRIREME_CHECK(place.has(name), name,
+  const std::unique_ptr<ByteSource> file = place.find(name);
+  TRIREME_CHECK(file, name,
                 " does not exist; make it with `trireme data prepare --format labelled`");
-  return dataset::ClassNames::parse(read_all(*place.open(name), kMaxClassesBytes), name);
+  return dataset::ClassNames::parse(read_all(*file, kMaxClassesBytes), name);
 }
 
 std::string checksum_of(std::string_view text) {

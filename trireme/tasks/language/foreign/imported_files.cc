@@ -88,9 +88,9 @@ void keep_chat_template(const std::string& chat_template, const FilePlace& place
                         const fs::path& run) {
   const bool is_imported = std::ranges::any_of(
       imported_file_names(), [&](const std::string& name) { return is_file(run / name); });
-  if (is_imported || chat_template.empty() || !place.has(chat_template)) return;
-  write_file_atomically(run / concat(kPrefix, kChatTemplate),
-                        read_all(*place.open(chat_template), kMaxBytes));
+  if (is_imported || chat_template.empty()) return;
+  if (const std::unique_ptr<ByteSource> file = place.find(chat_template))
+    write_file_atomically(run / concat(kPrefix, kChatTemplate), read_all(*file, kMaxBytes));
 }
 
 ImportedFiles::ImportedFiles(const fs::path& checkpoint) : run_(run_of(checkpoint)) {}

@@ -48,7 +48,7 @@ void check_prefix(const std::string& what, const std::string& given) {
 std::string tokenizer_prefix(const std::string& prefix, const FilePlace& place) {
   const std::string end = dataset::validation_prefix("");
   const bool is_beside =
-      prefix.ends_with(end) && !place.has(dataset::tokenizer_json_path(prefix).string());
+      prefix.ends_with(end) && !place.find(dataset::tokenizer_json_path(prefix).string());
   return is_beside ? prefix.substr(0, prefix.size() - end.size()) : prefix;
 }
 
@@ -89,7 +89,7 @@ DataFiles validation_files(const TokenDataConfig& data, const FilePlace& place) 
   DataFiles files = training_files(data);
   for (dataset::ListedSource& file : files.files) {
     const std::string beside = dataset::validation_prefix(file.path);
-    TRIREME_CHECK(file.name.empty() || place.has(dataset::bin_path(beside).string()),
+    TRIREME_CHECK(file.name.empty() || place.find(dataset::bin_path(beside).string()),
                   "train.evaluate_interval is set, and ", file.name, " of ", files.key, " has no ",
                   dataset::bin_path(beside).string(),
                   "; prepare it with --validation-fraction, or set ", kKey,
@@ -136,8 +136,9 @@ std::string shared_chat_template(const DataFiles& training, const FilePlace& pla
   const dataset::ListedSource* owner = nullptr;
   for (const dataset::ListedSource& file : training.files) {
     const std::string path = dataset::chat_template_path(file.path).string();
-    if (!place.has(path)) continue;
-    const std::string own = read_all(*place.open(path), kMostBytes);
+    const std::unique_ptr<ByteSource> source = place.find(path);
+    if (!source) continue;
+    const std::string own = read_all(*source, kMostBytes);
     TRIREME_CHECK(owner == nullptr || own == text, named(training.key, *owner), " and ",
                   named(training.key, file),
                   ", whose chat templates differ; prepare both with one tokenizer and template");
