@@ -15,11 +15,11 @@
 namespace trireme::launch {
 
 struct NetworkOptions {
-  NetworkFile network;
+  NetworkFile network{};
   // {host}, {address}, {index}, {hosts} and {first} in its words are replaced for each host.
-  std::vector<std::string> command;
-  Environment environment;  // of the command, besides that of with_host_variables()
-  int output = -1;          // descriptor for the commands' stdout; -1: this process's
+  std::vector<std::string> command{};
+  Environment environment{};  // of the command, besides that of with_host_variables()
+  int output = -1;            // descriptor for the commands' stdout; -1: this process's
   // Between a signal to this process, which the commands get too, and SIGKILL.
   std::chrono::milliseconds grace = std::chrono::seconds(10);
 };

@@ -21,10 +21,10 @@ struct NetworkFile {
     bool operator==(const Link&) const = default;
   };
 
-  std::vector<std::string> hosts;
+  std::vector<std::string> hosts{};
   uint64_t seed = 1;
-  int mtu = 1500;           // bytes of the largest packet
-  std::vector<Link> links;  // at most one of each pair; a pair without one is not connected
+  int mtu = 1500;             // bytes of the largest packet
+  std::vector<Link> links{};  // at most one of each pair; a pair without one is not connected
   bool operator==(const NetworkFile&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "trireme/launch/network/packet_paths.h"
 
 #include <array>
+#include <utility>
 
 #include "trireme/base/error.h"
 
@@ -33,7 +34,8 @@ std::string network_address(size_t host) {
   return concat(+kSubnet[0], ".", +kSubnet[1], ".", +kSubnet[2], ".", host + 1);
 }
 
-PacketPaths::PacketPaths(const NetworkFile& network) : num_hosts_(network.hosts.size()) {
+PacketPaths::PacketPaths(const NetworkFile& network, size_t most_bytes)
+    : num_hosts_(network.hosts.size()), most_bytes_(most_bytes) {
   for (const NetworkFile::Link& link : network.links) {
     for (const auto& [from, to] :
          {std::pair(link.first, link.second), std::pair(link.second, link.first)}) {
@@ -50,7 +52,7 @@ void PacketPaths::take(size_t host, int64_t now_ns, std::span<const std::byte> p
   const auto found = lines_.find({host, *to});
   if (found == lines_.end()) return;
   Line& line = found->second;
-  if (bytes_under_way_ + packet.size() > kMostBytesUnderWay) {
+  if (bytes_under_way_ + packet.size() > most_bytes_) {
     ++line.beyond;
     return;
   }

@@ -22,7 +22,9 @@ std::string network_address(size_t host);
 
 class PacketPaths {
  public:
-  explicit PacketPaths(const NetworkFile& network);
+  // most_bytes: no more are kept under way, whatever the lines' rates and delays. A packet beyond
+  // counts as dropped.
+  explicit PacketPaths(const NetworkFile& network, size_t most_bytes = size_t{1} << 30);
 
   // A packet that `host` has sent. Anything but IPv4 to another host is dropped and not counted; so
   // is what goes to a host without a line, as if there were no route.
@@ -44,17 +46,14 @@ class PacketPaths {
   };
   std::vector<Direction> directions() const;
 
-  // More bytes are not kept under way, whatever the lines' rates and delays. A packet beyond counts
-  // as dropped.
-  static constexpr size_t kMostBytesUnderWay = size_t{1} << 30;
-
  private:
   struct Line {
     comm::PacedLink link;
-    uint64_t beyond = 0;  // dropped for kMostBytesUnderWay
+    uint64_t beyond = 0;  // dropped for most_bytes_
   };
 
-  size_t num_hosts_;
+  const size_t num_hosts_;
+  const size_t most_bytes_;
   std::map<std::pair<size_t, size_t>, Line> lines_;  // from, to
   // By the time of arrival and then by number, so that equal times keep the order of sending.
   std::map<std::pair<int64_t, uint64_t>, Arrival> under_way_;
