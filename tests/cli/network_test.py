@@ -185,6 +185,17 @@ class Training(ProgramTest):
         self.assertEqual(self.curve("two"), self.curve("one"))
 
 
+class Faults(NetworkTest):
+    def test_delay_loss_and_partition_need_no_netem(self):
+        faults = ["delay host=tokyo by 100ms for 300ms", "loss host=paris by 5% for 200ms after 500ms",
+                  "partition host=tokyo for 200ms after 1s"]
+        output = self.succeed("network", "wan.toml", "--", "trireme", "run", "--nproc-per-node", 1, "--log-dir",
+                              "log-{host}", "--inject", "; ".join(faults), "--", "sleep", 3)
+        for fault in faults:
+            self.assertIn(f"inject  {fault}: changed trireme0\n", output)
+            self.assertIn(f"inject  {fault}: is over\n", output)
+
+
 class Endings(NetworkTest):
     # One process of each host leaves its group and session.
     SCRIPT = "readlink /proc/self/ns/net > space-{index}; setsid sleep 1000 & echo ready; sleep 1000"

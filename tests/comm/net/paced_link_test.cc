@@ -105,6 +105,24 @@ TEST(PacedLink, TimeDoesNotOverflow) {
   }
 }
 
+TEST(PacedLink, WorsensForAWhile) {
+  PacedLink link({.rate = 8e9, .delay = 10ms, .loss = 0.5}, kKey), plain = link;
+  int num_more = 0;
+  link.worsen(5ms, 0.5);
+  for (int n = 0; n < 1000; ++n) {
+    const auto worse = link.send(n * kMs, 1000), usual = plain.send(n * kMs, 1000);
+    EXPECT_EQ(worse.arrival_ns, usual.arrival_ns + 5 * kMs);
+    if (usual.fate == Fate::kLost) EXPECT_EQ(worse.fate, Fate::kLost);
+    num_more += worse.fate != usual.fate ? 1 : 0;
+  }
+  EXPECT_NEAR(num_more, 250, 70);  // five standard deviations
+  link.worsen(0ms, 0);
+  for (int n = 0; n < 100; ++n) {
+    EXPECT_EQ(link.send((2000 + n) * kMs, 1000).fate, plain.send((2000 + n) * kMs, 1000).fate);
+  }
+  EXPECT_THROW(link.worsen(0ms, 1.5), InternalError);
+}
+
 TEST(PacedLink, RefusesShapesThatAreNone) {
   for (const LinkShape& shape :
        {LinkShape{.rate = 0}, LinkShape{.delay = -1ns}, LinkShape{.jitter = -1ns},

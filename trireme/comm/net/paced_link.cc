@@ -32,6 +32,13 @@ PacedLink::PacedLink(const LinkShape& shape, RandomKey key)
                  shape.delay.count(), " ns, jitter ", shape.jitter.count(), " ns");
 }
 
+void PacedLink::worsen(std::chrono::nanoseconds delay, double loss) {
+  TRIREME_ASSERT(delay.count() >= 0 && loss >= 0 && loss <= 1, "a further delay of ", delay.count(),
+                 " ns, loss ", loss);
+  further_delay_ns_ = static_cast<double>(delay.count());
+  further_loss_ = loss;
+}
+
 PacedLink::Passage PacedLink::send(int64_t now_ns, size_t num_bytes) {
   // Counts packets that are dropped too: the fate of a later one does not depend on them.
   const uint64_t number = num_offered_++;
@@ -44,12 +51,13 @@ PacedLink::Passage PacedLink::send(int64_t now_ns, size_t num_bytes) {
   free_ns_ = after(start_ns, 8e9 * static_cast<double>(num_bytes) / shape_.rate);
   ++counts_.packets;
   counts_.bytes += num_bytes;
-  const double jitter =
+  const double jitter_ns =
       static_cast<double>(shape_.jitter.count()) * random_uniform(jitter_key_, number);
-  const int64_t arrival_ns = std::max(
-      last_arrival_ns_, after(free_ns_, static_cast<double>(shape_.delay.count()) + jitter));
+  const double delay_ns = static_cast<double>(shape_.delay.count()) + further_delay_ns_;
+  const int64_t arrival_ns = std::max(last_arrival_ns_, after(free_ns_, delay_ns + jitter_ns));
   last_arrival_ns_ = arrival_ns;
-  if (random_uniform(loss_key_, number) >= shape_.loss) return {Fate::kArrives, arrival_ns};
+  const double loss = 1 - (1 - shape_.loss) * (1 - further_loss_);
+  if (random_uniform(loss_key_, number) >= loss) return {Fate::kArrives, arrival_ns};
   ++counts_.lost;
   return {Fate::kLost, arrival_ns};
 }

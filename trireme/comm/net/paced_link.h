@@ -46,6 +46,9 @@ class PacedLink {
   // that one's.
   Passage send(int64_t now_ns, size_t num_bytes);
 
+  // From the next packet on, `delay` and the share `loss` of the packets come on top. Zeros end it.
+  void worsen(std::chrono::nanoseconds delay, double loss);
+
   const LinkShape& shape() const { return shape_; }
   const LinkCounts& counts() const { return counts_; }
 
@@ -53,6 +56,8 @@ class PacedLink {
   LinkShape shape_;
   RandomKey loss_key_;
   RandomKey jitter_key_;
+  double further_delay_ns_ = 0;
+  double further_loss_ = 0;
   uint64_t num_offered_ = 0;
   int64_t free_ns_;          // when the line has sent all it has taken
   int64_t last_arrival_ns_;  // of a packet that was put on it

@@ -16,6 +16,7 @@
 #include "trireme/base/machine/group_guard.h"
 #include "trireme/base/random/random.h"
 #include "trireme/launch/network/host_space.h"
+#include "trireme/launch/network/network_address.h"
 #include "trireme/launch/network/packet_paths.h"
 #include "trireme/launch/network/tun_device.h"
 #include "trireme/launch/process/signal_watch.h"

@@ -7,18 +7,14 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "trireme/comm/net/paced_link.h"
+#include "trireme/launch/network/line_control.h"
 #include "trireme/launch/network/network_file.h"
 
 namespace trireme::launch {
-
-// "10.231.80.1" of host 0. Host n of every network has the same address: their namespaces do not
-// see each other.
-std::string network_address(size_t host);
 
 class PacketPaths {
  public:
@@ -27,7 +23,8 @@ class PacketPaths {
   explicit PacketPaths(const NetworkFile& network, size_t most_bytes = size_t{1} << 30);
 
   // A packet that `host` has sent. Anything but IPv4 to another host is dropped and not counted; so
-  // is what goes to a host without a line, as if there were no route.
+  // is what goes to a host without a line, as if there were no route. A request for a change of the
+  // host's lines (line_control.h) is carried out and answered at once.
   void take(size_t host, int64_t now_ns, std::span<const std::byte> packet);
 
   struct Arrival {
@@ -52,9 +49,12 @@ class PacketPaths {
     uint64_t beyond = 0;  // dropped for most_bytes_
   };
 
-  const size_t num_hosts_;
+  void change_lines_of(size_t host, int64_t now_ns, std::span<const std::byte> packet);
+  void put(int64_t arrival_ns, size_t host, std::vector<std::byte> packet);
+
   const size_t most_bytes_;
   std::map<std::pair<size_t, size_t>, Line> lines_;  // from, to
+  std::map<size_t, LineChange> changes_;             // of hosts that have one
   // By the time of arrival and then by number, so that equal times keep the order of sending.
   std::map<std::pair<int64_t, uint64_t>, Arrival> under_way_;
   uint64_t num_taken_ = 0;
