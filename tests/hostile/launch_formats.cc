@@ -1,6 +1,7 @@
 // What agents send each other, and what users write for them: observations of workers, injected
-// faults, the watchdog's policy.
+// faults, the watchdog's policy. And made-up networks: their files and their packets.
 #include <algorithm>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,8 @@
 #include "trireme/base/words.h"
 #include "trireme/launch/inject/campaign.h"
 #include "trireme/launch/inject/injection.h"
+#include "trireme/launch/network/network_file.h"
+#include "trireme/launch/network/packet_paths.h"
 #include "trireme/launch/watchdog/classify.h"
 #include "trireme/launch/watchdog/observation.h"
 #include "trireme/launch/watchdog/policy.h"
@@ -96,11 +99,72 @@ class Injections : public Format {
   std::string text_;
 };
 
+// Files of `trireme network`.
+class Networks : public Format {
+ public:
+  std::string name() const override { return "networks"; }
+
+  void write(Random& random) override {
+    text_ = launch::example_network();
+    damage_text(text_, random);
+  }
+
+  void read() override {
+    launch::NetworkFile network;
+    const bool is_taken =
+        expect_refusal_or_sense([&] { network = launch::parse_network(text_, "wan.toml"); });
+    if (!is_taken) return;
+    const size_t num_hosts = network.hosts.size();
+    require(num_hosts >= 2 && num_hosts <= launch::kMostNetworkHosts, "a number of hosts");
+    require(network.links.size() <= num_hosts * (num_hosts - 1) / 2, "more lines than pairs");
+    for (const launch::NetworkFile::Link& link : network.links) {
+      require(link.first < link.second && link.second < num_hosts, "a line to nowhere");
+    }
+    launch::PacketPaths paths(network);  // every shape is one that a line can have
+  }
+
+ private:
+  std::string text_;
+};
+
+// What the hosts of a network send.
+class Packets : public Format {
+ public:
+  Packets() : paths_(launch::parse_network(launch::example_network(), "example")) {}
+  std::string name() const override { return "packets"; }
+
+  void write(Random& random) override {
+    packet_.assign(random.below(80), std::byte{0});
+    for (std::byte& byte : packet_) byte = std::byte(random.below(256));
+    // Else hardly one would be for a host.
+    constexpr std::array<uint8_t, 3> kNetwork = {10, 231, 80};
+    if (packet_.size() < 20 || random.one_in(4)) return;
+    packet_[0] = std::byte{0x45};
+    for (size_t i = 0; i < kNetwork.size(); ++i) packet_[16 + i] = std::byte{kNetwork[i]};
+    packet_[19] = random.one_in(4) ? std::byte{launch::kControlNumber} : std::byte(random.below(6));
+  }
+
+  void read() override {
+    now_ns_ += 1'000'000;
+    paths_.take(0, now_ns_, packet_);
+    while (const auto arrival = paths_.next(now_ns_)) {
+      require(arrival->host < 3, "a packet to nowhere");
+    }
+  }
+
+ private:
+  launch::PacketPaths paths_;
+  std::vector<std::byte> packet_;
+  int64_t now_ns_ = 0;
+};
+
 }  // namespace
 
 void add_launch_formats(Formats& formats) {
   formats.push_back(std::make_unique<Observations>());
   formats.push_back(std::make_unique<Injections>());
+  formats.push_back(std::make_unique<Networks>());
+  formats.push_back(std::make_unique<Packets>());
 }
 
 }  // namespace trireme::hostile

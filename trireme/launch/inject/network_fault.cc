@@ -17,6 +17,8 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/words.h"
+#include "trireme/launch/network/line_control.h"
+#include "trireme/launch/network/tun_device.h"
 #include "trireme/launch/process/child.h"
 
 namespace trireme::launch {
@@ -174,6 +176,10 @@ NetworkFault::NetworkFault(const Injection& injection, std::string device)
       run_command({"ip", "link", "set", "dev", device_, "down"});
       return;
     }
+    if (device_ == kNetworkInterface) {
+      change_lines({injection.delay, injection.loss});
+      return;
+    }
     Arguments arguments = {"tc", "qdisc", "add", "dev", device_, "root", "netem"};
     if (fault_ == InjectedFault::kDelay) {
       arguments.insert(arguments.end(), {"delay", concat(injection.delay.count(), "ms")});
@@ -201,6 +207,11 @@ NetworkFault::~NetworkFault() {
 void NetworkFault::end() {
   // The destructor calls it too, and tries again what failed.
   if (has_ended_) return;
+  if (fault_ != InjectedFault::kPartition && device_ == kNetworkInterface) {
+    change_lines({});
+    has_ended_ = true;
+    return;
+  }
   if (fault_ != InjectedFault::kPartition) {
     run_command({"tc", "qdisc", "del", "dev", device_, "root"});
     has_ended_ = true;

@@ -1,5 +1,6 @@
 // A fault in this process's network namespace, made with `ip` and `tc` (iproute2): fixed arguments,
-// no shell. Needs CAP_NET_ADMIN; delay and loss also need the kernel's netem.
+// no shell. Needs CAP_NET_ADMIN; delay and loss also need the kernel's netem. On a host of
+// `trireme network` that network makes delay and loss, and they need neither.
 #pragma once
 
 #include <chrono>

@@ -4,6 +4,7 @@
 
 #include <toml++/toml.h>
 
+#include "trireme/base/bounded_toml.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/locale/text.h"
