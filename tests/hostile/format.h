@@ -70,7 +70,7 @@ void add_http_formats(Formats& formats);
 void add_store_formats(Formats& formats, const std::filesystem::path& folder);
 // Logs and views of parameter servers.
 void add_server_formats(Formats& formats, const std::filesystem::path& folder);
-// Communication graphs of learners.
+// Communication graphs of learners, and their packed differences.
 void add_learner_formats(Formats& formats);
 // What a teacher says of a student's data.
 void add_outputs_formats(Formats& formats, const std::filesystem::path& folder);

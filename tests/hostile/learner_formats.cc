@@ -1,13 +1,16 @@
-// What learners read: communication graphs of users.
-#include <cmath>
+// What learners read: communication graphs of users, and differences of other learners.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "tests/hostile/format.h"
 #include "trireme/parallel/learner/base_graph.h"
 #include "trireme/parallel/learner/graph_drawing.h"
 #include "trireme/parallel/learner/graph_file.h"
+#include "trireme/parallel/learner/wire_form.h"
 
 namespace trireme::hostile {
 namespace {
@@ -45,8 +48,51 @@ class GraphText : public Format {
   std::string text_;
 };
 
+class WireBytes : public Format {
+ public:
+  std::string name() const override { return "learner-wire"; }
+
+  void write(Random& random) override {
+    using enum parallel::WireCode;
+    std::vector<parallel::WireForm> forms;
+    for (const auto code : {kFloat32, kInt8, kInt4, kInt2, kTwoBits, kSign}) {
+      forms.push_back({.code = code});
+      forms.push_back({.code = code, .kept = 0.1});
+    }
+    form_ = random.pick(forms);
+    const at::Tensor x = at::arange(kCount, at::kFloat).mul_(0.7).sin_();
+    const at::Tensor bytes = encode(form_, x);
+    bytes_.assign(static_cast<const char*>(bytes.const_data_ptr()),
+                  static_cast<size_t>(bytes.numel()));
+    damage_bytes(bytes_, random);
+    if (random.one_in(2)) bytes_.resize(static_cast<size_t>(bytes.numel()));
+    // Where fp32 numbers of a message may lie.
+    offset_ = static_cast<int64_t>(random.below(8));
+  }
+
+  void read() override {
+    const auto size = static_cast<int64_t>(bytes_.size());
+    const at::Tensor message = at::empty({offset_ + size}, at::kByte).narrow(0, offset_, size);
+    std::copy(bytes_.begin(), bytes_.end(), static_cast<char*>(message.mutable_data_ptr()));
+    at::Tensor x;
+    const auto read = [&] { x = decode(form_, message, kCount); };
+    if (!expect_refusal_or_sense(read)) return;
+    require(x.numel() == kCount, "a wrong number of elements");
+    require(x.isfinite().all().item<bool>(), "a number that is not finite");
+  }
+
+ private:
+  static constexpr int64_t kCount = 600;
+  parallel::WireForm form_;
+  std::string bytes_;
+  int64_t offset_ = 0;
+};
+
 }  // namespace
 
-void add_learner_formats(Formats& formats) { formats.push_back(std::make_unique<GraphText>()); }
+void add_learner_formats(Formats& formats) {
+  formats.push_back(std::make_unique<GraphText>());
+  formats.push_back(std::make_unique<WireBytes>());
+}
 
 }  // namespace trireme::hostile
