@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -36,7 +37,7 @@ class LearnerUpdatesTest : public TextRun {
                                          {"checkpoint.interval", "1"},
                                          {"checkpoint.keep", "100"}});
     if (num_learners > 1) {
-      overrides.push_back({"parallel.learners", std::to_string(num_learners)});
+      overrides.insert(overrides.begin(), {"parallel.learners", std::to_string(num_learners)});
     }
     return config(run, std::move(overrides));
   }
@@ -69,6 +70,12 @@ class LearnerUpdatesTest : public TextRun {
       ++compared;
     }
     EXPECT_GT(compared, 10U);
+  }
+  // A file of a graph in which learners give other shares than they get.
+  std::string lopsided_graph() const {
+    const fs::path path = folder_ / "lopsided.txt";
+    std::ofstream(path) << "learners 3\nround\n0 1 1/2\n1 2 1/2\n2 0 1/3\n0 2 1/4\n";
+    return path.string();
   }
   // The values of one metric in the lines that have it, by step.
   std::map<int64_t, double> values(const std::string& run, const std::string& key) const {
@@ -160,7 +167,13 @@ TEST_F(LearnerUpdatesTest, EveryStepsCheckpointGoesOnWithTheSameBits) {
       {{"outer.every", "4"}, {"outer.fragments", "2"}, {"outer.delay", "1"}, {"outer.mix", "0.5"}},
       {{"outer.every", "6"}, {"outer.delay", "4"}, {"train.precision", "bf16"}},
       {{"outer.method", "average"}, {"outer.every", "3"}, {"outer.states", "average"}},
-      {{"outer.every", "2"}, {"outer.begin", "3"}}};
+      {{"outer.every", "2"}, {"outer.begin", "3"}},
+      {{"outer.every", "2"}, {"outer.wire", "int4"}, {"outer.kept", "0.25"}},
+      {{"outer.every", "2"}, {"outer.method", "gossip"}, {"outer.graph", "base-2"}},
+      {{"outer.every", "2"},
+       {"outer.method", "push-sum"},
+       {"outer.graph", lopsided_graph()},
+       {"outer.fragments", "2"}}};
   for (size_t i = 0; i < settings.size(); ++i) {
     const std::string whole = concat("whole", i);
     run(learners(whole, 3, settings[i]), 3);
@@ -222,6 +235,47 @@ TEST_F(LearnerUpdatesTest, ARequestToStopCountsAtTheNextExchange) {
   EXPECT_EQ(metrics("run").size(), 8U);
 }
 
+TEST_F(LearnerUpdatesTest, GossipOnACompleteGraphIsTheMean) {
+  for (const int n : {2, 3, 4}) {
+    const std::string mean = concat("mean", n), gossip = concat("gossip", n);
+    run(learners(mean, n, {{"outer.method", "average"}, {"outer.every", "2"}}), n);
+    run(learners(gossip, n,
+                 {{"outer.method", "gossip"}, {"outer.graph", "complete"}, {"outer.every", "2"}}),
+        n);
+    expect_same_weights(gossip, mean, 8, 1e-11);
+    expect_same(gossip, mean, 1e-11, {"loss", "learner_loss"});
+  }
+}
+
+TEST_F(LearnerUpdatesTest, LearnersOnAGraphEndWithTheSameWeightsWhateverTheirLayout) {
+  const std::vector<Override> ring{{"outer.method", "gossip"}, {"outer.every", "2"}};
+  run(learners("ring", 3, ring), 3);
+  for (const std::string zero : {"0", "3"}) {
+    std::vector<Override> sharded = ring;
+    sharded.insert(sharded.end(), {{"parallel.data", "2"}, {"parallel.zero", zero}});
+    run(learners("ring" + zero, 3, sharded), 6);
+    expect_same_weights("ring" + zero, "ring", 8, 1e-10);
+  }
+  const std::vector<Override> push{
+      {"outer.method", "push-sum"}, {"outer.every", "2"}, {"outer.graph", lopsided_graph()}};
+  EXPECT_EQ(run(learners("push", 3, push), 3), Outcome::kFinished);
+  const auto losses = values("push", "learner_loss");
+  EXPECT_LT(losses.at(6), losses.at(2));
+}
+
+TEST_F(LearnerUpdatesTest, FewBitsLearnWithFewerBytes) {
+  std::map<std::string, double> bytes;
+  for (const std::string wire : {"fp32", "int8", "int4", "two-bit", "sign"}) {
+    run(learners(wire, 2, {{"outer.every", "4"}, {"outer.wire", wire}}), 2);
+    bytes[wire] = values(wire, "outer_bytes").at(4);
+    EXPECT_LT(values(wire, "learner_loss").at(8), values(wire, "learner_loss").at(4)) << wire;
+  }
+  EXPECT_LT(bytes["sign"], bytes["two-bit"]);
+  EXPECT_LT(bytes["two-bit"], bytes["int4"]);
+  EXPECT_LT(bytes["int4"], bytes["int8"]);
+  EXPECT_LT(bytes["int8"], bytes["fp32"] / 4);
+}
+
 TEST_F(LearnerUpdatesTest, MetricsTellOfExchanges) {
   run(learners("run", 2, {{"outer.every", "4"}}), 2);
   const auto bytes = values("run", "outer_bytes");
@@ -262,6 +316,22 @@ TEST_F(LearnerUpdatesTest, WhatCannotBeCombinedIsRefused) {
               HasSubstr("leave them out"));
   EXPECT_THAT(refusal({{"outer.states", "average"}, {"outer.delay", "1"}}),
               HasSubstr("set outer.delay to 0"));
+  EXPECT_THAT(refusal({{"outer.graph", "complete"}}), HasSubstr("all exchange with all"));
+  EXPECT_THAT(refusal({{"outer.method", "gossip"}, {"outer.kept", "0.1"}}),
+              HasSubstr("outer.kept = 0.1"));
+  EXPECT_THAT(refusal({{"outer.method", "gossip"}, {"outer.graph", "rings"}}),
+              HasSubstr("expected complete, ring"));
+  EXPECT_THAT(refusal({{"parallel.learners", "3"},
+                       {"train.global_batch", "12"},
+                       {"outer.method", "gossip"},
+                       {"outer.graph", "one-peer"}},
+                      3),
+              HasSubstr("base-2"));
+  EXPECT_THAT(refusal({{"parallel.learners", "3"},
+                       {"outer.method", "gossip"},
+                       {"outer.graph", lopsided_graph()}},
+                      3),
+              HasSubstr("push-sum"));
   EXPECT_THAT(refusal({{"parallel.servers", "1"}}), HasSubstr("parallel.servers"));
   EXPECT_THAT(refusal({{"train.precision", "fp16"}}), HasSubstr("use bf16 or fp32"));
   EXPECT_THAT(refusal({{"train.skip_bad_steps", "1"}}), HasSubstr("set it to 0"));

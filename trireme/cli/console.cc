@@ -231,8 +231,8 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   }
   const std::string forward =
       config.shares.empty()
-          ? concat(sample_ranks(config.parallel), " ranks x ", summary.microbatches_per_step,
-                   " microbatches x ", config.train.micro_batch)
+          ? concat(sample_ranks(config.parallel) * config.parallel.learners, " ranks x ",
+                   summary.microbatches_per_step, " microbatches x ", config.train.micro_batch)
           : concat(summary.microbatches_per_step, " microbatches x ",
                    train::describe_shares(config.shares, summary.resumed_step), " of the ranks");
   print_line(format("layout  %d ranks x %d threads%s, %s; batch %lld %s %s", summary.num_ranks,

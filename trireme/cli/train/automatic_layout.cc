@@ -171,8 +171,8 @@ void RunRecord::begin(const train::RunConfig& config) {
   if (!work_) return;
   layout_ = runtime_stages(config);
   // The cost model covers only ranks that train, and a ledger does not see the memory of GPUs.
-  const bool is_known =
-      config.parallel.servers == 0 && config.parallel.teachers == 0 && config.device.is_cpu();
+  const bool is_known = config.parallel.servers == 0 && config.parallel.teachers == 0 &&
+                        config.parallel.learners == 1 && config.device.is_cpu();
   if (is_known && config.parallel.cluster != "none") planned_memory_ = plan_memory(config);
 }
 

@@ -154,6 +154,8 @@ KeyChoice choose_keys(const train::RunConfig& config, const plan::Cluster& clust
                 " with parallel.servers, which the planner does not know; set it to a value");
   TRIREME_CHECK(config.parallel.teachers == 0, key,
                 " with parallel.teachers, which the planner does not know; set it to a value");
+  TRIREME_CHECK(config.parallel.learners == 1, key,
+                " with parallel.learners, which the planner does not know; set it to a value");
   TRIREME_CHECK(config.train.shares.empty() || config.train.micro_batch > 0,
                 "train.micro_batch = \"auto\" with train.shares, which has the samples of each "
                 "rank; set it to a number");

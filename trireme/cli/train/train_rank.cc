@@ -267,8 +267,8 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   if (world.rank() == 0 && !goes_on) console.on_end(outcome);
   // In a later epoch the process has had the memory of the earlier ones.
   // The cost model covers only ranks that train.
-  const bool is_known =
-      epoch.number == 1 && config.parallel.servers == 0 && config.parallel.teachers == 0;
+  const bool is_known = epoch.number == 1 && config.parallel.servers == 0 &&
+                        config.parallel.teachers == 0 && config.parallel.learners == 1;
   if (outcome == train::Outcome::kFinished && is_known) {
     if (world.rank() == 0) tell_lines(console, "", record.measured_memory());
     tell_lines(console, "planner ", compare_with_prediction(config, record, world, has_to_stop));

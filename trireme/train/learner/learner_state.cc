@@ -99,7 +99,10 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
   }
   // Experts lie on other ranks than all else, so their replicas are others.
   comm::Communicator& replicas = group_of(model.mesh(), replica_axes(config.parallel.zero), "data");
+  const bool has_experts = std::ranges::any_of(
+      model.parameter_names(), [&](const std::string& name) { return model.is_expert(name); });
   for (const bool are_experts : {false, true}) {
+    if (are_experts && !has_experts) break;
     comm::Communicator& group = are_experts ? *alone_ : replicas;
     const auto make_exchange = [&](int tag, const parallel::WireForm& form) {
       return std::make_unique<parallel::DifferenceExchange>(learners_, group,
