@@ -22,6 +22,8 @@ class StoreFiles : public FilePlace {
   // Reading it throws as Store::read().
   // Throws: as Store::find(); ConfigError when there is no such object
   std::unique_ptr<ByteSource> open(const std::string& name) const override;
+  // What is in the cache is still read.
+  void cancel() const override { store_->client().cancel(); }
 
  private:
   std::shared_ptr<Store> store_;

@@ -33,6 +33,9 @@ class FilePlace {
   virtual bool has(const std::string& name) const = 0;
   // Throws: Error with name and reason
   virtual std::unique_ptr<ByteSource> open(const std::string& name) const = 0;
+  // Ends the calls under way, and all later ones, that wait for an answer from elsewhere. They
+  // throw CommError, within about a second. Files of this machine are read all the same.
+  virtual void cancel() const {}
 };
 
 // The files of this machine; names are paths.
