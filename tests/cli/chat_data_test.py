@@ -1,7 +1,9 @@
 """Chat data: from a model's folder and conversations to a model that transformers talks to."""
+import http.client
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from program import CONFIG, ProgramTest
+from program import CONFIG, TIMEOUT, ProgramTest
 
 START, END = "<|im_start|>", "<|im_end|>"
 PLAIN = ("{% for m in messages %}" + START + "{{ m.role }}\n{{ m.content }}" + END + "\n{% endfor %}"
@@ -147,6 +149,53 @@ class ChatData(ChatTest):
                                                return_tensors="pt", return_dict=True)
         said = model.generate(**prompt, max_new_tokens=40, do_sample=False)[0, prompt["input_ids"].shape[1]:]
         self.assertEqual(tokenizer.decode(said), ANSWER + END)
+
+    def ask(self, process, body):
+        lines = [process.stdout.readline() for _ in range(4)]
+        connection = http.client.HTTPConnection("127.0.0.1", int(re.search(r":(\d+)/", lines[1]).group(1)), timeout=TIMEOUT)
+        self.addCleanup(connection.close)
+
+        def post(path="/v1/chat/completions", **more):
+            connection.request("POST", path, json.dumps({**body, **more}), {"Authorization": f"Bearer {lines[2].split()[1]}"})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        return post
+
+    def test_a_tuned_model_is_asked_over_http(self):
+        self.prepare_chat()
+        self.train("run", 20)
+        messages = [{"role": "user", "content": "Is it?"}]
+        prompt = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+        for layout in ([], ["--ranks", 2, "--parallel.pipeline=2"], ["--ranks", 2]):
+            process = self.start("serve", "run", "--port", 0, *layout)
+            post = self.ask(process, {"messages": messages, "temperature": 0})
+            status, text = post()
+            self.assertEqual(status, 200, text)
+            whole = json.loads(text)
+            self.assertEqual(whole["object"], "chat.completion")
+            choice, = whole["choices"]
+            self.assertEqual((choice["message"], choice["finish_reason"]), ({"role": "assistant", "content": ANSWER}, "stop"))
+            self.assertEqual(whole["usage"]["prompt_tokens"], len(prompt))
+            _, text = post(stream=True, stream_options={"include_usage": True})
+            lines = [line.removeprefix("data: ") for line in text.split("\n\n")]
+            self.assertEqual(lines[-2:], ["[DONE]", ""])
+            events = [json.loads(line) for line in lines[:-2]]
+            self.assertEqual({event["object"] for event in events}, {"chat.completion.chunk"})
+            self.assertEqual(events.pop()["usage"], whole["usage"])
+            deltas = [event["choices"][0]["delta"] for event in events]
+            self.assertEqual(deltas[0], {"role": "assistant", "content": ""})
+            self.assertEqual("".join(delta.get("content", "") for delta in deltas), ANSWER)
+            self.assertEqual([event["choices"][0]["finish_reason"] for event in events],
+                             [None] * (len(events) - 1) + ["stop"])
+            self.assertEqual(json.loads(post(max_completion_tokens=2)[1])["choices"][0]["finish_reason"], "length")
+            for more, part in (({"messages": []}, "messages"), ({"messages": [{"content": "a"}]}, "role"),
+                               ({"logprobs": True}, "logprobs"), ({"echo": True}, "echo"),
+                               ({"messages": [{"role": "user", "content": "Is it? " * 200}]}, "256")):
+                status, text = post(**more)
+                self.assertEqual(status, 400, text)
+                self.assertIn(part, json.loads(text)["error"]["message"])
+            process.terminate()
+            self.assertEqual((process.communicate(timeout=TIMEOUT)[1], process.returncode), ("", 0))
 
     def test_a_resumed_run_has_the_same_bits_and_another_layout_the_same_samples(self):
         self.write(CONVERSATIONS * 5)

@@ -171,7 +171,7 @@ class Evaluation(ProgramTest):
         for request, *parts in (("{", "the request"), ({}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": 7}, "prompt"),
                                 ({"prompt": [257]}, "257"), ({"prompt": [[1], "a", [-1]]}, "prompt[2][0] is -1"),
                                 ({"prompt": "a", "max_tokens": -1}, "max_tokens"), ({"prompt": "a", "top_p": 0}, "top_p"),
-                                ({"prompt": "a", "logprobs": 5}, "logprobs is 5"), ({"prompt": "a", "stream": True}, "stream"),
+                                ({"prompt": "a", "logprobs": 5}, "logprobs is 5"), ({"prompt": "a", "best_of": 2}, "best_of"),
                                 ({"prompt": "a", "n": 2}, "n is 2"), ({"prompt": "a", "tools": []}, "tools"),
                                 ({"prompt": "a" * LENGTH}, "33 tokens", "32"), ({"prompt": "a", "stop": ["b", ""]}, "stop[1]"),
                                 ({"prompt": "a", "logit_bias": {"3": 1}}, "logit_bias")):

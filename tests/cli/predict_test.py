@@ -190,6 +190,68 @@ class Clicks(PredictTest):
         self.fail_with(USER, ["data/other", "--data"], "predict", "run", "rows.tsv", "--data", "data/other")
 
 
+class Pairs(PredictTest):
+    """Users, and the things that each has chosen: those whose number differs from the user's by a multiple of 5."""
+    USERS, THINGS = 20, 35
+
+    def line(self, user, thing):
+        return f"u{user}\tg{user % 5}\ti{thing}\t{'even|' if thing % 2 == 0 else ''}t{thing % 7}\n"
+
+    def write(self, name, pairs):
+        (self.folder / name).write_text("query\tquery.group\titem\titem.tags*\n" + "".join(self.line(*pair) for pair in pairs))
+
+    def prepare(self):
+        chosen = [(user, thing) for user in range(self.USERS) for thing in range(self.THINGS) if (user - thing) % 5 == 0]
+        random.Random(1).shuffle(chosen)
+        self.write("all.tsv", chosen)
+        self.asked = chosen[:31]
+        self.write("asked.tsv", self.asked)
+        (self.folder / "pairs.toml").write_text(CLICKS.replace("[model]", '[model]\nfamily = "two-tower"'))
+        for name, given in (("all", []), ("asked", ["--dictionary", "data/clicks"])):
+            self.succeed("data", "prepare", "--format", "pairs", "--input", f"{name}.tsv", "--validation", 0,
+                         "--output", "data/asked" if given else "data/clicks", *given)
+        shutil.copy(self.folder / "data/asked/train.bin", self.folder / "data/clicks/validation.bin")
+        schema = json.loads((self.folder / "data/clicks/features.json").read_text())
+        (self.folder / "data/clicks/features.json").write_text(
+            json.dumps({**schema, "validation_samples": len(self.asked)}))
+
+    def test_scores_order_the_items_as_the_evaluation_does(self):
+        self.write("rows.tsv", [(user, thing) for user, _ in self.asked for thing in range(self.THINGS)])
+        for run, options in (("one", []), ("rows", ["--ranks", 2, "--tables.optimizer=lazy-adam"]),
+                             ("adam", ["--tables.optimizer=adam", "--tables.learning_rate=0.01"])):
+            with self.subTest(run=run):
+                self.succeed("train", "pairs.toml", f"--output.folder={run}", *options)
+                answers = self.predict(run, "rows.tsv", "--batch", 50)
+                self.assertEqual(set(answers[0]), {"path", "row", "score"})
+                self.assertTrue(all(abs(each["score"]) < 1 + 1e-6 for each in answers))
+                hits = 0
+                for i, (_, wanted) in enumerate(self.asked):
+                    scores = [each["score"] for each in answers[i * self.THINGS:(i + 1) * self.THINGS]]
+                    hits += sum(score > scores[wanted] for score in scores) < 10
+                self.assertAlmostEqual(hits / len(self.asked), self.metrics(run)[-1]["validation_recall_at_10"], places=12)
+                alone = self.predict(run, "asked.tsv", "--input-format", "pairs")
+                for i, (_, wanted) in enumerate(self.asked):
+                    self.assertAlmostEqual(alone[i]["score"], answers[i * self.THINGS + wanted]["score"], places=6)
+
+    def test_hashed_items_need_no_dictionary(self):
+        shutil.rmtree(self.folder / "data")
+        self.succeed("data", "prepare", "--format", "pairs", "--input", "all.tsv", "--ids", "hash", "--validation", 0,
+                     "--output", "data/clicks")
+        self.succeed("train", "pairs.toml", "--tables.open=all", "--train.evaluate_interval=0", "--train.steps=40")
+        shutil.rmtree(self.folder / "data")
+        self.write("rows.tsv", [(user, thing) for user in range(self.USERS) for thing in range(self.THINGS)])
+        scores = [each["score"] for each in self.predict("run", "rows.tsv")]
+        chosen = [(user - thing) % 5 == 0 for user in range(self.USERS) for thing in range(self.THINGS)]
+        self.assertGreater(area_under_curve(scores, chosen), 0.7)
+
+    def test_rows_without_an_item_cost_one_line(self):
+        self.succeed("train", "pairs.toml", "--train.steps=1", "--checkpoint.interval=1", "--train.evaluate_interval=0")
+        (self.folder / "half.tsv").write_text("query\tquery.group\titem\titem.tags*\nu1\tg1\n")
+        self.fail_with(USER, ["half.tsv:2 has 2 columns"], "predict", "run", "half.tsv")
+        (self.folder / "other.tsv").write_text("query\titem\nu1\ti1\n")
+        self.fail_with(USER, ["other.tsv", "query.group"], "predict", "run", "other.tsv")
+
+
 class OwnTask(PredictTest):
     program = OWN
 

@@ -1,6 +1,9 @@
 #include "trireme/remote/store_files.h"
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -89,6 +92,30 @@ TEST(StoreFiles, AreListedWithTheirVersions) {
   bucket.put("data/a b", "x");
   EXPECT_THAT(harness::message_of<ConfigError>([&] { files.list("s3://bucket/data/"); }),
               testing::HasSubstr("its name has a space"));
+}
+
+TEST(StoreFiles, ACancelledPlaceReadsWhatItHas) {
+  const std::string object = "0123456789";
+  std::atomic<bool> is_dead = false;
+  ScriptedServer server([&](const std::string& request) {
+    return is_dead ? plain_answer("503 Slow Down", "Retry-After: 30\r\n")
+                   : range_answer(request, object);
+  });
+  const harness::TemporaryFolder folder;
+  const StoreFiles files(
+      {.s3 = {.endpoint = server.url()}}, {.patience = std::chrono::hours(24)},
+      BlockCacheOptions{.folder = folder.path() / "cache", .max_bytes = 1 << 20});
+  const std::unique_ptr<ByteSource> kept = files.open("s3://bucket/kept");
+  const std::unique_ptr<ByteSource> other = files.open("s3://bucket/other");
+  EXPECT_EQ(read_all(*kept, 10), object);
+  is_dead = true;
+  std::thread reader([&] { EXPECT_THROW(read_all(*other, 10), CommError); });
+  const int before = server.num_requests();
+  while (server.num_requests() == before) std::this_thread::yield();
+  files.cancel();
+  reader.join();
+  EXPECT_THROW(read_all(*other, 10), CommError);
+  EXPECT_EQ(read_all(*kept, 10), object);
 }
 
 }  // namespace

@@ -1,44 +1,17 @@
 #include "trireme/model/generate.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
-#include "trireme/base/error.h"
-#include "trireme/base/random/random.h"
-#include "trireme/model/cache/key_cache.h"
+#include "trireme/model/text_generation.h"
 #include "trireme/model/text_model.h"
 
 namespace trireme::model {
 namespace {
-
-void check_options(const GenerateOptions& options) {
-  TRIREME_CHECK(options.max_tokens >= 0, "the number of tokens is ", options.max_tokens,
-                "; expected at least 0");
-  TRIREME_CHECK(options.temperature >= 0, "temperature is ", options.temperature,
-                "; expected at least 0");
-  TRIREME_CHECK(options.top_k >= 0, "top-k is ", options.top_k, "; expected at least 0");
-  TRIREME_CHECK(options.top_p > 0 && options.top_p <= 1, "top-p is ", options.top_p,
-                "; expected above 0 and at most 1");
-  TRIREME_CHECK(options.repetition_penalty > 0, "the repetition penalty is ",
-                options.repetition_penalty, "; expected above 0, such as 1.1, or 1 for none");
-  TRIREME_CHECK(options.texts_at_once >= 1, "the number of texts at once is ",
-                options.texts_at_once, "; expected at least 1");
-}
-
-struct Text {
-  size_t number = 0;  // of its prompt
-  RandomKey key{};
-  std::vector<int64_t> tokens;  // of the prompt, and those drawn
-  int64_t drawn = 0;
-  int64_t kept = -1;  // its number in the cache; -1: it has none
-};
 
 // A whole model on this rank.
 class WholeModel : public TextModel {
@@ -76,103 +49,6 @@ class WholeModel : public TextModel {
   at::Device device_;
 };
 
-void penalise(const at::Tensor& logits_V, std::span<const int64_t> text, double penalty) {
-  if (penalty == 1) return;
-  const at::Tensor index = std::get<0>(at::_unique(at::tensor(text, at::kLong)));
-  const at::Tensor found = logits_V.index_select(0, index);
-  logits_V.index_copy_(0, index, at::where(found > 0, found / penalty, found * penalty));
-}
-
-class Generator {
- public:
-  Generator(TextModel& model, const GenerateOptions& options, const OnToken& on_token)
-      : model_(model), options_(options), on_token_(on_token) {}
-
-  // Draws the next token of each text, if there are any. Returns those that have ended; nothing
-  // when all copies of the model have no text left.
-  std::optional<std::vector<size_t>> step(std::vector<Text>& texts) {
-    std::vector<TokenGroup> groups;
-    std::vector<size_t> first;    // text of each group
-    std::vector<size_t> passing;  // texts that do not stay in the cache
-    for (size_t begin = 0; begin < texts.size();) {
-      first.push_back(begin);
-      begin = add_group(texts, begin, groups, passing);
-    }
-    const int64_t num_groups = model_.num_groups(std::ssize(groups));
-    if (num_groups == 0) return std::nullopt;
-    while (std::ssize(groups) < num_groups) groups.push_back(empty_group());
-    const std::vector<int64_t> drawn =
-        model_.next_tokens(groups, [&](size_t group, size_t run, const at::Tensor& logits_V) {
-          return draw(texts[first[group] + run], logits_V);
-        });
-    for (const size_t i : passing) forget(texts[i]);
-    std::vector<size_t> ended;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      if (!add(texts[i], drawn[i])) ended.push_back(i);
-    }
-    return ended;
-  }
-
-  void forget(Text& text) {
-    if (text.kept >= 0) cache_->remove_text(text.kept);
-    text.kept = -1;
-  }
-
- private:
-  TokenGroup empty_group() const {
-    return {std::make_shared<CachedTokens>(CachedTokens{cache_, {}}), at::empty({1, 0}, at::kLong)};
-  }
-
-  // Of what is new of some texts from `begin` on; returns the end of them.
-  size_t add_group(std::vector<Text>& texts, size_t begin, std::vector<TokenGroup>& groups,
-                   std::vector<size_t>& passing) {
-    auto cached = std::make_shared<CachedTokens>(CachedTokens{cache_, {}});
-    std::vector<int64_t> tokens;
-    const int64_t num_groups = model_.groups_at_once();
-    const auto most_texts = static_cast<size_t>((std::ssize(texts) + num_groups - 1) / num_groups);
-    size_t end = begin;
-    for (; end < texts.size() && end - begin < most_texts; ++end) {
-      Text& text = texts[end];
-      const int64_t most = model_.config().sequence_length;
-      const auto length = static_cast<int64_t>(text.tokens.size());
-      const bool fits = length <= most && options_.keeps_keys;
-      const int64_t count = !fits ? std::min(length, most) : text.kept >= 0 ? 1 : length;
-      if (end > begin && std::ssize(tokens) + count > kTokensAtOnce) break;
-      if (!fits) {
-        forget(text);
-        passing.push_back(end);
-      }
-      if (text.kept < 0) text.kept = cache_->add_text();
-      cached->runs.push_back(cache_->extend(text.kept, count));
-      tokens.insert(tokens.end(), text.tokens.end() - count, text.tokens.end());
-    }
-    groups.push_back({std::move(cached), at::tensor(tokens, at::kLong).unsqueeze(0)});
-    return end;
-  }
-
-  int64_t draw(const Text& text, const at::Tensor& logits_V) const {
-    const VisionConfig& vision = model_.config().vision;
-    if (vision.is_on()) logits_V[vision.image_token] = -std::numeric_limits<double>::infinity();
-    penalise(logits_V, text.tokens, options_.repetition_penalty);
-    const double uniform = random_uniform(text.key, static_cast<uint64_t>(text.drawn));
-    return sample_token(logits_V, options_, uniform);
-  }
-
-  // Whether the text goes on.
-  bool add(Text& text, int64_t token) const {
-    if (std::ranges::find(options_.stop_tokens, token) != options_.stop_tokens.end()) return false;
-    text.tokens.push_back(token);
-    ++text.drawn;
-    const bool goes_on = !on_token_ || on_token_(text.number, token);
-    return goes_on && text.drawn < options_.max_tokens;
-  }
-
-  TextModel& model_;
-  const GenerateOptions& options_;
-  const OnToken& on_token_;
-  std::shared_ptr<KeyCache> cache_ = std::make_shared<KeyCache>();
-};
-
 }  // namespace
 
 std::unique_ptr<TextModel> make_text_model(LanguageModel& model) {
@@ -206,41 +82,15 @@ std::vector<std::vector<int64_t>> generate_texts(TextModel& model,
                                                  std::span<const std::vector<int64_t>> prompts,
                                                  const GenerateOptions& options,
                                                  const OnToken& on_token, const OnText& on_text) {
-  check_options(options);
-  for (const std::vector<int64_t>& prompt : prompts) {
-    TRIREME_CHECK(!prompt.empty(), "the prompt has no tokens; expected at least one");
-    const VisionConfig& vision = model.config().vision;
-    TRIREME_CHECK(!vision.is_on() || std::ranges::find(prompt, vision.image_token) == prompt.end(),
-                  "the prompt has the image token ", vision.image_token,
-                  ", and generation reads text only; leave it out");
-  }
   std::vector<std::vector<int64_t>> results(prompts.size());
-  if (options.max_tokens == 0) {
-    for (size_t i = model.copy(); on_text && i < prompts.size(); i += model.num_copies())
-      on_text(i, {});
-    return results;
+  const auto keep = [&](size_t number, std::span<const int64_t> tokens) {
+    results[number].assign(tokens.begin(), tokens.end());
+    if (on_text) on_text(number, tokens);
+  };
+  TextGeneration generation(model, prompts, options, on_token, keep);
+  while (generation.step()) {
   }
-  const c10::NoGradGuard no_grad;
-  Generator generator(model, options, on_token);
-  std::vector<Text> texts;
-  size_t next = model.copy();
-  for (;;) {
-    for (; next < prompts.size() && std::ssize(texts) < options.texts_at_once;
-         next += model.num_copies()) {
-      const RandomKey key =
-          random_key(options.seed, next == 0 ? "generate" : concat("generate/", next));
-      texts.push_back({.number = next, .key = key, .tokens = prompts[next]});
-    }
-    const auto ended = generator.step(texts);
-    if (!ended) return results;
-    for (size_t i = ended->size(); i-- > 0;) {
-      Text& text = texts[(*ended)[i]];
-      generator.forget(text);
-      results[text.number].assign(text.tokens.end() - text.drawn, text.tokens.end());
-      if (on_text) on_text(text.number, results[text.number]);
-      texts.erase(texts.begin() + static_cast<std::ptrdiff_t>((*ended)[i]));
-    }
-  }
+  return results;
 }
 
 std::vector<std::vector<int64_t>> generate_texts(LanguageModel& model,

@@ -30,6 +30,8 @@ class StoreFiles : public FileStore {
   // Throws: as StoreWriter::list(); ConfigError for a web server, which cannot list, and for a name
   //         that no URL can have
   std::vector<std::unique_ptr<ByteSource>> list(const std::string& prefix) const override;
+  // What is in the cache is still read.
+  void cancel() const override { store_->client().cancel(); }
 
  private:
   std::unique_ptr<ByteSource> file_of(const std::string& url, ObjectVersion version) const;

@@ -444,6 +444,10 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
 
 Trainer::~Trainer() = default;
 
+void Trainer::cancel_reads() const {
+  if (impl_) impl_->cancel_reads();
+}
+
 Outcome Trainer::run(const std::function<bool()>& stop) {
   try {
     if (!impl_) updates_->serve();

@@ -35,6 +35,10 @@ class Trainer {
   Outcome run(const std::function<bool()>& stop);
   Outcome run(const std::atomic<bool>& stop);
 
+  // Ends reads of the data that wait for a store: run() throws CommError if it needs them. For a
+  // rank that has to leave. Any thread may call it. The destructor does the same.
+  void cancel_reads() const;
+
  private:
   std::unique_ptr<UpdateStrategy> updates_;
   std::unique_ptr<TrainerImpl> impl_;           // null on a rank that does not train

@@ -45,9 +45,16 @@ class TrainerImpl {
   // num_ranks: of the world, with those that do not train
   void start_output(int num_ranks);
   Outcome run(const std::function<bool()>& stop);
+  // As Task::cancel_reads().
+  void cancel_reads() const { config_.task->cancel_reads(); }
 
  private:
   class View;
+  // Readers wait for their threads, which may wait for a store.
+  struct EndOfReads {
+    const RunConfig& config;
+    ~EndOfReads() { config.task->cancel_reads(); }
+  };
 
   bool is_root() const { return world_.rank() == 0; }
   std::filesystem::path folder() const { return config_.output.folder; }
@@ -117,7 +124,8 @@ class TrainerImpl {
   std::vector<std::string> resume_notes_;  // rank 0
   StepReports reports_;
   bool tensor_crosses_hosts_ = false;
-  bool told_evaluation_ = false;  // of its first bad sample
+  bool told_evaluation_ = false;            // of its first bad sample
+  const EndOfReads end_of_reads_{config_};  // last, so that it goes before the readers
 };
 
 }  // namespace trireme::train

@@ -91,5 +91,23 @@ TEST(HttpMessage, AnswersSayHowLongTheyAre) {
   EXPECT_EQ(nlohmann::json::parse(error.body).at("error").at("code"), 400);
 }
 
+TEST(HttpMessage, PiecesFollowAHeadWithoutALength) {
+  const HttpResponse response{.type = "text/plain", .headers = {{"Allow", "GET"}}};
+  const std::string head = to_head(response, /*keeps_alive=*/true, /*is_chunked=*/true);
+  EXPECT_NE(head.find("\r\nTransfer-Encoding: chunked\r\n"), head.npos);
+  EXPECT_NE(head.find("\r\nAllow: GET\r\n"), head.npos);
+  EXPECT_EQ(head.find("Content-Length"), head.npos);
+  EXPECT_TRUE(head.ends_with("\r\n\r\n"));
+  EXPECT_EQ(to_head(response, false, /*is_chunked=*/false).find("Transfer-Encoding"), head.npos);
+  EXPECT_EQ(to_chunk("ab"), "2\r\nab\r\n");
+  EXPECT_EQ(to_chunk(std::string(255, 'x')).substr(0, 5), "ff\r\nx");
+  EXPECT_THROW(to_chunk(""), InternalError);
+}
+
+TEST(HttpMessage, ChunksAreForTheVersionThatHasThem) {
+  EXPECT_TRUE(parse_http("GET / HTTP/1.1\r\n\r\n").request->takes_chunks);
+  EXPECT_FALSE(parse_http("GET / HTTP/1.0\r\n\r\n").request->takes_chunks);
+}
+
 }  // namespace
 }  // namespace trireme::comm

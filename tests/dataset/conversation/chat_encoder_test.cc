@@ -53,6 +53,16 @@ TEST_F(ChatEncoderTest, SpecialTokensOfTheTemplateAreOneEach) {
   EXPECT_EQ(found.learnt, learnt);
 }
 
+TEST_F(ChatEncoderTest, APromptEndsWhereTheAnswerBegins) {
+  const std::vector<int32_t> found =
+      encoder(kMarkedTemplate).encode_prompt(turns({"a", "b", "c"}), "a:1");
+  std::vector<int32_t> expected =
+      encoder(kMarkedTemplate).encode(turns({"a", "b", "c"}), "").tokens;
+  expected.push_back(kStart);
+  for (const char c : std::string("assistant|")) expected.push_back(c);
+  EXPECT_EQ(found, expected);
+}
+
 TEST_F(ChatEncoderTest, TheUsualEndOfADocumentIsATokenToo) {
   const ChatTokens found =
       encoder("{{ messages[0].content }}").encode(turns({"<|endoftext|>"}), "a");

@@ -61,6 +61,18 @@ TEST_F(ChatFormatTest, ASpecialTokenIsATextOrAnObjectInEitherFile) {
   EXPECT_EQ(read().special_tokens.dump(), R"({"bos_token":"<s>","eos_token":"</s>"})");
 }
 
+TEST_F(ChatFormatTest, IsFoundByAPrefixBesideAKnownTokenizer) {
+  const std::string prefix = (folder_.path() / "model.").string();
+  EXPECT_FALSE(find_chat_format(prefix, small_tokenizer_text()).has_value());
+  write_text(prefix + "chat_template.jinja", "usual");
+  write_text(prefix + "special_tokens_map.json", R"({"eos_token": "</s>"})");
+  const auto format = find_chat_format(prefix, small_tokenizer_text());
+  ASSERT_TRUE(format.has_value());
+  EXPECT_EQ(rendered(format->chat), "usual");
+  EXPECT_EQ(format->tokenizer, small_tokenizer_text());
+  EXPECT_EQ(format->special_tokens.dump(), R"({"eos_token":"</s>"})");
+}
+
 TEST_F(ChatFormatTest, WhatIsMissingOrDamagedIsOneLine) {
   expect_config_error([&] { read(); }, {"tokenizer.json does not exist", "--tokenizer-model"});
   write_chat_folder(folder_.path(), "", "{}");

@@ -85,6 +85,29 @@ TEST_F(FeatureRowsTest, ACategoryThatTrainingLacksHasRow0) {
   EXPECT_EQ(tensor_of(rows[0], "ids")[25].item<int64_t>(), 0);
 }
 
+TEST_F(FeatureRowsTest, RowsOfPairsHaveTheIdsOfTheQueryAndThenOfTheItem) {
+  const std::string path = folder_ / "pairs.tsv";
+  write_file_atomically(path, "query*\titem\titem.tags*\na|b\tx\tt\n\tx\tt\nb\ty\tt|u\n");
+  prepare_features({.format = RawFormat::kPairs,
+                    .inputs = {path},
+                    .output = (folder_ / "pairs").string(),
+                    .min_count = 1});
+  const FeatureSchema schema = read_schema(folder_ / "pairs");
+  EXPECT_EQ(format_of(schema), RawFormat::kPairs);
+  const std::vector<std::string> paths = {path};
+  const std::vector<Row> rows = collected(*open_feature_rows(
+      paths, schema, {.format = RawFormat::kPairs, .folder = folder_ / "pairs"}));
+  const FeatureData data = open_features(folder_ / "pairs");
+  ASSERT_EQ(std::ssize(rows), data.training->size());
+  for (int64_t i = 0; i < std::ssize(rows); ++i) {
+    const Row& row = rows[static_cast<size_t>(i)];
+    const NamedTensors sample = data.training->get(i);
+    for (const char* const name : {"ids", "lengths"})
+      harness::assert_same_bits(tensor_of(row, name), find_tensor(sample, name), name);
+    EXPECT_FALSE(tensor_of(row, "item").defined());
+  }
+}
+
 TEST_F(FeatureRowsTest, TellsWhatDoesNotFit) {
   const FeatureSchema schema = read_schema(folder_ / "rows");
   const auto refuse = [&](const std::string& path, const FeatureSchema& of_model,

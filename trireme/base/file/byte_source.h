@@ -37,6 +37,9 @@ class FilePlace {
   virtual std::unique_ptr<ByteSource> find(const std::string& name) const = 0;
   // Throws: Error with name and reason, also when there is none
   virtual std::unique_ptr<ByteSource> open(const std::string& name) const = 0;
+  // Ends the calls under way, and all later ones, that wait for an answer from elsewhere. They
+  // throw CommError, within about a second. Files of this machine are read all the same.
+  virtual void cancel() const {}
 };
 
 // A place that can tell which files it has.

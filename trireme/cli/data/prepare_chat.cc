@@ -1,8 +1,6 @@
 // trireme data prepare --format chat and preference: conversations, or pairs of answers, to token
 // files with a loss mask.
-#include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <string>
 #include <utility>
 
@@ -14,16 +12,10 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
+#include "trireme/dataset/conversation/chat_prompts.h"
 
 namespace trireme::cli {
 namespace {
-
-std::chrono::local_seconds local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return std::chrono::local_seconds(std::chrono::seconds(now + local.tm_gmtoff));
-}
 
 double percent_of(int64_t part, int64_t whole) {
   return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
@@ -44,7 +36,7 @@ const char* what_is_trained(const dataset::PrepareChatReport& report, bool are_p
 
 int run_prepare_chat(dataset::PrepareChatOptions options, bool json) {
   const auto start = std::chrono::steady_clock::now();
-  options.now = local_time();
+  options.now = dataset::local_time();
   dataset::PrepareChatReport report;
   {
     ProgressBar bar("encode");

@@ -180,7 +180,8 @@ class ElasticRank {
                             step_ = step;
                             link_.send(launch::StepDone{part.epoch, step});
                           },
-                      .has_to_finish = [&] { return link_.has_to_finish(part.epoch); }};
+                      .has_to_finish = [&] { return link_.has_to_finish(part.epoch); },
+                      .cancellation = cancellation};
     const bool is_first = part.epoch == run_.first_epoch;
     const train::Outcome outcome =
         train_rank(config, group, is_first ? run_.profile : train::ProfileOptions(), epoch);

@@ -259,7 +259,12 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
     return stop_requested || (epoch.has_to_finish && epoch.has_to_finish());
   };
   std::optional<train::Trainer> trainer(std::in_place, config, world, observer, recorded);
-  const train::Outcome outcome = trainer->run(has_to_stop);
+  train::Outcome outcome{};
+  {
+    const auto watch = comm::watch(epoch.cancellation,
+                                   [&](const std::string& /*reason*/) { trainer->cancel_reads(); });
+    outcome = trainer->run(has_to_stop);
+  }
   trainer.reset();  // its memory is free for what follows
   // Under an agent a run that stops for another's sake goes on in the next epoch.
   const bool goes_on =

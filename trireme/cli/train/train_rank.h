@@ -70,6 +70,8 @@ struct Epoch {
   std::function<void(int64_t step)> on_finished = nullptr;
   // Whether the ranks should finish their step, save and leave the epoch. Null: never.
   std::function<bool()> has_to_finish = nullptr;
+  // Ends reads of the data too. Null: nothing does.
+  std::shared_ptr<comm::Cancellation> cancellation = nullptr;
 };
 
 // Set by SIGTERM, SIGINT and SIGHUP (unless ignored, as under nohup) once stop_on_signals() was

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <iterator>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -75,7 +76,7 @@ std::string_view read_request_line(std::string_view line, HttpRequest& request) 
   if (first == line.npos || first == last) return "the request line has no three words";
   const std::string_view version = line.substr(last + 1);
   if (version != "HTTP/1.1" && version != "HTTP/1.0") return "expected HTTP/1.1";
-  request.keeps_alive = version == "HTTP/1.1";
+  request.keeps_alive = request.takes_chunks = version == "HTTP/1.1";
   request.method = line.substr(0, first);
   if (!is_token(request.method)) return "the method is not a word";
   const std::string_view target = line.substr(first + 1, last - first - 1);
@@ -183,18 +184,35 @@ std::string_view reason_of(int status) {
   }
 }
 
+// `framing` is the header that says where the body ends, or "".
+std::string head_of(const HttpResponse& response, bool keeps_alive, const std::string& framing) {
+  std::string bytes = concat("HTTP/1.1 ", response.status, " ", reason_of(response.status),
+                             "\r\nContent-Type: ", response.type, "\r\n", framing,
+                             "X-Content-Type-Options: nosniff\r\nConnection: ",
+                             keeps_alive ? "keep-alive" : "close", "\r\n");
+  for (const auto& [name, value] : response.headers) bytes += concat(name, ": ", value, "\r\n");
+  return bytes + "\r\n";
+}
+
 }  // namespace
 
 std::string to_bytes(const HttpResponse& response, bool keeps_alive, bool without_body) {
-  std::string bytes = concat(
-      "HTTP/1.1 ", response.status, " ", reason_of(response.status),
-      "\r\nContent-Type: ", response.type, "\r\nContent-Length: ", response.body.size(),
-      "\r\nX-Content-Type-Options: nosniff\r\nConnection: ", keeps_alive ? "keep-alive" : "close",
-      "\r\n");
-  for (const auto& [name, value] : response.headers) bytes += concat(name, ": ", value, "\r\n");
-  bytes += "\r\n";
+  std::string bytes =
+      head_of(response, keeps_alive, concat("Content-Length: ", response.body.size(), "\r\n"));
   if (!without_body) bytes += response.body;
   return bytes;
+}
+
+std::string to_head(const HttpResponse& response, bool keeps_alive, bool is_chunked) {
+  return head_of(response, keeps_alive, is_chunked ? "Transfer-Encoding: chunked\r\n" : "");
+}
+
+std::string to_chunk(std::string_view piece) {
+  char digits[2 * sizeof(size_t)];
+  const auto [end, error] =
+      std::to_chars(std::begin(digits), std::end(digits), piece.size(), /*base=*/16);
+  TRIREME_ASSERT(error == std::errc() && !piece.empty());
+  return concat(std::string_view(digits, end), "\r\n", piece, "\r\n");
 }
 
 }  // namespace trireme::comm

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,9 +26,28 @@ struct HttpRequest {
   std::map<std::string, std::string> headers{};  // names in lower case
   std::string body{};
   bool keeps_alive = true;
+  bool takes_chunks = true;  // HTTP/1.1
 
   // "": there is none
   std::string header(const std::string& name) const;
+};
+
+struct HttpPiece {
+  enum class Then { kMore, kLater, kEnd };
+
+  std::string bytes{};  // may be none
+  // What follows: the next piece, at once or after a moment, or the end of the body.
+  Then then = Then::kMore;
+};
+
+// The body of an answer that is made while it is sent.
+class HttpPieces {
+ public:
+  // Comes after the last piece, or as soon as the client has gone. Does not throw.
+  virtual ~HttpPieces() = default;
+  // Called only while the client has room. All connections wait meanwhile, and what a client has
+  // not taken is kept: a piece is made in a moment, and small.
+  virtual HttpPiece next() = 0;
 };
 
 struct HttpResponse {
@@ -35,6 +55,11 @@ struct HttpResponse {
   std::string type = "application/json";
   std::string body{};
   std::vector<std::pair<std::string, std::string>> headers{};  // further ones
+  // Instead of `body`, which then is empty.
+  std::shared_ptr<HttpPieces> pieces{};
+  // The pieces are collected and sent together with their length, so that an error among them can
+  // still be the answer.
+  bool is_sent_whole = false;
 };
 
 // What the bytes that a connection has received begin with.
@@ -52,5 +77,11 @@ HttpResponse http_error(int status, std::string_view message);
 
 // without_body: an answer to HEAD
 std::string to_bytes(const HttpResponse& response, bool keeps_alive, bool without_body = false);
+
+// The head of an answer whose pieces follow: as chunks, or plain until the connection ends.
+std::string to_head(const HttpResponse& response, bool keeps_alive, bool is_chunked);
+// A piece, which is not empty, as a chunk.
+std::string to_chunk(std::string_view piece);
+inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 }  // namespace trireme::comm

@@ -1,5 +1,6 @@
 // A small HTTP server for tools on this host: it listens on the loopback interface only and asks
-// for a token. One thread serves all connections, and runs a request at a time.
+// for a token. One thread serves all connections. It runs a handler at a time; answers that are
+// made in pieces (HttpPieces) take turns, a piece of each.
 #pragma once
 
 #include <chrono>
@@ -14,8 +15,8 @@
 
 namespace trireme::comm {
 
-// Answers a request. Whatever it throws becomes an answer: of a ConfigError with status 400, of any
-// other exception with 500; InternalError and CommError end the server.
+// Answers a request, whole or in pieces. Whatever it throws becomes an answer: of a ConfigError
+// with status 400, of any other exception with 500; InternalError and CommError end the server.
 using HttpHandler = std::function<HttpResponse(const HttpRequest& request)>;
 
 struct HttpRoute {
@@ -30,8 +31,9 @@ struct HttpOptions {
   std::string token{};
   HttpLimits limits{};
   size_t most_connections = 64;  // more wait until one ends
-  // How long a request may take to arrive, and an answer to be taken. Connections between two
-  // requests are closed when others wait.
+  // How long a request may take to arrive, and how long a client may take nothing of an answer.
+  // Connections between two requests are closed when others wait. A client that closes its side
+  // while pieces are made for it has gone.
   std::chrono::milliseconds patience{5000};
 };
 

@@ -106,6 +106,12 @@ ChatTokens ChatEncoder::encode(const Conversation& conversation, const std::stri
   return tokens_of(text, spans, where);
 }
 
+std::vector<int32_t> ChatEncoder::encode_prompt(const Conversation& conversation,
+                                                const std::string& where) const {
+  const size_t num_messages = conversation.messages().size();
+  return tokens_of(render(conversation, num_messages, true, where).text, {}, where).tokens;
+}
+
 ChatTokens ChatEncoder::encode_answer(const Conversation& conversation, size_t num_prompt,
                                       const std::string& where) const {
   const std::string prompt = render(conversation, num_prompt, true, where).text;

@@ -45,7 +45,12 @@ class ChatEncoder {
   //         with the one before, or when all these texts together exceed a limit
   ChatTokens encode(const Conversation& conversation, const std::string& where) const;
 
-  // The same tokens. Of them the answer counts: what the whole text has more than the first
+  // The tokens of a conversation that the assistant continues: rendered with add_generation_prompt.
+  // Throws: ConfigError when the template refuses the conversation
+  std::vector<int32_t> encode_prompt(const Conversation& conversation,
+                                     const std::string& where) const;
+
+  // The tokens of encode(). Of them the answer counts: what the whole text has more than the first
   // `num_prompt` messages rendered with add_generation_prompt.
   // Throws: ConfigError also when the text does not begin with these, or has nothing more
   ChatTokens encode_answer(const Conversation& conversation, size_t num_prompt,

@@ -81,40 +81,53 @@ Templates templates_in_config(const fs::path& path) {
   return templates;
 }
 
-Templates find_templates(const ChatFormatFiles& files, const fs::path& folder) {
+// prefix: of the paths of the model's files
+Templates find_templates(const ChatFormatFiles& files, const std::string& prefix) {
   if (!files.chat_template.empty()) {
     TRIREME_CHECK(is_file(files.chat_template), "chat template ", files.chat_template.string(),
                   " does not exist; give a file with --chat-template");
     return {.usual = read_template(files.chat_template)};
   }
-  const fs::path usual = folder / "chat_template.jinja";
-  if (!is_file(usual)) return templates_in_config(folder / "tokenizer_config.json");
+  const fs::path usual = prefix + "chat_template.jinja";
+  if (!is_file(usual)) return templates_in_config(prefix + "tokenizer_config.json");
   Templates templates{.usual = read_template(usual)};
-  const fs::path tools = folder / "additional_chat_templates" / "tool_use.jinja";
+  const fs::path tools = prefix + "additional_chat_templates/tool_use.jinja";
   if (is_file(tools)) templates.with_tools = read_template(tools);
   return templates;
+}
+
+ChatFormat format_of(Templates found, std::string tokenizer, std::string tokenizer_path,
+                     const std::string& prefix) {
+  ChatTemplate chat(found.usual->text, found.usual->source);
+  ChatFormat format{.tokenizer = std::move(tokenizer),
+                    .tokenizer_path = std::move(tokenizer_path),
+                    .template_text = std::move(found.usual->text),
+                    .chat = std::move(chat)};
+  if (found.with_tools)
+    format.chat_with_tools.emplace(found.with_tools->text, found.with_tools->source);
+  take_special_tokens(prefix + "tokenizer_config.json", format.special_tokens);
+  take_special_tokens(prefix + "special_tokens_map.json", format.special_tokens);
+  return format;
 }
 
 }  // namespace
 
 ChatFormat read_chat_format(const ChatFormatFiles& files) {
   const fs::path tokenizer = tokenizer_file(files.tokenizer);
-  const fs::path folder = tokenizer.parent_path();
-  Templates found = find_templates(files, folder);
+  const std::string prefix = (tokenizer.parent_path() / "").string();
+  Templates found = find_templates(files, prefix);
   if (!found.usual && files.may_lack_template) found.usual = Template{};
   TRIREME_CHECK(found.usual.has_value(), "there is no chat template beside ", tokenizer.string(),
                 ": expected chat_template.jinja, or \"chat_template\" in tokenizer_config.json; "
                 "give a file with --chat-template");
-  ChatTemplate chat(found.usual->text, found.usual->source);
-  ChatFormat format{.tokenizer = read_format_file(tokenizer, kMaxTokenizerFileBytes),
-                    .tokenizer_path = tokenizer.string(),
-                    .template_text = std::move(found.usual->text),
-                    .chat = std::move(chat)};
-  if (found.with_tools)
-    format.chat_with_tools.emplace(found.with_tools->text, found.with_tools->source);
-  take_special_tokens(folder / "tokenizer_config.json", format.special_tokens);
-  take_special_tokens(folder / "special_tokens_map.json", format.special_tokens);
-  return format;
+  return format_of(std::move(found), read_format_file(tokenizer, kMaxTokenizerFileBytes),
+                   tokenizer.string(), prefix);
+}
+
+std::optional<ChatFormat> find_chat_format(const std::string& prefix, std::string tokenizer) {
+  Templates found = find_templates({}, prefix);
+  if (!found.usual) return std::nullopt;
+  return format_of(std::move(found), std::move(tokenizer), "the model's tokenizer", prefix);
 }
 
 }  // namespace trireme::dataset

@@ -41,4 +41,9 @@ struct ChatFormat {
 //         (ChatTemplate), or when the tokenizer is not a tokenizer.json
 ChatFormat read_chat_format(const ChatFormatFiles& files);
 
+// The same of a known tokenizer, the text of a tokenizer.json; `prefix` and a name are the path of
+// each other file. Nothing when there is no template.
+// Throws: ConfigError when a file is damaged or the template is not one
+std::optional<ChatFormat> find_chat_format(const std::string& prefix, std::string tokenizer);
+
 }  // namespace trireme::dataset

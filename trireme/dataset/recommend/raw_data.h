@@ -35,7 +35,7 @@ struct RawSample {
 class RawVisitor {
  public:
   virtual ~RawVisitor() = default;
-  // An item, before the first sample that has it. Only the first call with a key counts.
+  // The item of the next sample. A catalogue takes what the first call with a key says.
   virtual void on_item(std::string_view key, const Categories& categories) = 0;
   virtual void on_sample(const RawSample& sample) = 0;
   // So many more bytes of the input were read.

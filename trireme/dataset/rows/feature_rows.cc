@@ -78,9 +78,13 @@ class FeatureRows final : public FileRows, private RawVisitor {
     inputs_[index]->read(*this);
   }
 
-  void on_item(std::string_view /*key*/, const Categories& /*categories*/) override {}
+  void on_item(std::string_view key, const Categories& categories) override {
+    item_ = key;
+    item_categories_ = categories;
+  }
   void on_bytes(int64_t num_bytes) override { num_read_ += num_bytes; }
   void on_sample(const RawSample& sample) override {
+    TRIREME_ASSERT(sample.item == item_, "a sample without its item before it");
     (*use_)({.number = ++number_, .sample = encode(sample)}, num_read_);
   }
 
@@ -99,8 +103,10 @@ class FeatureRows final : public FileRows, private RawVisitor {
     const at::Tensor ids = at::zeros({schema_.num_ids()}, at::kLong);
     const at::Tensor lengths = at::empty({schema_.num_tables()}, at::kLong);
     auto* id = ids.mutable_data_ptr<int64_t>();
+    const size_t num_queries = sample.categories.size();
     for (size_t t = 0; t < schema_.tables.size(); ++t) {
-      const auto& categories = sample.categories.at(t);
+      const auto& categories =
+          t < num_queries ? sample.categories[t] : item_categories_.at(t - num_queries);
       const int64_t count = std::min(std::ssize(categories), schema_.tables[t].max_ids);
       for (int64_t i = 0; i < count; ++i) {
         *id++ = id_of(t, categories[static_cast<size_t>(i)]);
@@ -118,6 +124,9 @@ class FeatureRows final : public FileRows, private RawVisitor {
   const Use* use_ = nullptr;              // during read_file()
   int64_t number_ = 0;
   int64_t num_read_ = 0;  // of the file
+  // Of the sample that comes next, if samples are pairs.
+  std::string_view item_;
+  Categories item_categories_;
 };
 
 }  // namespace
@@ -125,6 +134,8 @@ class FeatureRows final : public FileRows, private RawVisitor {
 RawFormat format_of(const FeatureSchema& schema) {
   if (schema.csv) return RawFormat::kCsv;
   if (names_of_columns(schema) == names_of_columns(criteo_schema())) return RawFormat::kCriteo;
+  // Of the formats with items, one has numbers besides.
+  if (schema.num_tables(TableSide::kItem) > 0 && schema.num_dense() == 0) return RawFormat::kPairs;
   throw ConfigError(
       concat("the features of the training data do not tell its format; name it with "
              "--input-format, one of ",
@@ -134,8 +145,6 @@ RawFormat format_of(const FeatureSchema& schema) {
 std::unique_ptr<RowSource> open_feature_rows(std::span<const std::string> inputs,
                                              const FeatureSchema& schema,
                                              const FeatureRowOptions& options) {
-  TRIREME_CHECK(schema.num_tables(TableSide::kItem) == 0,
-                "the rows are pairs of queries and items; expected data with labels");
   return std::make_unique<FeatureRows>(inputs, schema, options);
 }
 

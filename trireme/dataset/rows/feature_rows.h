@@ -20,12 +20,13 @@ struct FeatureRowOptions {
 };
 
 // The format of the training data, told from its schema: RawFormat::kCsv if it has the columns of a
-// table, kCriteo for Criteo's names.
+// table, kCriteo for Criteo's names, kPairs for items without numbers.
 // Throws: ConfigError when they do not tell it
 RawFormat format_of(const FeatureSchema& schema);
 
-// A row has the tensors of FeatureSource but "label" and "item". A category that training lacks has
-// row 0. Of lists of ids that are longer than in training, the first are taken.
+// A row has the tensors of FeatureSource but "label" and "item". Of data of pairs a row is a query
+// and an item, whose features are those of the row. A category that training lacks has row 0. Of
+// lists of ids that are longer than in training, the first are taken.
 // schema: of the training data
 // Memory: the dictionary
 // Throws: ConfigError with the path when an input cannot be opened or has other features, or when

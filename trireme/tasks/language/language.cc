@@ -49,15 +49,6 @@ namespace trireme::tasks {
 
 namespace {
 
-// The parameters of all adapters.
-std::string adapter_patterns() {
-  std::string patterns;
-  for (const char* const end : model::kAdapterParameters) {
-    patterns += concat(patterns.empty() ? "" : ",", "*", end);
-  }
-  return patterns;
-}
-
 // What is trained, as the loop and the planner see it.
 class LanguageTaskModel : public train::TaskModel {
  public:
@@ -219,6 +210,7 @@ class LanguageTask : public train::Task, public train::PredictingTask {
       : Task(other),
         PredictingTask(other),
         config_(other.config_),
+        place_(other.place_),
         tokenizer_(other.tokenizer_),
         classes_(other.classes_),
         chat_template_(other.chat_template_),
@@ -366,6 +358,8 @@ class LanguageTask : public train::Task, public train::PredictingTask {
     if (config_.outputs) use_outputs();
   }
 
+  void cancel_reads() const override { place_->cancel(); }
+
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override {
     const bool is_one = validation_.size() == 1 && validation_.front().name.empty();
@@ -449,7 +443,8 @@ class LanguageTask : public train::Task, public train::PredictingTask {
 
   LanguageConfig config_;
   LanguageTaskModel model_{config_};
-  std::shared_ptr<const FilePlace> place_;  // of the data
+  // Of the data.
+  std::shared_ptr<const FilePlace> place_{std::shared_ptr<void>(), &local_files()};
   std::shared_ptr<const dataset::Tokenizer> tokenizer_;
   std::optional<dataset::ClassNames> classes_;  // of labelled data
   std::string chat_template_;                   // of its conversations; "": none

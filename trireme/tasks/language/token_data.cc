@@ -48,6 +48,7 @@ class StoresAndDisks : public FilePlace {
   std::unique_ptr<ByteSource> open(const std::string& name) const override {
     return place_of(name).open(name);
   }
+  void cancel() const override { stores_.cancel(); }
 
  private:
   const FilePlace& place_of(const std::string& name) const {

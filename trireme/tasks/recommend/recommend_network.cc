@@ -149,11 +149,19 @@ at::Tensor TwoTower::items(const at::Tensor& embedded_BW) {
              [&](const at::Tensor& input) { return to_unit(item_->forward(input)); });
 }
 
-at::Tensor TwoTower::forward(const Samples& in) {
+std::pair<at::Tensor, at::Tensor> TwoTower::vectors(const Samples& in) {
   const at::Tensor& all = in.embedded_BW;
-  const at::Tensor queries_BD = queries(in.dense_BF, all.narrow(1, 0, query_width_));
-  const at::Tensor items_BD =
-      items(all.narrow(1, query_width_, all.size(1) - query_width_).contiguous());
+  return {queries(in.dense_BF, all.narrow(1, 0, query_width_)),
+          items(all.narrow(1, query_width_, all.size(1) - query_width_).contiguous())};
+}
+
+at::Tensor TwoTower::pair_scores(const Samples& in) {
+  const auto [queries_BD, items_BD] = vectors(in);
+  return (queries_BD.to(at::kDouble) * items_BD.to(at::kDouble)).sum(1);
+}
+
+at::Tensor TwoTower::forward(const Samples& in) {
+  const auto [queries_BD, items_BD] = vectors(in);
   const at::Tensor logits_BB = at::mm(queries_BD, items_BD.t()) / temperature_;
   const at::Tensor is_same_BB = in.item_B.unsqueeze(1).eq(in.item_B.unsqueeze(0));
   const at::Tensor is_own_BB = at::eye(in.item_B.size(0), is_same_BB.options());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -94,9 +95,16 @@ class TwoTower : public Network {
   at::Tensor queries(const at::Tensor& dense_BF, const at::Tensor& embedded_BW);
   at::Tensor items(const at::Tensor& embedded_BW);
 
+  // The cosine of each sample's query and item, which orders items in an evaluation.
+  // Shapes: -> [B] fp64
+  at::Tensor pair_scores(const Samples& in);
+
   int64_t query_width() const { return query_width_; }  // columns of queries, which are first
 
  private:
+  // Of the samples' queries and items, [B, D] each.
+  std::pair<at::Tensor, at::Tensor> vectors(const Samples& in);
+
   int64_t query_width_;
   double temperature_;
   std::shared_ptr<Mlp> query_, item_;

@@ -15,13 +15,11 @@ namespace trireme::tasks {
 namespace {
 
 // The run's problem on one rank, with all rows in memory: the files of a run that goes on stay its
-// own.
+// own. Rows that nothing updates need no states of an optimizer.
 RecommendProblem problem_of(const train::PredictRequest& request, RecommendConfig config) {
-  TRIREME_CHECK(config.model.family != RecommendFamily::kTwoTower, request.saved.folder().string(),
-                " is of a two-tower model, which ranks items for a query and has no answer to a "
-                "row; expected a run of dlrm, dlrm-dcnv2 or wide-deep");
   config.tables.memory = 0;
   config.tables.placement = TablePlacement::kReplicated;
+  config.tables.optimizer = parallel::RowRule::kSgd;
   return {.config = std::move(config), .schema = dataset::read_schema(request.saved.run_folder())};
 }
 
@@ -31,6 +29,15 @@ int64_t num_parameters(const RecommendProblem& problem) {
     if (!table.is_open) count += table.rows * table.width;
   }
   return count;
+}
+
+// Shapes: scores_B [B] -> B answers with "score"
+std::vector<train::Answer> score_answers(const at::Tensor& scores_B) {
+  const at::Tensor scores = scores_B.to(at::kCPU, at::kDouble).contiguous();
+  const auto* const score = scores.const_data_ptr<double>();
+  std::vector<train::Answer> answers(static_cast<size_t>(scores.numel()));
+  for (size_t i = 0; i < answers.size(); ++i) answers[i].numbers = {{"score", score[i]}};
+  return answers;
 }
 
 class RecommendPredictor : public train::Predictor {
@@ -58,6 +65,7 @@ class RecommendPredictor : public train::Predictor {
   }
 
   std::vector<train::Answer> answer(const dataset::Batch& batch) override {
+    if (problem_.is_two_tower()) return score_answers(stage_->pair_scores(batch));
     const at::Tensor logits = wide(stage_->logits(batch));
     if (problem_.num_outputs() == 1) return train::click_answers(logits.flatten());
     return train::class_answers(logits, problem_.schema.classes, top_);

@@ -1,4 +1,5 @@
-// A trained recommendation model's answers to rows: the probability of a click, or of each class.
+// A trained recommendation model's answers to rows: the probability of a click, or of each class,
+// or how well the item of a row fits its query.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 namespace trireme::tasks {
 
 // config: the task's. Reads features.json of the run's folder, and the dictionary of its data.
-// Memory: the tables and their optimizer states, whatever tables.memory is
-// Throws: as PredictingTask::make_predictor(); ConfigError for two-tower, which ranks items
+// Memory: the tables, whatever tables.memory is, without optimizer states
+// Throws: as PredictingTask::make_predictor()
 std::unique_ptr<train::Predictor> make_recommend_predictor(const train::PredictRequest& request,
                                                            const RecommendConfig& config);
 

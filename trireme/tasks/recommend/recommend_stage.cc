@@ -119,6 +119,11 @@ at::Tensor RecommendStage::logits(const dataset::Batch& batch) {
   return network_->forward(next_samples({.tensors = batch.tensors}));
 }
 
+at::Tensor RecommendStage::pair_scores(const dataset::Batch& batch) {
+  begin_batches({&batch, 1});
+  return static_cast<TwoTower&>(*network_).pair_scores(next_samples({.tensors = batch.tensors}));
+}
+
 std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
   const Samples samples = next_samples(in);
   const at::Tensor label_B = column(in, "label");

@@ -19,7 +19,7 @@ namespace trireme::tasks {
 
 class RecommendStage : public train::StageModel {
  public:
-  // items: the catalogue of two-tower
+  // items: the catalogue of two-tower; null when it is not evaluated
   RecommendStage(const RecommendProblem& problem, const train::StageRequest& request,
                  std::shared_ptr<const dataset::ItemCatalogue> items);
 
@@ -35,6 +35,8 @@ class RecommendStage : public train::StageModel {
   // The logits of a batch that may lack labels and items, on one rank.
   // Shapes: -> as Network::forward()
   at::Tensor logits(const dataset::Batch& batch);
+  // Two-tower: TwoTower::pair_scores() of a batch that has the ids of its items, on one rank.
+  at::Tensor pair_scores(const dataset::Batch& batch);
   train::StageTables tables() override {
     return {&tables_, rate_factor_, [this](train::RunPoint when) { return report(when); }};
   }

@@ -281,6 +281,10 @@ class Task {
   // Opens the data, and the validation data if `evaluates`. May fill in keys that the data decides.
   // Throws: ConfigError
   virtual void open(bool evaluates) = 0;
+  // Ends reads of the open data that wait for something that may never come, such as a store, and
+  // all later ones: they throw CommError within about a second. For the end of a run. Called from
+  // any thread, while others read; does not throw.
+  virtual void cancel_reads() const {}
   virtual const dataset::Source& training() const = 0;
   // Null without evaluation.
   virtual const dataset::Source* validation() const = 0;

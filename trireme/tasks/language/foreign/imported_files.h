@@ -41,6 +41,8 @@ class ImportedFiles {
   explicit ImportedFiles(const std::filesystem::path& checkpoint);
 
   bool has(const std::string& name) const;
+  // Of the paths of the files: what stands before their own names.
+  std::string prefix() const { return path_of("").string(); }
   // The text of config.json; "": there is none.
   std::string config() const;
   // Whether `tokenizer`, null or the one of the run, is the imported model's: then its token ids

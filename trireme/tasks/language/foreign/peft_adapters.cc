@@ -96,6 +96,14 @@ PeftKeys read_peft_keys(const fs::path& path) {
 
 }  // namespace
 
+std::string adapter_patterns() {
+  std::string patterns;
+  for (const char* const end : model::kAdapterParameters) {
+    patterns += concat(patterns.empty() ? "" : ",", "*", end);
+  }
+  return patterns;
+}
+
 PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
                            bool has_adjacent_pairs, std::unique_ptr<checkpoint::TensorSource> base)
     : folder_(std::move(folder)),

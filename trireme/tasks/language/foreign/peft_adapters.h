@@ -13,6 +13,9 @@
 
 namespace trireme::tasks {
 
+// Patterns of the names of all adapters' parameters here, for init.missing and its like.
+std::string adapter_patterns();
+
 // The parameters of `base`, those that the adapter has trained with its values, and the adapters.
 // Thread safety: as TensorSource
 class PeftAdapters : public checkpoint::TensorSource {

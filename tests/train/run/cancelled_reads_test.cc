@@ -1,0 +1,134 @@
+// Reads that wait for something that never comes do not keep a run from ending.
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/ranks.h"
+#include "tests/train/points_run.h"
+#include "trireme/base/error.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::train {
+namespace {
+
+// Answers so many reads of other threads than that of its constructor, then none until cancelled.
+class DyingStore {
+ public:
+  explicit DyingStore(int num_answers) : num_left_(num_answers) {}
+
+  void answer() {
+    std::unique_lock lock(mutex_);
+    if (std::this_thread::get_id() == owner_ || num_left_-- > 0) return;
+    is_waited_for_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return is_cancelled_; });
+    throw CommError("the read was cancelled");
+  }
+  void cancel() {
+    const std::lock_guard lock(mutex_);
+    is_cancelled_ = true;
+    changed_.notify_all();
+  }
+  void await_reader() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_waited_for_; });
+  }
+  bool has_answered_a_step() {
+    const std::lock_guard lock(mutex_);
+    return num_left_ <= 4;
+  }
+
+ private:
+  const std::thread::id owner_ = std::this_thread::get_id();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int num_left_;
+  bool is_waited_for_ = false;
+  bool is_cancelled_ = false;
+};
+
+std::shared_ptr<DyingStore> store_of_points;  // of the test that runs
+
+class StoredPoints : public Points {
+ public:
+  dataset::NamedTensors get(int64_t index, std::optional<RandomKey> key) const override {
+    store_of_points->answer();
+    return Points::get(index, key);
+  }
+};
+
+class StoredPointsTask : public PointsTask {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<StoredPointsTask>(*this); }
+  const dataset::Source& training() const override { return stored_; }
+  void cancel_reads() const override { store_of_points->cancel(); }
+
+ private:
+  StoredPoints stored_;
+};
+
+constexpr TaskKind kStoredTasks[] = {{"stored", "points of a store", []() -> std::unique_ptr<Task> {
+                                        return std::make_unique<StoredPointsTask>();
+                                      }}};
+
+class CancelledReads : public SmallRun {
+ protected:
+  // Of 8 points a step, which a thread reads far ahead.
+  RunConfig config() const {
+    const std::vector<Override> overrides = {{"output.folder", (folder_ / "run").string()}};
+    return parse_config(R"(
+[train]
+steps = 6
+global_batch = 8
+micro_batch = 2
+evaluate_interval = 0
+[data]
+workers = 1
+ahead = 100
+)",
+                        "test.toml", kStoredTasks, overrides);
+  }
+  // Runs a trainer on the thread of one rank. beside: on another thread meanwhile
+  void train(
+      const std::function<bool()>& stop,
+      const std::function<void(const Trainer&)>& beside = [](const Trainer&) {}) {
+    harness::run_ranks(1, [&](comm::Communicator& world) {
+      store_of_points = std::make_shared<DyingStore>(12);
+      TrainObserver observer;
+      Trainer trainer(config(), world, observer);
+      const std::jthread other([&] { beside(trainer); });
+      trainer.run(stop);
+    });
+  }
+};
+
+TEST_F(CancelledReads, AStoppedRunEndsAlthoughAReaderWaits) {
+  train([] {
+    if (!store_of_points->has_answered_a_step()) return false;
+    store_of_points->await_reader();
+    return true;
+  });
+}
+
+TEST_F(CancelledReads, ARunThatFailsEndsAlthoughAReaderWaits) {
+  const auto fail = []() -> bool {
+    if (!store_of_points->has_answered_a_step()) return false;
+    store_of_points->await_reader();
+    throw CommError("a peer is lost");
+  };
+  EXPECT_THROW(train(fail), CommError);
+}
+
+TEST_F(CancelledReads, ARankThatHasToLeaveWaitsForNoRead) {
+  const auto leave = [](const Trainer& trainer) {
+    store_of_points->await_reader();
+    trainer.cancel_reads();
+  };
+  EXPECT_THROW(train([] { return false; }, leave), CommError);
+}
+
+}  // namespace
+}  // namespace trireme::train

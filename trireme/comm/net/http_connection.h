@@ -1,0 +1,86 @@
+// A connection to the server of http_server.h: receives requests, one after the other, and sends
+// the answers. It never blocks and keeps a bounded number of bytes. Not thread safe.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trireme/base/file/file.h"
+#include "trireme/comm/net/http_message.h"
+
+namespace trireme::comm {
+
+// What `work` answers. Of what it throws, an error: of a ConfigError with status 400, of another
+// with 500.
+// Throws: InternalError and CommError of `work`
+HttpResponse answer_or_error(const std::function<HttpResponse()>& work);
+
+class HttpConnection {
+ public:
+  struct Options {
+    HttpLimits limits{};
+    std::chrono::milliseconds patience{5000};
+  };
+  // The server, as a connection sees it.
+  struct Server {
+    std::function<HttpResponse(const HttpRequest& request)> answer;
+    // Spent in answers and pieces so far, while all connections waited.
+    std::chrono::steady_clock::duration worked{};
+  };
+
+  // socket: non-blocking
+  HttpConnection(Descriptor socket, const Options& options);
+
+  int fd() const { return socket_.get(); }
+  // Of poll(), to wait for.
+  short events() const;
+  // Whether serve() has something to do at once, without an event.
+  bool has_work() const;
+  bool is_between_requests() const { return !is_busy() && received_.empty(); }
+  bool is_done() const { return is_done_; }
+
+  void close() { is_done_ = true; }
+  // The client has closed its side, or is gone. It waits for no more pieces.
+  void note_hang_up();
+  // Receives, answers and sends what can be without waiting: at most one answer or piece.
+  // Throws: InternalError and CommError of an answer or a piece
+  void serve(Server& server);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool is_sending() const { return num_sent_ < to_send_.size(); }
+  bool is_busy() const { return is_sending() || pieces_; }
+  bool has_room() const;
+  void receive_some(const Server& server);
+  void answer(Server& server);
+  void begin_pieces(HttpResponse response, const HttpRequest& request);
+  void ask_for_piece(Server& server);
+  void send(std::string bytes);
+  void send_some();
+  void end_answer();
+
+  Descriptor socket_;
+  Options options_;
+  std::string received_;
+  std::string to_send_;
+  size_t num_sent_ = 0;
+  bool is_ending_ = false;  // after what is to be sent
+  bool has_continued_ = false;
+  bool is_draining_ = false;  // its answer is sent; what it still sends is dropped until it closes
+  bool has_more_ = false;     // bytes that came together with an earlier request
+  bool is_done_ = false;
+  Clock::time_point deadline_{};  // of the request or the answer under way; none in between
+  Clock::duration worked_{};      // by the server, when this connection was served last
+  // Of an answer that is made while it is sent.
+  std::shared_ptr<HttpPieces> pieces_;
+  bool waits_ = false;  // for a piece that comes later
+  bool is_chunked_ = false;
+  HttpResponse whole_;  // collects the pieces that are sent whole
+  bool is_whole_ = false;
+};
+
+}  // namespace trireme::comm
