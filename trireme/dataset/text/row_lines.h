@@ -25,6 +25,8 @@ class RowLines {
   // The next line that is not blank; false after the last. Throws: as TextLines
   bool next(std::string_view& line);
   std::string where() const { return lines_->where(); }
+  size_t file() const { return file_; }  // its index
+  int64_t line_number() const { return lines_->number(); }
   // That of the file of this line.
   std::filesystem::path folder() const {
     return std::filesystem::path(files_[file_].path).parent_path();
