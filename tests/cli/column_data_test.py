@@ -39,14 +39,18 @@ class ColumnData(ProgramTest):
         write(large, self.folder / "large.parquet", compression="gzip")
         words = self.table.set_column(1, "text", self.table["text"].dictionary_encode())
         write(words, self.folder / "words.parquet", compression="lz4")
+        write(self.table, self.folder / "delta.parquet", use_dictionary=False, column_encoding={"text": "DELTA_BYTE_ARRAY"},
+              data_page_size=3000)
         inner = pyarrow.StructArray.from_arrays([pyarrow.array(self.texts)], ["text"])
         write(pyarrow.table({"text": [1] * len(self.texts), "data": inner}), self.folder / "inner.parquet")
+        inner = pyarrow.StructArray.from_arrays([pyarrow.array(self.texts).dictionary_encode()], ["text"])
+        write(pyarrow.table({"data": inner}), self.folder / "words_inside.parquet", row_group_size=700)
         pyarrow.feather.write_feather(self.table, str(self.folder / "rows.feather"), chunksize=500)
         self.write_stream("rows.arrow", words)
-        for name in ("plain", "packed", "large", "words", "inner", "rows.feather", "rows.arrow"):
+        for name in ("plain", "packed", "large", "delta", "words", "inner", "words_inside", "rows.feather", "rows.arrow"):
             form, file = ("arrow", name) if name.startswith("rows") else ("parquet", f"{name}.parquet")
             with self.subTest(file):
-                key = "data.text" if name == "inner" else "text"
+                key = "data.text" if name.endswith(("inner", "inside")) else "text"
                 report = json.loads(self.succeed(*self.data(form, file, output=f"out/{name}", validation=0.1, text_key=key,
                                                             threads=3 if name == "large" else 1), "--json"))
                 self.assertEqual(report["bytes_read"], (self.folder / file).stat().st_size)
@@ -99,6 +103,15 @@ class ColumnData(ProgramTest):
         shown = self.succeed(*rows, "--skip-bad-rows")
         self.assertIn("2 rows cannot be used and were left out; the first: rows.parquet, row 7", shown)
         self.assertEqual(documents(self.folder / "out/x"), [text for i, text in enumerate(self.texts) if i not in (6, 400)])
+
+    def test_nulls_on_the_way_to_a_text_are_rows_without_one(self):
+        rows = [None if i % 5 == 3 else {"text": None if i % 7 == 2 else text, "id": i} for i, text in enumerate(self.texts)]
+        pyarrow.parquet.write_table(pyarrow.table({"data": rows}), self.folder / "rows.parquet", data_page_size=2000,
+                                    row_group_size=900)
+        shown = self.succeed(*self.data("parquet", "rows.parquet", validation=0, text_key="data.text"), "--skip-bad-rows")
+        texts = [row["text"] for row in rows if row and row["text"] is not None]
+        self.assertIn(f"{len(rows) - len(texts)} rows cannot be used and were left out; the first: rows.parquet, row 3", shown)
+        self.assertEqual(documents(self.folder / "out/x"), texts)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,36 @@ TEST(IndexedFileWriter, ADocumentInPiecesIsOneDocument) {
   EXPECT_EQ(read_file(idx_path(pieces)), read_file(idx_path(whole)));
 }
 
+TEST(IndexedFileWriter, BytesAreTokens) {
+  const TemporaryFolder folder;
+  std::string bytes;  // more than is kept before the disk begins to take it
+  for (size_t i = 0; i < (size_t{5} << 20) + 3; ++i)
+    bytes.push_back(static_cast<char>(i * 7 + i / 1000));
+  const std::span all(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  const std::vector<int32_t> tokens(all.begin(), all.end());
+  for (const int64_t vocab_size : {256, 257, 70'000}) {
+    const std::string prefix = folder / concat(vocab_size);
+    {
+      IndexedFileWriter writer(prefix, vocab_size);
+      writer.append_bytes(std::string_view(bytes).substr(0, 1));
+      writer.append_bytes("");
+      writer.append_bytes(std::string_view(bytes).substr(1));
+      EXPECT_EQ(writer.num_tokens(), std::ssize(tokens));
+      writer.finish();
+    }
+    const std::string of_tokens = prefix + ".tokens";
+    IndexedFileWriter writer(of_tokens, vocab_size);
+    writer.add_document(tokens);
+    writer.finish();
+    EXPECT_TRUE(read_file(bin_path(prefix)) == read_file(bin_path(of_tokens))) << vocab_size;
+    EXPECT_EQ(read_file(idx_path(prefix)), read_file(idx_path(of_tokens)));
+    const std::vector<int64_t> read = read_all(IndexedFile(prefix));
+    EXPECT_TRUE(std::ranges::equal(read, tokens)) << vocab_size;
+  }
+  IndexedFileWriter small(folder / "small", 255);
+  EXPECT_THROW(small.append_bytes("a"), InternalError);
+}
+
 TEST(IndexedFileWriter, LeavesNothingBehindWhenItIsNotFinished) {
   const TemporaryFolder folder;
   {

@@ -65,9 +65,7 @@ class Columns : public Format {
     std::shared_ptr<arrow::Array> column =
         some_array(texts_, format_ == dataset::ColumnFormat::kArrow, random);
     name_ = "text";
-    // Arrow writes dictionaries in structs to Parquet, but does not read them.
-    const bool is_dictionary = column->type_id() == arrow::Type::DICTIONARY;
-    if (random.one_in(3) && !(is_dictionary && format_ == dataset::ColumnFormat::kParquet)) {
+    if (random.one_in(3)) {
       name_ = "data.text";
       column = arrow::StructArray::Make({column}, std::vector<std::string>{"text"}).ValueOrDie();
     }

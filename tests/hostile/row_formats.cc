@@ -49,7 +49,8 @@ class JsonLines : public Format {
       dataset::RowLines lines(files, {.most_bytes = dataset::kMaxTextRowBytes});
       std::string_view line;
       while (const auto batch = texts.next()) {
-        for (const dataset::DocumentText& document : batch()) {
+        const dataset::TextBatch texts_of_batch = batch();
+        for (const dataset::DocumentText& document : texts_of_batch.texts) {
           require(lines.next(line), "more documents than lines");
           require(document.num_read <= texts.num_bytes(), "more bytes than the file has");
           if (!document.problem.empty()) {
@@ -66,7 +67,7 @@ class JsonLines : public Format {
           } else {
             value = &row.at("meta").at("text");
           }
-          require(*value == document.text, "another text than the plain parser's");
+          require(*value == std::string(document.text), "another text than the plain parser's");
         }
       }
       require(!lines.next(line), "fewer documents than lines");

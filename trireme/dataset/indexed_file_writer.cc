@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/atomic_file.h"
@@ -13,7 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxSequenceTokens = int64_t{1} << 30;  // lengths are int32 in the index
-constexpr size_t kPendingBytes = size_t{1} << 20;
+// A cache of the second level has them still when they are written.
+constexpr size_t kPendingBytes = size_t{256} << 10;
+// After so many the disk begins to take them: a sync waits for what is left.
+constexpr size_t kBehindBytes = size_t{8} << 20;
 constexpr size_t kPendingLengths = size_t{1} << 16;
 
 template <typename T>
@@ -21,18 +25,28 @@ std::string_view bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-constexpr int64_t kTokensAtOnce = int64_t{64} << 10;
+// Whether all lie in [0, vocab_size). Compares without a branch, for several at once.
+bool are_tokens(std::span<const int32_t> tokens, int64_t vocab_size) {
+  const auto last = static_cast<uint32_t>(std::min<int64_t>(vocab_size - 1, INT32_MAX));
+  uint32_t bits = 0;
+  for (const int32_t token : tokens) {
+    const auto value = static_cast<uint32_t>(token);
+    bits |= value | (last - value);
+  }
+  return (bits >> 31) == 0;
+}
 
 // Little-endian: the low bytes come first.
-template <typename T>
-void write_as(std::span<const int32_t> tokens, std::byte* out) {
+template <typename T, typename Token>
+void write_as(std::span<const Token> tokens, std::byte* out) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto value = static_cast<T>(tokens[i]);
     std::memcpy(out + i * sizeof(T), &value, sizeof(T));
   }
 }
 
-void write_tokens(std::span<const int32_t> tokens, TokenType type, std::byte* out) {
+template <typename Token>
+void write_tokens(std::span<const Token> tokens, TokenType type, std::byte* out) {
   switch (token_type_bytes(type)) {
     case 1: return write_as<uint8_t>(tokens, out);
     case 2: return write_as<uint16_t>(tokens, out);
@@ -68,7 +82,10 @@ class BufferedOutput {
 }  // namespace
 
 IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size, TokenType type)
-    : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(type) {
+    : prefix_(std::move(prefix)),
+      vocab_size_(vocab_size),
+      type_(type),
+      pending_bin_(new std::byte[kPendingBytes]) {
   try {
     bin_ = std::make_unique<AtomicFile>(bin_path(prefix_));
     idx_ = std::make_unique<AtomicFile>(idx_path(prefix_));
@@ -84,6 +101,7 @@ IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size,
     : prefix_(std::move(prefix)),
       vocab_size_(vocab_size),
       type_(token_type_for(vocab_size)),
+      pending_bin_(new std::byte[kPendingBytes]),
       written_(continued.written) {
   const auto open = [&](const std::string& name, const char* ending, int64_t num_bytes) {
     return std::make_unique<AtomicFile>(
@@ -103,25 +121,36 @@ void IndexedFileWriter::add_document(std::span<const int32_t> tokens) {
 }
 
 void IndexedFileWriter::append(std::span<const int32_t> tokens) {
+  if (!are_tokens(tokens, vocab_size_)) {
+    const auto bad = std::ranges::find_if(
+        tokens, [&](int32_t token) { return token < 0 || token >= vocab_size_; });
+    throw ConfigError(concat("token ", *bad, " at position ",
+                             written_.num_tokens + (bad - tokens.begin()),
+                             " is outside the vocabulary of ", vocab_size_));
+  }
+  put(tokens);
+}
+
+void IndexedFileWriter::append_bytes(std::string_view bytes) {
+  TRIREME_ASSERT(vocab_size_ > UINT8_MAX, "bytes as tokens of a vocabulary of ", vocab_size_);
+  put(std::span(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
+}
+
+template <typename Token>
+void IndexedFileWriter::put(std::span<const Token> tokens) {
   TRIREME_ASSERT(!completed_, "the token file is complete");
   const auto token_bytes = static_cast<size_t>(token_type_bytes(type_));
   while (!tokens.empty()) {
     if (written_.sequence_tokens == kMaxSequenceTokens) end_sequence(false);
-    const auto count = std::min(
-        {std::ssize(tokens), kTokensAtOnce, kMaxSequenceTokens - written_.sequence_tokens});
-    const std::span<const int32_t> some = tokens.first(static_cast<size_t>(count));
-    tokens = tokens.subspan(some.size());
-    const auto bad = std::ranges::find_if(
-        some, [&](int32_t token) { return token < 0 || token >= vocab_size_; });
-    TRIREME_CHECK(bad == some.end(), "token ", *bad, " at position ",
-                  written_.num_tokens + (bad - some.begin()), " is outside the vocabulary of ",
-                  vocab_size_);
-    const size_t begin = pending_bin_.size();
-    pending_bin_.resize(begin + some.size() * token_bytes);
-    write_tokens(some, type_, pending_bin_.data() + begin);
-    written_.sequence_tokens += count;
-    written_.num_tokens += count;
-    if (pending_bin_.size() >= kPendingBytes) flush_tokens();
+    const size_t count =
+        std::min({tokens.size(), (kPendingBytes - num_pending_) / token_bytes,
+                  static_cast<size_t>(kMaxSequenceTokens - written_.sequence_tokens)});
+    write_tokens(tokens.first(count), type_, pending_bin_.get() + num_pending_);
+    tokens = tokens.subspan(count);
+    num_pending_ += count * token_bytes;
+    written_.sequence_tokens += static_cast<int64_t>(count);
+    written_.num_tokens += static_cast<int64_t>(count);
+    if (num_pending_ == kPendingBytes) flush_tokens();
   }
 }
 
@@ -152,8 +181,11 @@ IndexedFileWriter::Written IndexedFileWriter::sync() {
 }
 
 void IndexedFileWriter::flush_tokens() {
-  bin_->write(bytes_of(pending_bin_));
-  pending_bin_.clear();
+  bin_->write({reinterpret_cast<const char*>(pending_bin_.get()), num_pending_});
+  num_behind_ += std::exchange(num_pending_, 0);
+  if (num_behind_ < kBehindBytes) return;
+  bin_->begin_sync();
+  num_behind_ = 0;
 }
 
 void IndexedFileWriter::complete() {

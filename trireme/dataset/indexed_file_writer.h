@@ -2,10 +2,12 @@
 // disk as they come; finish() builds the index from the lengths.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,9 @@ class IndexedFileWriter {
   // Throws: ConfigError for a token outside [0, vocab_size); Error when the disk is full
   void add_document(std::span<const int32_t> tokens);
   void append(std::span<const int32_t> tokens);
+  // The same for bytes, each of which is a token.
+  // vocab_size: has 256 at least
+  void append_bytes(std::string_view bytes);
   void end_document();
 
   int64_t num_documents() const { return written_.num_documents; }
@@ -68,6 +73,8 @@ class IndexedFileWriter {
   void finish();
 
  private:
+  template <typename Token>
+  void put(std::span<const Token> tokens);
   void end_sequence(bool end_of_document);
   void flush_tokens();
   void flush_lengths();
@@ -78,8 +85,10 @@ class IndexedFileWriter {
   TokenType type_;
   std::unique_ptr<AtomicFile> bin_;
   std::unique_ptr<AtomicFile> idx_;
-  std::unique_ptr<AtomicFile> lengths_;  // int32 per sequence; ~length where a document ends
-  std::vector<std::byte> pending_bin_;
+  std::unique_ptr<AtomicFile> lengths_;       // int32 per sequence; ~length where a document ends
+  std::unique_ptr<std::byte[]> pending_bin_;  // tokens that are not in the file yet
+  size_t num_pending_ = 0;                    // their bytes
+  size_t num_behind_ = 0;                     // bytes that the disk has not begun to take
   std::vector<int32_t> pending_lengths_;
   Written written_{};
   bool completed_ = false;

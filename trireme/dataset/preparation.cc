@@ -47,11 +47,13 @@ IndexedFileWriter::Written read_written(const JsonView& view) {
 
 }  // namespace
 
-struct Preparation::EncodedText {
-  DocumentText document{};  // without its text
-  int64_t num_bytes = 0;    // of that
-  std::vector<int32_t> tokens{};
-  int64_t unknown_tokens = 0;
+struct Preparation::EncodedTexts {
+  struct Tokens {
+    std::vector<int32_t> ids{};
+    int64_t num_unknown = 0;
+  };
+  TextBatch batch{};
+  std::vector<Tokens> tokens{};  // of each text; none when the bytes are the tokens
 };
 
 Digest identity_of(const PrepareOptions& options, const std::vector<Document>& training,
@@ -219,17 +221,15 @@ void Preparation::write_journal() {
   }
 }
 
-std::vector<Preparation::EncodedText> Preparation::encode(TextBatch batch) const {
-  std::vector<EncodedText> encoded;
-  encoded.reserve(batch.size());
-  for (DocumentText& document : batch) {
-    const std::string text = std::exchange(document.text, {});
-    EncodedText one{.document = std::move(document),
-                    .num_bytes = std::ssize(text),
-                    .tokens = tokenizer_.encode(text)};
+Preparation::EncodedTexts Preparation::encode(TextBatch batch) const {
+  EncodedTexts encoded{.batch = std::move(batch)};
+  if (tokenizer_.kind() == TokenizerKind::kBytes) return encoded;
+  encoded.tokens.reserve(encoded.batch.texts.size());
+  for (const DocumentText& document : encoded.batch.texts) {
+    EncodedTexts::Tokens tokens{.ids = tokenizer_.encode(document.text)};
     if (const auto unknown = tokenizer_.unknown_token())
-      one.unknown_tokens = std::ranges::count(one.tokens, *unknown);
-    encoded.push_back(std::move(one));
+      tokens.num_unknown = std::ranges::count(tokens.ids, *unknown);
+    encoded.tokens.push_back(std::move(tokens));
   }
   return encoded;
 }
@@ -242,30 +242,30 @@ void Preparation::encode_all(TextSource& source,
     if (!done) throw Error("a file changed while it was read");
     if (progress) progress(source.num_read(), source.num_bytes());
   }
-  const auto next = [&]() -> std::function<std::vector<EncodedText>()> {
+  const auto next = [&]() -> std::function<EncodedTexts()> {
     std::function<TextBatch()> read = source.next();
     if (!read) return {};
     return [this, read = std::move(read)] { return encode(read()); };
   };
-  in_order<std::vector<EncodedText>>(
-      options_.num_threads, next, [&](const std::vector<EncodedText>& texts) {
-        for (const EncodedText& text : texts) {
-          add(text);
-          if (progress) progress(text.document.num_read, source.num_bytes());
-        }
-        ++progress_.batches;
-        if (progress_.counts.bytes - journal_bytes_ >= options_.journal_bytes) write_journal();
-      });
+  in_order<EncodedTexts>(options_.num_threads, next, [&](const EncodedTexts& encoded) {
+    const std::vector<DocumentText>& texts = encoded.batch.texts;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      add(encoded, i);
+      if (progress) progress(texts[i].num_read, source.num_bytes());
+    }
+    ++progress_.batches;
+    if (progress_.counts.bytes - journal_bytes_ >= options_.journal_bytes) write_journal();
+  });
 }
 
-void Preparation::add(const EncodedText& text) {
+void Preparation::add(const EncodedTexts& texts, size_t index) {
   PrepareReport& counts = progress_.counts;
-  const DocumentText& document = text.document;
+  const DocumentText& document = texts.batch.texts[index];
   if (!document.problem.empty()) {
     if (counts.bad_rows++ == 0) counts.first_bad_row = document.problem;
     return;
   }
-  if (text.num_bytes == 0) {
+  if (document.text.empty()) {
     ++counts.empty_rows;
     return;
   }
@@ -277,9 +277,13 @@ void Preparation::add(const EncodedText& text) {
   }
   if (progress_.is_repeated) return;
   IndexedFileWriter& file = (document.is_validation ? *validation_ : *training_).tokens();
-  file.append(text.tokens);
-  counts.bytes += text.num_bytes;
-  counts.unknown_tokens += text.unknown_tokens;
+  if (texts.tokens.empty()) {
+    file.append_bytes(document.text);
+  } else {
+    file.append(texts.tokens[index].ids);
+    counts.unknown_tokens += texts.tokens[index].num_unknown;
+  }
+  counts.bytes += std::ssize(document.text);
   if (!document.is_last) return;
   const int32_t end = tokenizer_.end_of_document();
   if (options_.append_end_of_document) file.append({&end, 1});

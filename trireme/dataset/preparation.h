@@ -57,7 +57,7 @@ class Preparation {
   PrepareReport report();
 
  private:
-  struct EncodedText;
+  struct EncodedTexts;
   // How far it is, beside the tokens that are written.
   struct Progress {
     int64_t batches = 0;  // of the source
@@ -73,8 +73,8 @@ class Preparation {
   void write_journal();
   void open_files(const IndexedFileWriter::Written& training,
                   const IndexedFileWriter::Written& validation);
-  std::vector<EncodedText> encode(TextBatch batch) const;
-  void add(const EncodedText& text);
+  EncodedTexts encode(TextBatch batch) const;
+  void add(const EncodedTexts& texts, size_t index);
 
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;

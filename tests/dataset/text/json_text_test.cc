@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 
 #include "tests/dataset/data.h"
@@ -9,28 +10,34 @@
 namespace trireme::dataset {
 namespace {
 
+std::string text_of(const TextKey& key, std::string line) {
+  const size_t size = line.size();
+  line.resize(size + kJsonPadding);
+  return std::string(key.text_in(std::span(line).first(size), [] { return "c4.jsonl:7"; }));
+}
+
 TEST(JsonText, IsTheMemberOfTheKey) {
   const TextKey key("text");
-  EXPECT_EQ(key.text_of(R"({"id": [1, {}], "text": "gr\u00fcn\n\u0000", "n": null})", "a:1"),
+  EXPECT_EQ(text_of(key, R"({"id": [1, {}], "text": "gr\u00fcn\n\u0000", "n": null})"),
             std::string("gr\u00fcn\n\0", 7));
-  EXPECT_EQ(key.text_of(R"({"text": ""})", "a:1"), "");
-  EXPECT_EQ(TextKey("a b").text_of(R"({"a b": "x"})", "a:1"), "x");
+  EXPECT_EQ(text_of(key, R"({"text": ""})"), "");
+  EXPECT_EQ(text_of(TextKey("a b"), R"({"a b": "x"})"), "x");
 }
 
 TEST(JsonText, OfAKeyWithDotsIsNested) {
   const TextKey key("data.en.text");
-  EXPECT_EQ(key.text_of(R"({"data": {"en": {"text": "x"}}})", "a:1"), "x");
-  EXPECT_EQ(key.text_of(R"({"data.en.text": "whole", "data": 1})", "a:1"), "whole");
-  expect_config_error([&] { key.text_of(R"({"data": {"de": 1}})", "a:1"); },
-                      {"a:1: \"data.en.text\"", "has no \"en\" but \"de\""});
-  expect_config_error([&] { key.text_of(R"({"data": {"en": "x"}})", "a:1"); },
-                      {"a:1: \"en\" is string; expected an object with \"text\""});
+  EXPECT_EQ(text_of(key, R"({"data": {"en": {"text": "x"}}})"), "x");
+  EXPECT_EQ(text_of(key, R"({"data.en.text": "whole", "data": 1})"), "whole");
+  expect_config_error([&] { text_of(key, R"({"data": {"de": 1}})"); },
+                      {"c4.jsonl:7: \"data.en.text\"", "has no \"en\" but \"de\""});
+  expect_config_error([&] { text_of(key, R"({"data": {"en": "x"}})"); },
+                      {"c4.jsonl:7: \"en\" is string; expected an object with \"text\""});
 }
 
 TEST(JsonText, OfALineThatIsNoRowIsRefused) {
   const TextKey key("text");
   const auto refuse = [&](const std::string& line, const std::vector<std::string>& parts) {
-    expect_config_error([&] { key.text_of(line, "c4.jsonl:7"); }, parts);
+    expect_config_error([&] { text_of(key, line); }, parts);
   };
   refuse("", {"c4.jsonl:7", "not valid JSON"});
   refuse(R"({"text": "a")", {"c4.jsonl:7", "not valid JSON"});

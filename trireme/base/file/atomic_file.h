@@ -31,6 +31,8 @@ class AtomicFile {
 
   // Throws: Error when the disk is full
   void write(std::string_view bytes) { file_.write(bytes); }
+  // The disk begins to take what was written: for files of many megabytes.
+  void begin_sync() { file_.begin_sync(); }
   // Brings what was written to the disk, where a Continued finds it.
   // Throws: Error with path and reason
   void sync() { file_.sync(); }

@@ -50,6 +50,8 @@ class OutputFile {
 
   void write(const void* data, size_t num_bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  // The disk begins to take what was written, while more is: sync() waits for less.
+  void begin_sync() noexcept;
   void sync();   // fsync: the bytes are on the disk when it returns
   void close();  // also reports errors of delayed writes
 

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <arrow/api.h>
 #include <arrow/ipc/reader.h>
 #include <parquet/arrow/reader.h>
+#include <parquet/column_reader.h>
+#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/schema.h>
 
@@ -24,8 +26,8 @@ using namespace arrow_parts;
 
 using Values = std::vector<std::optional<std::string_view>>;
 
-// At once. A row may have megabytes.
-constexpr int64_t kRowsAtOnce = 256;
+// At once, of a page.
+constexpr int64_t kRowsAtOnce = 1024;
 constexpr size_t kMostNames = 8;  // in a message
 
 constexpr const char* kAdvice = "; name the column that has the text with --text-key";
@@ -188,7 +190,8 @@ class BatchColumn : public TextColumn {
   Words words_{};
 };
 
-class ParquetColumn : public BatchColumn {
+// Values lie in the page that was read last, or in the dictionary of their chunk: none is copied.
+class ParquetColumn : public TextColumn {
  public:
   ParquetColumn(const std::shared_ptr<arrow::io::RandomAccessFile>& file, const std::string& name) {
     file_ = open_parquet(file, kRowsAtOnce);
@@ -196,30 +199,79 @@ class ParquetColumn : public BatchColumn {
     require(file_->GetSchema(&schema));
     find_text(*schema, name);
     const parquet::FileMetaData& metadata = *file_->parquet_reader()->metadata();
-    const int leaf = metadata.schema()->ColumnIndex(name);
-    if (leaf < 0) fail_without(name, schema->field_names());
-    std::vector<int> groups(static_cast<size_t>(metadata.num_row_groups()));
-    std::iota(groups.begin(), groups.end(), 0);
+    leaf_ = metadata.schema()->ColumnIndex(name);
+    if (leaf_ < 0) fail_without(name, schema->field_names());
+    const parquet::ColumnDescriptor& column = *metadata.schema()->Column(leaf_);
+    if (column.physical_type() != parquet::Type::BYTE_ARRAY || column.max_repetition_level() > 0)
+      fail(" is damaged: column " + quoted(name) + " is stored as no texts");
+    level_of_text_ = column.max_definition_level();
     num_rows_ = metadata.num_rows();
-    batches_ = value_of(file_->GetRecordBatchReader(groups, {leaf}));
-    path_ = find_text(*batches_->schema(), name);  // which has that column alone
+    num_groups_ = metadata.num_row_groups();
+  }
+
+  bool next(Values& values) override {
+    values.clear();
+    while (values.empty()) {
+      if (!chunk_ && group_ == num_groups_) return false;
+      require(read(values));
+    }
+    done_ += std::ssize(values);
+    return true;
   }
 
   double share_read() const override {
     return num_rows_ > 0 ? static_cast<double>(done_) / static_cast<double>(num_rows_) : 1;
   }
 
- protected:
-  std::shared_ptr<arrow::RecordBatch> read() override {
-    std::shared_ptr<arrow::RecordBatch> batch;
-    require(batches_->ReadNext(&batch));
-    if (batch) done_ += batch->num_rows();
-    return batch;
+ private:
+  // Rows of a page, or none at the end of a row group.
+  arrow::Status read(Values& values) {
+    BEGIN_PARQUET_CATCH_EXCEPTIONS
+    if (!chunk_) {
+      const auto group = file_->parquet_reader()->RowGroup(group_++);
+      rows_left_ = group->metadata()->num_rows();
+      chunk_ = std::static_pointer_cast<parquet::ByteArrayReader>(group->Column(leaf_));
+    }
+    if (!chunk_->HasNext()) {
+      chunk_.reset();
+      if (rows_left_ == 0) return arrow::Status::OK();
+      return arrow::Status::Invalid("row group ", group_ - 1, " ends ", rows_left_,
+                                    " rows too early");
+    }
+    int64_t num_texts = 0;
+    const int64_t count =
+        chunk_->ReadBatch(kRowsAtOnce, levels_.data(), nullptr, texts_.data(), &num_texts);
+    rows_left_ -= count;
+    if (count == 0 || rows_left_ < 0)
+      return arrow::Status::Invalid("row group ", group_ - 1, " has another number of rows");
+    append(values, count, num_texts);
+    END_PARQUET_CATCH_EXCEPTIONS
+    return arrow::Status::OK();
   }
 
- private:
+  void append(Values& values, int64_t count, int64_t num_texts) {
+    int64_t next = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      if (level_of_text_ > 0 && levels_[static_cast<size_t>(i)] != level_of_text_) {
+        values.emplace_back();
+        continue;
+      }
+      if (next == num_texts) break;
+      const parquet::ByteArray& text = texts_[static_cast<size_t>(next++)];
+      values.emplace_back(std::string_view(reinterpret_cast<const char*>(text.ptr), text.len));
+    }
+    if (next != num_texts || std::ssize(values) != count)
+      throw parquet::ParquetException("a page has another number of values");
+  }
+
   std::unique_ptr<parquet::arrow::FileReader> file_;
-  std::unique_ptr<arrow::RecordBatchReader> batches_;
+  std::shared_ptr<parquet::ByteArrayReader> chunk_{};  // of the row group in front of group_
+  std::vector<int16_t> levels_ = std::vector<int16_t>(kRowsAtOnce);
+  std::vector<parquet::ByteArray> texts_ = std::vector<parquet::ByteArray>(kRowsAtOnce);
+  int leaf_ = 0;
+  int16_t level_of_text_ = 0;  // below it, a row is null
+  int group_ = 0, num_groups_ = 0;
+  int64_t rows_left_ = 0;  // of the row group
   int64_t num_rows_ = 0, done_ = 0;
 };
 

@@ -111,7 +111,7 @@ class SourceFile : public arrow::io::RandomAccessFile {
 
 inline std::unique_ptr<parquet::arrow::FileReader> open_parquet(
     const std::shared_ptr<arrow::io::RandomAccessFile>& file, int64_t rows_at_once) {
-  constexpr int64_t kPieceBytes = int64_t{1} << 20;
+  constexpr int64_t kPieceBytes = int64_t{256} << 10;
   parquet::ReaderProperties properties(pool());
   properties.enable_buffered_stream();  // a page at a time, not a whole chunk
   properties.set_buffer_size(kPieceBytes);

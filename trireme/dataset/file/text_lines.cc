@@ -30,18 +30,18 @@ TextLines::TextLines(std::unique_ptr<ByteSource> file, TextOrigin origin, size_t
   const std::string path = file_->name();
   TRIREME_CHECK(fill(), path, " is empty; expected lines of text");
   if (origin == TextOrigin::kOwn) return;
-  const std::string_view compression = compression_of(text_);
+  const std::string_view compression = compression_of(text());
   if (!compression.empty()) {
     const std::string readable = readable_compressions();
     TRIREME_CHECK(reads_compression(compression), path, " is compressed with ", compression,
                   "; unpack it first", readable.empty() ? "" : concat(", or use ", readable));
     read_ = 0;
-    text_.clear();
+    end_ = 0;
     packed_ = std::make_unique<CompressedText>(
         compression, path, [this](std::span<std::byte> out) { return read_stored(out); });
     TRIREME_CHECK(fill(), path, " is empty; expected lines of text");
   }
-  if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
+  if (text().starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
 }
 
 size_t TextLines::read_stored(std::span<std::byte> out) {
@@ -55,35 +55,35 @@ size_t TextLines::read_stored(std::span<std::byte> out) {
 std::string TextLines::where() const { return concat(file_->name(), ":", number_); }
 
 bool TextLines::fill() {
-  text_.erase(0, at_);
-  at_ = 0;
-  const size_t kept = text_.size();
-  text_.resize(kept + kTextPieceBytes);
-  const std::span<char> room = std::span(text_).subspan(kept);
+  std::copy(room_.begin() + static_cast<std::ptrdiff_t>(at_),
+            room_.begin() + static_cast<std::ptrdiff_t>(end_), room_.begin());
+  end_ -= std::exchange(at_, 0);
+  if (room_.size() - end_ < kTextPieceBytes) room_.resize(end_ + kTextPieceBytes);
+  const std::span<char> room = std::span(room_).subspan(end_, kTextPieceBytes);
   const size_t count = packed_ ? packed_->read(room) : read_stored(std::as_writable_bytes(room));
-  text_.resize(kept + count);
+  end_ += count;
   return count > 0;
 }
 
 bool TextLines::next(std::string_view& line) {
-  size_t end = text_.find('\n', at_);
+  size_t end = text().find('\n', at_);
   while (end == std::string::npos) {
-    TRIREME_CHECK(text_.size() - at_ <= max_line_bytes_, file_->name(), ":", number_ + 1,
+    TRIREME_CHECK(end_ - at_ <= max_line_bytes_, file_->name(), ":", number_ + 1,
                   " has more than ", max_line_bytes_, " bytes; expected shorter lines");
-    const size_t searched = text_.size() - at_;
+    const size_t searched = end_ - at_;
     if (!fill()) break;
-    end = text_.find('\n', searched);
+    end = text().find('\n', searched);
   }
   if (end == std::string::npos) {
-    if (at_ == text_.size()) return false;
-    end = text_.size();
+    if (at_ == end_) return false;
+    end = end_;
   }
   ++number_;
-  line = std::string_view(text_).substr(at_, end - at_);
+  line = text().substr(at_, end - at_);
   TRIREME_CHECK(line.size() <= max_line_bytes_, where(), " has more than ", max_line_bytes_,
                 " bytes; expected shorter lines");
   if (line.ends_with('\r')) line.remove_suffix(1);
-  at_ = std::min(end + 1, text_.size());
+  at_ = std::min(end + 1, end_);
   return true;
 }
 

@@ -48,9 +48,7 @@ class TextLines {
   int64_t number() const { return number_; }  // of the line, from 1
   // Size of the file as stored.
   int64_t num_bytes() const { return static_cast<int64_t>(file_->num_bytes()); }
-  int64_t num_read() const {
-    return static_cast<int64_t>(packed_ ? read_ : read_ - (text_.size() - at_));
-  }
+  int64_t num_read() const { return static_cast<int64_t>(packed_ ? read_ : read_ - (end_ - at_)); }
   // "day_0.tsv:12"
   std::string where() const;
 
@@ -61,8 +59,10 @@ class TextLines {
   std::unique_ptr<ByteSource> file_;
   size_t max_line_bytes_;
   std::unique_ptr<CompressedText> packed_{};
-  std::string text_{};  // text read; unread lines begin at at_
-  size_t at_ = 0;
+  std::string_view text() const { return std::string_view(room_).substr(0, end_); }
+
+  std::string room_{};  // its first end_ bytes are text; unread lines begin at at_
+  size_t at_ = 0, end_ = 0;
   uint64_t read_ = 0;  // bytes of the file
   int64_t number_ = 0;
 };

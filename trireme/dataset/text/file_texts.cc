@@ -113,7 +113,8 @@ std::function<TextBatch()> FileTexts::next() {
       reader_ = std::make_unique<DocumentReader>(documents()[index_]);
       piece_ = reader_->next();
     }
-    DocumentText text{.text = std::move(piece_), .is_validation = is_validation_};
+    const std::string& piece = batch->memory.emplace_back(std::move(piece_));
+    DocumentText text{.text = piece, .is_validation = is_validation_};
     piece_ = reader_->next();
     text.is_last = piece_.empty();
     if (text.is_last) {
@@ -123,9 +124,9 @@ std::function<TextBatch()> FileTexts::next() {
     bytes += text.text.size();
     num_read_ += static_cast<int64_t>(text.text.size());
     text.num_read = num_read_;
-    batch->push_back(std::move(text));
+    batch->texts.push_back(std::move(text));
   }
-  if (batch->empty()) return {};
+  if (batch->texts.empty()) return {};
   return [batch] { return std::move(*batch); };
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/dataset/text/json_text.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -46,10 +47,19 @@ TextKey::TextKey(std::string name) : name_(std::move(name)) {
                 "them such as \"data.text\"");
 }
 
-std::string TextKey::text_of(std::string_view line, const std::string& where) const {
+std::string_view TextKey::text_in(std::span<char> line,
+                                  const std::function<std::string()>& where) const {
   // simdjson may count depth by one more.
-  if (auto text = quick_text(line, name_, kTextRowLimits.max_depth - 1, kTextRowLimits.max_values))
-    return std::move(*text);
+  if (const auto text =
+          quick_text(line, name_, kTextRowLimits.max_depth - 1, kTextRowLimits.max_values))
+    return *text;
+  const std::string text = explained_text({line.data(), line.size()}, where());
+  TRIREME_ASSERT(text.size() <= line.size(), "a text of ", text.size(), " bytes");
+  std::ranges::copy(text, line.begin());
+  return {line.data(), text.size()};
+}
+
+std::string TextKey::explained_text(std::string_view line, const std::string& where) const {
   nlohmann::json row = parse_json(line, where, kTextRowLimits);
   TRIREME_CHECK(row.is_object(), where, " is not an object; expected one with ",
                 in_quotes(name_, 60), " in each line (JSON lines)");

@@ -7,6 +7,8 @@
 
 #include <simdjson.h>
 
+#include "trireme/dataset/text/json_text.h"
+
 namespace trireme::dataset {
 namespace {
 
@@ -16,8 +18,13 @@ using simdjson::dom::object;
 // What parse_json() refuses and simdjson takes.
 class Check {
  public:
-  explicit Check(size_t max_values) : values_left_(max_values) {}
+  bool takes(const element& row, size_t max_values) {
+    values_left_ = max_values;
+    keys_.clear();
+    return takes(row);
+  }
 
+ private:
   bool takes(const element& value) {
     if (values_left_ == 0) return false;
     --values_left_;
@@ -30,7 +37,6 @@ class Check {
     return true;
   }
 
- private:
   bool takes(const object& members) {
     const size_t first = keys_.size();
     for (const auto& [key, value] : members) {
@@ -44,7 +50,7 @@ class Check {
     return !has_twice;
   }
 
-  size_t values_left_;
+  size_t values_left_ = 0;
   std::vector<std::string_view> keys_{};  // of the objects around the value
 };
 
@@ -64,8 +70,9 @@ std::optional<element> find(const object& row, std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> quick_text(std::string_view line, std::string_view name,
-                                      size_t max_depth, size_t max_values) {
+std::optional<std::string_view> quick_text(std::span<char> line, std::string_view name,
+                                           size_t max_depth, size_t max_values) {
+  static_assert(kJsonPadding >= simdjson::SIMDJSON_PADDING);
   if (line.size() > kMaxQuickBytes) return std::nullopt;
   thread_local simdjson::dom::parser parser;
   if (parser.capacity() < line.size() || parser.max_depth() != max_depth) {
@@ -74,26 +81,35 @@ std::optional<std::string> quick_text(std::string_view line, std::string_view na
       return std::nullopt;
   }
   element row;
-  if (parser.parse(line.data(), line.size(), /*realloc_if_needed=*/true).get(row) !=
+  if (parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(row) !=
       simdjson::SUCCESS)
     return std::nullopt;
   object members;
-  if (row.get(members) != simdjson::SUCCESS || !Check(max_values).takes(row)) return std::nullopt;
+  thread_local Check check;
+  if (row.get(members) != simdjson::SUCCESS || !check.takes(row, max_values)) return std::nullopt;
   const std::optional<element> found = find(members, name);
   std::string_view text;
-  if (!found || found->get(text) != simdjson::SUCCESS) return std::nullopt;
-  return std::string(text);
+  if (!found || found->get(text) != simdjson::SUCCESS || text.size() > line.size())
+    return std::nullopt;
+  std::ranges::copy(text, line.begin());
+  return std::string_view(line.data(), text.size());
 }
+
+bool quick_is_utf8(std::string_view text) { return simdjson::validate_utf8(text); }
 
 }  // namespace trireme::dataset
 
 #else
 
+#include "trireme/base/locale/text.h"
+
 namespace trireme::dataset {
 
-std::optional<std::string> quick_text(std::string_view, std::string_view, size_t, size_t) {
+std::optional<std::string_view> quick_text(std::span<char>, std::string_view, size_t, size_t) {
   return std::nullopt;
 }
+
+bool quick_is_utf8(std::string_view text) { return is_utf8(text); }
 
 }  // namespace trireme::dataset
 

@@ -37,6 +37,9 @@ class RowLines {
   bool next(std::string_view& line);
   // "chat.jsonl:7", or "chat.parquet, row 7".
   std::string where() const;
+  size_t file() const { return file_; }  // its index
+  // Of a file of text.
+  int64_t line_number() const { return lines_->number(); }
   // That of the file of this line.
   std::filesystem::path folder() const {
     return std::filesystem::path(files_[file_].path).parent_path();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -13,20 +14,36 @@
 namespace trireme::dataset {
 namespace {
 
+constexpr size_t kUsualRowBytes = size_t{64} << 10;  // few are larger
+
 // The text of a row, or what is wrong with it.
 struct RowText {
-  std::optional<std::string> text{};
+  std::optional<std::string_view> text{};
   std::string problem{};
 };
 
-RowText read_row(const StoredRow& row, const std::string& where, const TextRows& rows,
-                 const RowTextOptions& options) {
+RowText read_row(std::span<char> bytes, bool is_null, const RowPlace& place, const TextRows& rows,
+                 bool skip_bad_rows) {
   try {
-    return {.text = rows.text_of(row, where)};
+    return {.text = rows.text_in(bytes, is_null, place)};
   } catch (const ConfigError& error) {
-    if (options.skip_bad_rows) return {.problem = error.what()};
+    if (skip_bad_rows) return {.problem = error.what()};
     throw ConfigError(concat(error.what(), " (--skip-bad-rows leaves such rows out)"));
   }
+}
+
+// The text of the row that was read last, if it has one.
+std::optional<std::string> read_row(const StoredRow& row, const TextRows& rows,
+                                    bool skip_bad_rows) {
+  std::string bytes(row.bytes.size() + kJsonPadding, '\0');
+  std::ranges::copy(row.bytes, bytes.begin());
+  const std::optional<std::string_view> text =
+      read_row(std::span(bytes).first(row.bytes.size()), row.is_null, rows.place(), rows,
+               skip_bad_rows)
+          .text;
+  if (!text) return std::nullopt;
+  bytes.resize(text->size());
+  return bytes;
 }
 
 // Rows that were read, and are not parsed yet.
@@ -34,43 +51,46 @@ struct RowBatch {
   struct Row {
     size_t end = 0;  // of what `bytes` has of it
     bool is_null = false;
-    std::string where{};
+    RowPlace place{};
     int64_t num_read = 0;
   };
-  std::string bytes{};
+  std::string bytes{};  // of the rows, and kJsonPadding more
   std::vector<Row> rows{};
 };
 
 // Adds the pieces of a text, as those of a file are cut.
-void add_pieces(std::string text, DocumentText document, TextBatch& batch) {
+void add_pieces(std::string_view text, DocumentText document, std::vector<DocumentText>& texts) {
   while (text.size() > DocumentReader::kPieceBytes) {
-    DocumentText piece = document;
+    DocumentText& piece = texts.emplace_back(document);
     piece.text = text.substr(0, cut_length(text, DocumentReader::kPieceBytes));
     piece.is_last = false;
-    text.erase(0, piece.text.size());
-    batch.push_back(std::move(piece));
+    text.remove_prefix(piece.text.size());
   }
-  document.text = std::move(text);
-  batch.push_back(std::move(document));
+  document.text = text;
+  texts.push_back(std::move(document));
 }
 
-TextBatch texts_of(const RowBatch& read, const TextRows& rows, const RowTextOptions& options) {
+TextBatch texts_of(RowBatch& read, const TextRows& rows, const RowTextOptions& options) {
   TextBatch batch;
+  batch.texts.reserve(read.rows.size());
+  const std::span<char> bytes = batch.memory.emplace_back(std::move(read.bytes));
+  const bool needs_digest = options.dedupe || options.split.fraction > 0;
   size_t begin = 0;
   for (const RowBatch::Row& row : read.rows) {
-    const StoredRow stored{.bytes = std::string_view(read.bytes).substr(begin, row.end - begin),
-                           .is_null = row.is_null};
-    begin = row.end;
     DocumentText document{.num_read = row.num_read};
-    auto [text, problem] = read_row(stored, row.where, rows, options);
+    auto [text, problem] = read_row(bytes.subspan(begin, row.end - begin), row.is_null, row.place,
+                                    rows, options.skip_bad_rows);
+    begin = row.end;
     if (!text) {
       document.problem = std::move(problem);
-      batch.push_back(std::move(document));
+      batch.texts.push_back(std::move(document));
       continue;
     }
-    document.digest = digest_of_text(*text);
-    document.is_validation = options.split.is_validation(document.digest);
-    add_pieces(std::move(*text), std::move(document), batch);
+    if (needs_digest) {
+      document.digest = digest_of_text(*text);
+      document.is_validation = options.split.is_validation(document.digest);
+    }
+    add_pieces(*text, std::move(document), batch.texts);
   }
   return batch;
 }
@@ -83,7 +103,7 @@ TextSplit choose_text_split(const std::vector<Document>& files, const RowTextOpt
   if (chooser.is_decided()) return chooser.split(files.front().path.string());
   const auto rows = open_text_rows(files, options.form);
   for (StoredRow row; !chooser.is_decided() && rows->next(row);) {
-    const std::optional<std::string> text = read_row(row, rows->where(), *rows, options).text;
+    const std::optional<std::string> text = read_row(row, *rows, options.skip_bad_rows);
     if (text && !text->empty()) chooser.add(digest_of_text(*text));
   }
   return chooser.split(files.front().path.string());
@@ -96,12 +116,14 @@ RowTexts::RowTexts(const std::vector<Document>& files, const RowTextOptions& opt
 
 std::function<TextBatch()> RowTexts::next() {
   auto read = std::make_shared<RowBatch>();
+  read->bytes.reserve(kTextBatchBytes + kUsualRowBytes);
   StoredRow row;
   while (read->bytes.size() < kTextBatchBytes && rows_->next(row)) {
     read->bytes += row.bytes;
-    read->rows.push_back({read->bytes.size(), row.is_null, rows_->where(), rows_->num_read()});
+    read->rows.push_back({read->bytes.size(), row.is_null, rows_->place(), rows_->num_read()});
   }
   if (read->rows.empty()) return {};
+  read->bytes.resize(read->bytes.size() + kJsonPadding);
   return [read, &rows = *rows_, &options = options_] { return texts_of(*read, rows, options); };
 }
 
@@ -134,7 +156,7 @@ std::function<std::string()> sample_rows(const std::vector<Document>& files,
         if (random_uniform(key, block) < share) blocks.push_back(block);
       }
       if (blocks.empty()) continue;
-      const std::optional<std::string> text = read_row(row, rows->where(), *rows, options).text;
+      const std::optional<std::string> text = read_row(row, *rows, options.skip_bad_rows);
       if (!text) continue;
       const Digest digest = digest_of_text(*text);
       if (options.split.is_validation(digest)) continue;

@@ -18,7 +18,7 @@ struct RowTextOptions {
   TextRowForm form;
   TextSplit split{};
   bool skip_bad_rows = false;
-  bool dedupe = false;  // sample_rows(): takes each text once
+  bool dedupe = false;  // texts have a digest; sample_rows() takes each once
 };
 
 // The split of rows. Reads them only until it has found a text on each side.

@@ -5,8 +5,8 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/base/locale/text.h"
 #include "trireme/base/words.h"
+#include "trireme/dataset/text/quick_json.h"
 #include "trireme/dataset/text/row_lines.h"
 
 namespace trireme::dataset {
@@ -15,16 +15,21 @@ namespace {
 class JsonRows : public TextRows {
  public:
   JsonRows(const std::vector<Document>& files, TextKey key)
-      : lines_(files, {.most_bytes = kMaxTextRowBytes}), key_(std::move(key)) {}
+      : files_(files), lines_(files, {.most_bytes = kMaxTextRowBytes}), key_(std::move(key)) {}
 
   bool next(StoredRow& row) override { return lines_.next(row.bytes); }
-  std::string where() const override { return lines_.where(); }
+  RowPlace place() const override { return {lines_.file(), lines_.line_number()}; }
   int64_t num_read() const override { return lines_.num_read(); }
-  std::string text_of(const StoredRow& row, const std::string& where) const override {
-    return key_.text_of(row.bytes, where);
+  std::string where(const RowPlace& place) const override {
+    return concat(files_[place.file].path.string(), ":", place.number);
+  }
+  std::string_view text_in(std::span<char> bytes, bool /*is_null*/,
+                           const RowPlace& place) const override {
+    return key_.text_in(bytes, [&] { return where(place); });
   }
 
  private:
+  const std::vector<Document>& files_;
   RowLines lines_;
   TextKey key_;
 };
@@ -52,22 +57,26 @@ class ColumnRows : public TextRows {
     return true;
   }
 
-  std::string where() const override {
-    return concat(files_[file_].path.string(), ", row ", number_);
-  }
+  RowPlace place() const override { return {file_, number_}; }
 
   int64_t num_read() const override {
     return done_ +
            (column_ ? static_cast<int64_t>(share_ * static_cast<double>(files_[file_].size())) : 0);
   }
 
-  std::string text_of(const StoredRow& row, const std::string& where) const override {
-    TRIREME_CHECK(!row.is_null, where, ": ", in_quotes(name_, 60), " is null; expected a text");
-    TRIREME_CHECK(row.bytes.size() <= kMaxTextRowBytes, where, ": ", in_quotes(name_, 60), " has ",
-                  row.bytes.size(), " bytes; expected at most ", kMaxTextRowBytes);
-    TRIREME_CHECK(is_utf8(row.bytes), where, ": ", in_quotes(name_, 60),
+  std::string where(const RowPlace& place) const override {
+    return concat(files_[place.file].path.string(), ", row ", place.number);
+  }
+
+  std::string_view text_in(std::span<char> bytes, bool is_null,
+                           const RowPlace& place) const override {
+    const std::string_view text(bytes.data(), bytes.size());
+    TRIREME_CHECK(!is_null, where(place), ": ", in_quotes(name_, 60), " is null; expected a text");
+    TRIREME_CHECK(text.size() <= kMaxTextRowBytes, where(place), ": ", in_quotes(name_, 60),
+                  " has ", text.size(), " bytes; expected at most ", kMaxTextRowBytes);
+    TRIREME_CHECK(quick_is_utf8(text), where(place), ": ", in_quotes(name_, 60),
                   " is not UTF-8; expected a text");
-    return std::string(row.bytes);
+    return text;
   }
 
  private:

@@ -1,9 +1,11 @@
 // Rows that have a text, of files of JSON lines, Parquet or Arrow.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +26,13 @@ struct StoredRow {
   bool is_null = false;      // the value
 };
 
-// The rows of all files, one at a time. Only text_of() is thread safe.
+// Which row it is.
+struct RowPlace {
+  size_t file = 0;
+  int64_t number = 0;  // of the line or row in it, from 1
+};
+
+// The rows of all files, one at a time. Only text_in() and where() are thread safe.
 class TextRows {
  public:
   virtual ~TextRows() = default;
@@ -32,13 +40,18 @@ class TextRows {
   // The next row, until the next call; false after the last.
   // Throws: ConfigError with the path when a file cannot be read
   virtual bool next(StoredRow& row) = 0;
-  // Of that row: the start of every message about it.
-  virtual std::string where() const = 0;
+  // Of that row.
+  virtual RowPlace place() const = 0;
   // Bytes of the files, as stored, up to its end; of columns about so many.
   virtual int64_t num_read() const = 0;
 
+  // The start of every message about a row.
+  virtual std::string where(const RowPlace& place) const = 0;
+  // The text of a row of which `bytes` are a copy. It takes the place of their beginning: no text
+  // is longer than its row. Behind them, kJsonPadding bytes can be read.
   // Throws: ConfigError when the row has none
-  virtual std::string text_of(const StoredRow& row, const std::string& where) const = 0;
+  virtual std::string_view text_in(std::span<char> bytes, bool is_null,
+                                   const RowPlace& place) const = 0;
 };
 
 // files: outlive the rows

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/file/digest.h"
@@ -14,15 +16,18 @@ namespace trireme::dataset {
 
 // A document, or a piece of one.
 struct DocumentText {
-  std::string text{};
+  std::string_view text{};     // in the memory of its batch
   bool is_last = true;         // piece of its document
   bool is_validation = false;  // for which its document is
-  Digest digest{};             // of the document; only of rows
+  Digest digest{};             // of the document; only of rows, for those that ask for it
   std::string problem{};       // why there is no text, in a row that cannot be used
   int64_t num_read = 0;        // bytes of the files, as stored, up to its end
 };
 
-using TextBatch = std::vector<DocumentText>;
+struct TextBatch {
+  std::vector<DocumentText> texts{};
+  std::deque<std::string> memory{};  // which stays where it is when the batch is moved
+};
 
 // About how much text a batch has, unless one piece has more.
 inline constexpr size_t kTextBatchBytes = size_t{1} << 20;

@@ -10,13 +10,14 @@
 namespace trireme::dataset {
 
 Digest digest_of_text(std::string_view text) {
+  if (text.size() <= DocumentReader::kPieceBytes) return digest_of(std::as_bytes(std::span(text)));
   std::vector<Digest> pieces;
   do {
     const std::string_view piece = text.substr(0, cut_length(text, DocumentReader::kPieceBytes));
     pieces.push_back(digest_of(std::as_bytes(std::span(piece.data(), piece.size()))));
     text.remove_prefix(piece.size());
   } while (!text.empty());
-  return pieces.size() == 1 ? pieces[0] : digest_of(pieces);
+  return digest_of(pieces);
 }
 
 double TextSplit::draw(const Digest& text) const {
