@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-std::string repeated(const std::string& text, size_t count) {
+std::string copies_of(const std::string& text, size_t count) {
   std::string all;
   for (size_t i = 0; i < count; ++i) all += text;
   return all;
@@ -19,7 +19,7 @@ std::string toml_error_of(const std::string& text) {
 }
 
 TEST(CheckToml, CountsDotsOfKeysAndNumbers) {
-  const std::string most = repeated("a.", kMaxTomlDots - 1) + "a = 1";
+  const std::string most = copies_of("a.", kMaxTomlDots - 1) + "a = 1";
   EXPECT_EQ(toml_error_of(most), "");
   EXPECT_EQ(toml_error_of("\n" + most + ".5"), "");
   EXPECT_EQ(toml_error_of("\n" + most + ".5\n. "),

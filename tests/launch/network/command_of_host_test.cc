@@ -5,7 +5,7 @@
 namespace trireme::launch {
 namespace {
 
-using Words = std::vector<std::string>;
+using WordList = std::vector<std::string>;
 
 const NetworkFile kThree{.hosts = {"paris", "lyon", "tokyo"}};
 
@@ -15,8 +15,8 @@ TEST(CommandOfHost, ReplacesTheWordsInBraces) {
       .command = {"{host}", "a{index}b{hosts}", "{first}:29400", "{address}{address}", "{", "{}",
                   "{other}", "{hos", "{{host}}"}};
   EXPECT_EQ(command_of_host(options, 1),
-            (Words{"lyon", "a1b3", "10.231.80.1:29400", "10.231.80.210.231.80.2", "{", "{}",
-                   "{other}", "{hos", "{lyon}"}));
+            (WordList{"lyon", "a1b3", "10.231.80.1:29400", "10.231.80.210.231.80.2", "{", "{}",
+                      "{other}", "{hos", "{lyon}"}));
 }
 
 TEST(WithHostVariables, SaysWhichHostThisIs) {

@@ -13,7 +13,7 @@ namespace trireme::launch {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kMillisecond = 1'000'000;
 constexpr size_t kStatus = 28 + 8, kDelay = kStatus + 8, kLoss = kDelay + 8, kBytes = kLoss + 8;
 
 template <typename Value>
@@ -73,12 +73,12 @@ TEST(LineControl, ChangesWhatAHostSendsUntilItEnds) {
     return std::to_integer<int>(arrival.value().packet[kStatus]);
   };
   const auto milliseconds_from = [&](size_t host) -> int64_t {
-    now_ns += 1000 * kMs;
+    now_ns += 1000 * kMillisecond;
     paths.take(host, now_ns, packet_to(network_address(1 - host), 1000));
     const auto time = paths.next_time();
     if (!time) return -1;
     paths.next(*time);
-    return (*time - now_ns) / kMs;
+    return (*time - now_ns) / kMillisecond;
   };
   EXPECT_EQ(milliseconds_from(0), 10);
   EXPECT_EQ(answer_of({40ms, 0}), 1);

@@ -36,7 +36,7 @@ struct Request {
 static_assert(std::is_trivially_copyable_v<Request>);
 
 // RFC 791 and 768: headers of 20 and 8 bytes.
-constexpr size_t kProtocol = 9, kSource = 12, kDestination = 16, kPorts = 20, kChecksum = 26;
+constexpr size_t kProtocol = 9, kSenderAt = 12, kTargetAt = 16, kPorts = 20, kChecksum = 26;
 constexpr size_t kPayload = 28;
 constexpr std::byte kPlainHeader{0x45};  // version 4, without options
 constexpr std::byte kUdp{17};
@@ -59,7 +59,7 @@ std::optional<LineChange> requested_change(std::span<const std::byte> packet) {
 std::vector<std::byte> answer_to(std::span<const std::byte> packet, bool is_done) {
   std::vector<std::byte> answer(packet.begin(), packet.end());
   std::byte* const bytes = answer.data();
-  std::swap_ranges(bytes + kSource, bytes + kDestination, bytes + kDestination);
+  std::swap_ranges(bytes + kSenderAt, bytes + kTargetAt, bytes + kTargetAt);
   std::swap_ranges(bytes + kPorts, bytes + kPorts + 2, bytes + kPorts + 2);
   std::memset(bytes + kChecksum, 0, 2);  // none; that of the IP header stays right
   const Status status = is_done ? Status::kDone : Status::kRefused;
