@@ -94,7 +94,7 @@ TEST_F(PrepareFromStore, GoesOnWhenTheStoreAnswersAgain) {
     here.validation_fraction = there.validation_fraction = 0.1;
     prepare(here);
     store_->num_reads = 0;
-    store_->last_read = 14;
+    store_->last_read = 12;
     std::string message;
     try {
       prepare(there);

@@ -176,8 +176,11 @@ PrepareReport prepare_rows(const PrepareOptions& options, const Progress& progre
     rows.split = choose_text_split(files, rows, options.validation_fraction, options.seed);
     probe_output(options);
     const PreparationPlace place{work->path(), identity_of(options, files)};
-    const auto tokenizer =
-        choose_tokenizer(options, place, sample_rows(files, rows, options.tokenizer_sample_bytes));
+    std::function<std::string()> sample;  // opened only if a tokenizer is trained: it reads rows
+    const auto tokenizer = choose_tokenizer(options, place, [&] {
+      if (!sample) sample = sample_rows(files, rows, options.tokenizer_sample_bytes);
+      return sample();
+    });
     Preparation preparation(options, *tokenizer, rows.split.fraction > 0, place);
     RowTexts texts(files, rows);
     preparation.encode_all(texts, progress);

@@ -68,8 +68,8 @@ bool TextLines::fill() {
 bool TextLines::next(std::string_view& line) {
   size_t end = text().find('\n', at_);
   while (end == std::string::npos) {
-    TRIREME_CHECK(end_ - at_ <= max_line_bytes_, file_->name(), ":", number_ + 1,
-                  " has more than ", max_line_bytes_, " bytes; expected shorter lines");
+    TRIREME_CHECK(end_ - at_ <= max_line_bytes_, file_->name(), ":", number_ + 1, " has more than ",
+                  max_line_bytes_, " bytes; expected shorter lines");
     const size_t searched = end_ - at_;
     if (!fill()) break;
     end = text().find('\n', searched);
