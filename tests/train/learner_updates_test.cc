@@ -15,6 +15,7 @@
 #include "tests/train/text_run.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/state/saved_form.h"
 

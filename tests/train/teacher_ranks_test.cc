@@ -135,12 +135,14 @@ TEST_F(TeacherRanksTest, RefuseWhatDoesNotGoWithThemInOneLine) {
        "parallel.teacher_tensor is 2, which does not divide parallel.teachers = 3"},
       {{{"parallel.teachers", "0"}, {"parallel.teacher_tensor", "2"}},
        "parallel.teacher_tensor is 2 without parallel.teachers"},
-      {{{"objective.name", "next_token"},
+      {{{"train.global_batch", "12"},
+        {"objective.name", "next_token"},
         {"objective.teacher", ""},
         {"objective.temperature", "1"},
         {"objective.weight", "0.5"}},
        "parallel.teachers is 1 and objective.name \"next_token\", which has no teacher"},
-      {{{"objective.teacher", (folder_ / "text.txt").string()}}, "a file of outputs, which needs"}};
+      {{{"train.global_batch", "12"}, {"objective.teacher", (folder_ / "text.txt").string()}},
+       "a file of outputs, which needs"}};
   for (const auto& [overrides, part] : refused) {
     const std::string text = refusal(overrides, 4);
     EXPECT_NE(text.find(part), std::string::npos) << part << ": " << text;

@@ -19,6 +19,7 @@
 #include "trireme/train/derived_run.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/state/run_state.h"
+#include "trireme/train/state/saved_form.h"
 #include "trireme/train/state/saved_run.h"
 
 namespace trireme::train {
@@ -35,7 +36,7 @@ bool is_averaged(const std::string& name, const SourceTensor& tensor) {
   if (!c10::isFloatingType(tensor.dtype)) return false;
   if (name.starts_with(kMasterPrefix)) return true;
   return !name.starts_with(kOptimizerPrefix) && !name.starts_with(kCallbackPrefix) &&
-         !name.starts_with(kCompressionPrefix);
+         !name.starts_with(kCompressionPrefix) && !name.starts_with(kLearnerPrefix);
 }
 
 struct Source {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <string>
 
 #include "trireme/base/error.h"
@@ -9,6 +11,7 @@
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/parallel/learner/named_graph.h"
+#include "trireme/train/numerics/loss_sum.h"
 
 namespace trireme::train {
 namespace {
@@ -43,8 +46,10 @@ LearnerUpdates::LearnerUpdates(const RunConfig& config, comm::Communicator& worl
                .begin = config.outer.begin}) {}
 
 void LearnerUpdates::attach(TrainingState& state) {
-  state_ = std::make_unique<LearnerState>(config_, state, *learners_, find_graph());
-  state.use_form(state_.get());
+  state.use_forms([this, &state] {
+    state_ = std::make_unique<LearnerState>(config_, state, *learners_, find_graph());
+    return state_.get();
+  });
 }
 
 // The hosts are those of the learners' first ranks.
@@ -58,7 +63,30 @@ std::optional<parallel::LearnerGraph> LearnerUpdates::find_graph() {
     hosts.push_back(static_cast<int>(found - names.begin()));
     if (found == names.end()) names.push_back(all[rank]);
   }
-  return parallel::make_named_graph(config_.outer.graph, hosts);
+  parallel::LearnerGraph graph = parallel::make_named_graph(config_.outer.graph, hosts);
+  for (const std::string& other : comm::all_gather_strings(world_, graph.fingerprint())) {
+    TRIREME_CHECK(other == graph.fingerprint(), "outer.graph ", graph.name,
+                  " is another one on other ranks; give all hosts the same file");
+  }
+  return graph;
+}
+
+void LearnerUpdates::start(const RunStart& start, TrainingState* /*state*/) {
+  num_steps_ = start.num_steps;
+  const std::optional<int> saved = state_->fragment_under_way();
+  TRIREME_CHECK(!saved || saved == rounds_.under_way(start.step), "the checkpoint of step ",
+                start.step,
+                " was saved during an exchange that does not end by these outer.every, "
+                "outer.fragments, outer.delay and outer.begin; go on with those that it has, or "
+                "from an earlier checkpoint");
+  std::map<int, int64_t> num_mixed;
+  for (int64_t step = start.step; step > 0 && std::ssize(num_mixed) < config_.outer.fragments;
+       --step) {
+    if (const auto fragment = rounds_.beginning(step)) {
+      num_mixed.try_emplace(*fragment, rounds_.number(step) + 1);
+    }
+  }
+  state_->set_num_mixed(std::move(num_mixed));
 }
 
 void LearnerUpdates::begin_step(int64_t step) {
@@ -70,15 +98,28 @@ void LearnerUpdates::begin_step(int64_t step) {
   mean_loss_.reset();
 }
 
-int64_t LearnerUpdates::count_terms(ParallelModel& /*model*/, int64_t own) {
-  terms_ = static_cast<double>(own);
-  return own;
+int64_t LearnerUpdates::count_terms(ParallelModel& model, int64_t own) {
+  model.use_parts_of_step(is_together() ? 1 : config_.parallel.learners);
+  int64_t count = own;
+  if (is_together()) {
+    count = 0;
+    for (const int64_t each : comm::all_gather_numbers(*learners_, own)) count += each;
+    model.use_global_count(count);
+  }
+  terms_ = static_cast<double>(count);
+  return count;
 }
 
 std::vector<double> LearnerUpdates::sums_over_batches(const ParallelModel& model,
                                                       std::vector<double> mine,
                                                       size_t /*num_batches*/) {
   std::vector<double> all = model.sums_over_batches(std::move(mine));
+  if (is_together()) {
+    const size_t width = all.size();
+    const std::vector<double> of_learners = gather(*learners_, std::move(all));
+    all.assign(width, 0);
+    for (size_t i = 0; i < of_learners.size(); ++i) all[i % width] += of_learners[i];
+  }
   losses_ += all[0] / terms_;
   num_losses_ += 1;
   return all;
@@ -87,7 +128,9 @@ std::vector<double> LearnerUpdates::sums_over_batches(const ParallelModel& model
 void LearnerUpdates::end_backward() {
   if (!is_together()) return;
   const auto begin = Clock::now();
-  state_->average_gradients();
+  for (const std::vector<double>& notes : state_->sum_gradients(take_notes())) {
+    decided_ = std::max(decided_, static_cast<Leave>(notes[1]));
+  }
   waited_ += Clock::now() - begin;
 }
 
@@ -98,14 +141,14 @@ std::vector<double> LearnerUpdates::take_notes() {
   return notes.numbers();
 }
 
-void LearnerUpdates::start(int fragment) { state_->start(fragment, take_notes()); }
+void LearnerUpdates::begin(int fragment) { state_->start(fragment, take_notes()); }
 
-void LearnerUpdates::finish(double own_share) {
+void LearnerUpdates::finish(double own_share, bool is_mean) {
   const auto begin = Clock::now();
   state_->await();
   waited_ += Clock::now() - begin;
-  const LearnerState::Arrival arrival = state_->finish(own_share);
-  spread_ = arrival.spread;
+  const LearnerState::Arrival arrival = state_->finish(own_share, is_mean);
+  spread_ = std::hypot(spread_.value_or(0), arrival.spread);
   take_in(arrival);
 }
 
@@ -123,10 +166,11 @@ void LearnerUpdates::take_in(const LearnerState::Arrival& arrival) {
     losses += notes[0];
     decided_ = std::max(decided_, static_cast<Leave>(notes[1]));
   }
-  if (!arrival.notes.empty()) mean_loss_ = losses / static_cast<double>(arrival.notes.size());
+  if (!arrival.notes.empty() && !mean_loss_)
+    mean_loss_ = losses / static_cast<double>(arrival.notes.size());
   if (arrival.excluded.empty() || world_.rank() != 0) return;
-  std::vector<std::string> names;
-  for (const int learner : arrival.excluded) names.push_back(std::to_string(learner));
+  std::set<std::string> names;
+  for (const int learner : arrival.excluded) names.insert(std::to_string(learner));
   observer_.on_finding(concat("step ", step_,
                               ": left out of the exchange, because their weights "
                               "are not finite: ",
@@ -138,29 +182,30 @@ void LearnerUpdates::end_step() {
   const OuterConfig& outer = config_.outer;
   if (is_together()) {
     state_->follow();
-    losses_ = num_losses_ = 0;
     return;
   }
-  if (step_ == config_.train.steps) {  // all learners end with the same weights
-    if (!outer.has_common()) {
-      state_->agree();
-      return;
-    }
-    if (state_->is_under_way()) finish(/*own_share=*/1 - outer.mix);
-    for (int fragment = 0; fragment < outer.fragments; ++fragment) {
-      start(fragment);
-      finish(/*own_share=*/0);
-    }
-    return;
-  }
+  if (step_ == num_steps_) return finish_run();
   if (outer.delay > 0 && state_->is_under_way() && rounds_.arriving(step_)) {
     finish(/*own_share=*/1 - outer.mix);
   }
   const std::optional<int> fragment = rounds_.beginning(step_);
   if (!fragment) return;
   if (!outer.has_common()) return mix(*fragment);
-  start(*fragment);
+  begin(*fragment);
   if (outer.delay == 0) finish(/*own_share=*/0);
+}
+
+// All learners end with the same weights. What has just been due is exchanged as ever, and all else
+// becomes the mean: an outer step for a few inner ones would be too long.
+void LearnerUpdates::finish_run() {
+  const OuterConfig& outer = config_.outer;
+  if (!outer.has_common()) return take_in(state_->agree(take_notes()));
+  if (state_->is_under_way()) finish(/*own_share=*/1 - outer.mix);
+  for (int fragment = 0; fragment < outer.fragments; ++fragment) {
+    const bool is_due = rounds_.beginning(step_) == fragment && outer.delay == 0;
+    begin(fragment);
+    finish(/*own_share=*/0, /*is_mean=*/!is_due);
+  }
 }
 
 Leave LearnerUpdates::settle(Leave of_peers) {

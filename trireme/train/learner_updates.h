@@ -31,9 +31,11 @@ class LearnerUpdates final : public UpdateStrategy {
   comm::Communicator& savers(const mesh::DeviceMesh& /*model*/) const override { return world_; }
   comm::Communicator& peers() const override { return *ranks_; }
   bool is_alone() const override { return true; }
+  bool has_met() const override { return has_exchanged_ || is_together(); }
 
   void prepare(RunConfig& config) override { config.learner = learner_; }
   void attach(TrainingState& state) override;
+  void start(const RunStart& start, TrainingState* state) override;
 
   void begin_step(int64_t step) override;
   int64_t count_terms(ParallelModel& model, int64_t own) override;
@@ -48,8 +50,9 @@ class LearnerUpdates final : public UpdateStrategy {
 
  private:
   bool is_together() const { return step_ <= config_.outer.begin; }
-  void start(int fragment);
-  void finish(double own_share);
+  void begin(int fragment);
+  void finish(double own_share, bool is_mean = false);
+  void finish_run();
   void mix(int fragment);
   void take_in(const LearnerState::Arrival& arrival);
   std::vector<double> take_notes();
@@ -63,10 +66,10 @@ class LearnerUpdates final : public UpdateStrategy {
   std::unique_ptr<comm::Communicator> learners_;  // of equal place
   parallel::Rounds rounds_;
   std::unique_ptr<LearnerState> state_;
+  int64_t num_steps_ = 0;
   int64_t step_ = 0;
   double terms_ = 1;
-  double loss_ = 0;    // of this learner in the step
-  double losses_ = 0;  // since the last exchange
+  double losses_ = 0;  // of this learner since the last exchange
   double num_losses_ = 0;
   Leave asked_ = Leave::kNo;    // by a rank of this learner
   Leave decided_ = Leave::kNo;  // by all learners

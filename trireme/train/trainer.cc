@@ -111,6 +111,7 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   resumption_.emplace(config_, world_, *places_, tell(observer));
   config_.parallel.gradient_order = resumption_->gradient_order();
   config_.shares = resumption_->shares();
+  check_learners(config_, world_.size());  // the order may be new to them
   // An elastic job may have come to ranks that read less than their share.
   if (config_.train.shares_interval > 0 && sample_ranks(config_.parallel) > 1 &&
       config_.is_even()) {
@@ -154,8 +155,8 @@ void TrainerImpl::open_validation() {
 }
 
 void TrainerImpl::build_model() {
-  state_.build();
   updates_.attach(state_);
+  state_.build();
   if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
     balance_.emplace(state_.model().layout(), mesh_);
   }
@@ -244,6 +245,12 @@ Leave TrainerImpl::leave() const {
 // Asks all ranks again, after work that may have taken longer than a step.
 Leave TrainerImpl::ask_again(Leave so_far) {
   return std::max(so_far, updates_.settle(agree(updates_.peers(), [this] { return leave(); })));
+}
+
+// The same where all that save are, even if their peers are fewer.
+Leave TrainerImpl::ask_all(Leave so_far) {
+  if (updates_.root_saves()) return ask_again(so_far);
+  return std::max(so_far, agree(world_, [this] { return leave(); }));
 }
 
 // Runs one step and reports its metrics, unless the folder is lost. Returns why the run should
@@ -345,6 +352,7 @@ Outcome TrainerImpl::end(Outcome outcome) {
 
 RunStart TrainerImpl::start() const {
   return {.step = step_,
+          .num_steps = config_.train.steps,
           .optimizer_steps = state_.optimizer().num_steps(),
           .checkpoint = resumption_->checkpoint(),
           .initial_weights = state_.initial_weights()};
@@ -373,7 +381,7 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
     why = train_step();
     if (why == Leave::kFolderLost) break;
     observer_.on_finished(step_);
-    if (saves_.is_busy()) finish_save(/*waits=*/false);
+    if (saves_.is_busy() && updates_.has_met()) finish_save(/*waits=*/false);
     tell_of_store();
     const bool is_requested = std::exchange(requests_.checkpoint, false);
     if (why != Leave::kNo || step_ == config_.train.steps) break;

@@ -66,6 +66,7 @@ class TrainerImpl {
   bool is_due(int64_t interval) const { return interval > 0 && step_ % interval == 0; }
   Leave leave() const;
   Leave ask_again(Leave so_far);
+  Leave ask_all(Leave so_far);
   Leave train_step();
   Leave evaluate_step(Leave so_far);
   Leave end_step(Leave so_far);

@@ -132,7 +132,7 @@ void TrainerImpl::tell_of_store() {
 // Begins a checkpoint, and with checkpoint.mode = "sync", or where rank 0 saves alone, ends it too.
 void TrainerImpl::save(const Meeting& meeting) {
   finish_save(/*waits=*/true);
-  const Leave why = updates_.root_saves() ? meeting.leave : ask_again(meeting.leave);
+  const Leave why = updates_.root_saves() ? meeting.leave : ask_all(meeting.leave);
   if (why == Leave::kFolderLost) leave_lost_folder(meeting);
   begun_step_ = meeting.step;
   std::optional<checkpoint::Saved> saved;
@@ -170,7 +170,7 @@ void TrainerImpl::finish_save(bool waits) {
   } catch (const CommError&) {
     throw;  // nothing can be asked any more
   } catch (const Error&) {
-    const Leave why = ask_again(Leave::kNo);
+    const Leave why = ask_all(Leave::kNo);
     if (why == Leave::kFolderLost) leave_lost_folder({.step = step_, .leave = why});
     throw;
   }

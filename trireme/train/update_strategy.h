@@ -39,7 +39,8 @@ Leave agree(comm::Communicator& ranks, const AskLeave& ask);
 
 // Where a run, or its continuation, begins.
 struct RunStart {
-  int64_t step = 0;  // finished
+  int64_t step = 0;       // finished
+  int64_t num_steps = 0;  // of the run; unknown on ranks that do not train
   int64_t optimizer_steps = 0;
   std::filesystem::path checkpoint{};       // that it goes on from; empty: a new run
   std::filesystem::path initial_weights{};  // of a new run; empty: drawn
@@ -78,8 +79,7 @@ class UpdateStrategy {
   virtual const mesh::DeviceMesh& mesh_of_model(const mesh::DeviceMesh& of_trainers) {
     return of_trainers;  // NOLINT(bugprone-return-const-ref-from-parameter): it outlives the run
   }
-  // The state is built, and not loaded yet. It outlives the run.
-  // Collective: every rank that trains
+  // The state is not built yet. It outlives the run.
   virtual void attach(TrainingState& /*state*/) {}
   // Hands out the weights, once those that train have loaded them.
   // state: null on ranks that do not train. Used until the last checkpoint.
@@ -100,6 +100,8 @@ class UpdateStrategy {
   virtual comm::Communicator& peers() const { return trainers(); }
   // Whether ranks outside of these may be in another step.
   virtual bool is_alone() const { return false; }
+  // Whether all that train have met in the step that has ended.
+  virtual bool has_met() const { return true; }
   // Begins to bring the weights here for step number `step`, from 1.
   virtual void begin_step(int64_t /*step*/) {}
   // Waits until they are here.

@@ -24,7 +24,7 @@ TEST(DifferenceExchange, SumsInRankOrderWithAnyNumberOfReplicas) {
             DifferenceExchange exchange(*equal, *own);
             exchange.start(drawn(n, learner, dtype), {learner + 0.5, 7});
             EXPECT_TRUE(exchange.is_under_way());
-            const auto [sum, notes] = exchange.finish();
+            const auto [sum, notes, residual] = exchange.finish();
             at::Tensor expected = drawn(n, 0, dtype);
             for (int i = 1; i < learners; ++i) expected = expected + drawn(n, i, dtype);
             EXPECT_TRUE(sum.equal(expected)) << learners << " x " << replicas << ", " << n;
@@ -53,6 +53,35 @@ TEST(DifferenceExchange, ReplicasShareTheBytes) {
   }
 }
 
+// What is sent in few bits is summed as it was decoded, and what it lost comes back next time.
+TEST(DifferenceExchange, CodedDifferencesKeepWhatTheyLose) {
+  for (const int replicas : {1, 2, 3}) {
+    for (const WireForm& form : {WireForm{.code = WireCode::kInt4}, WireForm{.kept = 0.1}}) {
+      harness::run_ranks(3 * replicas, [&](comm::Communicator& world) {
+        const int learner = world.rank() / replicas;
+        const auto own = world.split(learner, 0, "learner");
+        const auto equal = world.split(world.rank() % replicas, 0, "learners");
+        DifferenceExchange exchange(*equal, *own, 0, form);
+        const int64_t n = 700;
+        at::Tensor residual = at::zeros({n}), sent = at::zeros({n}), meant = at::zeros({n});
+        for (int round = 0; round < 3; ++round) {
+          const at::Tensor mine = drawn(n, learner + 3 * round, at::kFloat);
+          exchange.start(mine.clone(), {}, residual.clone());
+          auto result = exchange.finish();
+          sent = sent + result.sum;
+          for (int i = 0; i < 3; ++i) meant = meant + drawn(n, i + 3 * round, at::kFloat);
+          residual = result.residual;
+        }
+        at::Tensor left = residual.clone();
+        equal->all_reduce(left)->wait();
+        // Of about 10 sums of numbers up to 10.
+        EXPECT_TRUE(at::allclose(sent + left, meant, 0, 1e-4)) << replicas;
+        EXPECT_GT(left.abs().max().item<double>(), 0.01);
+      });
+    }
+  }
+}
+
 TEST(DifferenceExchange, ExchangesWithOtherTagsOverlap) {
   harness::run_ranks(2, [&](comm::Communicator& world) {
     const auto alone = world.split(world.rank(), 0, "alone");
@@ -60,7 +89,7 @@ TEST(DifferenceExchange, ExchangesWithOtherTagsOverlap) {
     first.start(drawn(9, world.rank(), at::kFloat), {1});
     second.start(drawn(5, world.rank(), at::kFloat), {2});
     EXPECT_EQ(second.finish().sum.numel(), 5);
-    const auto [sum, notes] = first.finish();
+    const auto [sum, notes, residual] = first.finish();
     EXPECT_TRUE(sum.equal(drawn(9, 0, at::kFloat) + drawn(9, 1, at::kFloat)));
     EXPECT_EQ(notes[0], std::vector<double>{1});
   });

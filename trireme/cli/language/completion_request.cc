@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kSource = "the request";
 constexpr size_t kMostPrompts = 4096;
 constexpr size_t kMostStops = 16;
+constexpr size_t kMostStopBytes = 1024;  // each prompt has a copy
 constexpr JsonLimits kBodyLimits{.max_bytes = size_t{16} << 20};
 
 // A member that is there and not null.
@@ -164,6 +165,8 @@ class RequestReader {
     if (texts.size() > kMostStops) stop->fail(concat("at most ", kMostStops, " texts"));
     for (const JsonView& text : texts) {
       if (text.text().empty()) text.fail("a text that is not empty");
+      if (text.text().size() > kMostStopBytes)
+        text.fail(concat("a text of at most ", kMostStopBytes, " bytes"));
       request_.stops.push_back(text.text());
     }
   }

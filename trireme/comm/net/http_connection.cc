@@ -105,7 +105,8 @@ void HttpConnection::receive_some(const Server& server) {
     num_bytes += static_cast<size_t>(count);
   }
   // It could send no more than this while the server did something else.
-  if (num_bytes >= kProgressBytes && !is_draining_) deadline_ += server.worked - worked_;
+  if (num_bytes >= kProgressBytes && !is_draining_)
+    deadline_ += server.worked - worked_.value_or(server.worked);
 }
 
 // Answers what has arrived, a request at a time.

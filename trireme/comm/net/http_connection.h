@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trireme/base/file/file.h"
@@ -39,7 +40,7 @@ class HttpConnection {
   short events() const;
   // Whether serve() has something to do at once, without an event.
   bool has_work() const;
-  bool is_between_requests() const { return !is_busy() && received_.empty(); }
+  bool is_between_requests() const { return !is_busy() && !is_draining_ && received_.empty(); }
   bool is_done() const { return is_done_; }
 
   void close() { is_done_ = true; }
@@ -74,7 +75,8 @@ class HttpConnection {
   bool has_more_ = false;     // bytes that came together with an earlier request
   bool is_done_ = false;
   Clock::time_point deadline_{};  // of the request or the answer under way; none in between
-  Clock::duration worked_{};      // by the server, when this connection was served last
+  // By the server, when this connection was served last; none before that.
+  std::optional<Clock::duration> worked_{};
   // Of an answer that is made while it is sent.
   std::shared_ptr<HttpPieces> pieces_;
   bool waits_ = false;  // for a piece that comes later

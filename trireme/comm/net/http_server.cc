@@ -74,7 +74,9 @@ class HttpServer::Loop {
  private:
   void wait() {
     const bool has_room = connections_.size() < options_.most_connections;
-    std::vector<pollfd> watched = {{listener_.get(), static_cast<short>(has_room ? POLLIN : 0), 0}};
+    const bool has_idle = std::ranges::any_of(connections_, &HttpConnection::is_between_requests);
+    std::vector<pollfd> watched = {
+        {listener_.get(), static_cast<short>(has_room || has_idle ? POLLIN : 0), 0}};
     for (const HttpConnection& connection : connections_)
       watched.push_back({connection.fd(), connection.events(), 0});
     const bool has_work = std::ranges::any_of(connections_, &HttpConnection::has_work);
@@ -85,8 +87,9 @@ class HttpServer::Loop {
       if ((watched[++index].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
         connection.note_hang_up();
     }
-    if (watched.front().revents != 0) accept_all();
+    if (watched.front().revents == 0) return;
     if (!has_room) close_idle();
+    accept_all();
   }
 
   void accept_all() {
@@ -99,11 +102,10 @@ class HttpServer::Loop {
     }
   }
 
-  // Others may wait for a place.
+  // Another waits for a place.
   void close_idle() {
-    for (HttpConnection& connection : connections_) {
-      if (connection.is_between_requests()) connection.close();
-    }
+    const auto idle = std::ranges::find_if(connections_, &HttpConnection::is_between_requests);
+    if (idle != connections_.end()) connections_.erase(idle);
   }
 
   HttpResponse answer_to(const HttpRequest& request) {

@@ -52,7 +52,9 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
     if (lost.defined()) values = values + lost;
     const at::Tensor bytes = encode(form_, values.cpu());
     // Of what the others decode, and not of a value before it was packed.
-    if (lost.defined()) lost.copy_(values - decode(form_, bytes, values.numel()));
+    if (lost.defined()) {
+      lost.copy_(values - decode(form_, bytes, values.numel()).to(values.device()));
+    }
     shares_ = swap(learners_, bytes, tag_, works_);
     sent_bytes_ = (size - 1) * bytes.numel();
   } else if (size == 2) {

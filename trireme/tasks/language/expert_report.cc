@@ -59,7 +59,9 @@ std::string advice(const ModelConfig& config) {
 }  // namespace
 
 bool ExpertReport::concerns(const train::RunConfig& config) const {
-  return config_.interval > 0 && language_of(config).model.sparse.experts > 0;
+  // Learners are not in the same step.
+  return config_.interval > 0 && language_of(config).model.sparse.experts > 0 &&
+         config.parallel.learners == 1;
 }
 
 void ExpertReport::on_step(train::RunView& run) {

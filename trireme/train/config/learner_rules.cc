@@ -104,6 +104,14 @@ void check_outer(const RunConfig& config) {
                 name_of(kOuterMethods, outer.method), "\"; leave them out");
   check_gossip(config);
   parallel::Rounds({.every = outer.every, .fragments = outer.fragments, .delay = outer.delay});
+  const ParallelConfig& parallel = config.parallel;
+  TRIREME_CHECK(parallel.tensor == 1 || parallel.zero == 0 ||
+                    (outer.wire == parallel::WireCode::kFloat32 && outer.kept == 1),
+                "outer.wire is \"", name_of(kOuterWires, outer.wire), "\" and outer.kept ",
+                outer.kept, " with parallel.zero = ", parallel.zero,
+                " and parallel.tensor = ", parallel.tensor,
+                ": what a message loses would differ between tensor ranks; set one of them to its "
+                "default");
   TRIREME_CHECK(outer.delay > 0 || outer.mix == 1, "outer.mix is ", outer.mix,
                 " without outer.delay: nothing has changed since the exchange; leave it out");
   TRIREME_CHECK(outer.states == OuterStates::kKeep || outer.delay == 0,

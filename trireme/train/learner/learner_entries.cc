@@ -9,6 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/train/learner/flat_weights.h"
 #include "trireme/train/learner/learner_state.h"
+#include "trireme/train/parallel/stage_costs.h"
+#include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
 
@@ -26,8 +28,8 @@ std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Ent
   const std::set<std::string> frozen = frozen_names();
   std::vector<checkpoint::Entry> entries;
   for (checkpoint::Entry& entry : own) {
-    const auto found = weights.find(entry.name);
-    if (found != weights.end()) {
+    const auto found = weights.find(weight_of(entry.name));
+    if (found != weights.end()) {  // a weight or its master
       checkpoint::Entry common = entry;
       const Weight& weight = *found->second;
       const at::Tensor& values =
@@ -58,7 +60,7 @@ std::vector<checkpoint::Entry> LearnerState::outer_entries() const {
       if (config_.outer.method == OuterMethod::kPushSum) add(own + kBase, weight, weight.anchor);
       continue;
     }
-    if (weight.anchor.scalar_type() != weight.shard->weights.scalar_type()) {
+    if (!weight.has_master && weight.anchor.scalar_type() != weight.live.scalar_type()) {
       add(kAnchor, weight, weight.anchor);
     }
     if (weight.momentum.defined()) add(kMomentum, weight, weight.momentum);
@@ -86,35 +88,30 @@ PartLoad LearnerState::to_load(std::vector<checkpoint::Entry> own,
   std::vector<std::function<void()>> later;
   for (checkpoint::Entry& entry : own) {
     const std::string mine = own_name(entry.name);
-    const auto found = weights.find(entry.name);
+    const auto found = weights.find(weight_of(entry.name));
     if (found == weights.end()) {
       if (names.contains(mine)) entry.name = mine;
       load.entries.push_back(std::move(entry));
       continue;
     }
     const Weight& weight = *found->second;
-    const bool has_wide_anchor = names.contains(concat(kLearnerPrefix, kAnchor, ".", entry.name));
-    const bool is_wider = graph_ || weight.anchor.scalar_type() != entry.local.scalar_type();
+    const bool is_master = entry.name != weight.shard->name;
+    const bool is_live = is_master == weight.has_master;
+    const bool has_anchor = names.contains(concat(kLearnerPrefix, kAnchor, ".", entry.name));
     if (names.contains(mine)) {
       checkpoint::Entry common = entry;
-      common.local = is_wider ? at::empty_like(entry.local) : weight.anchor;
-      const bool has_base = names.contains(own_name(concat(kBase, ".", entry.name)));
-      if (graph_ && !has_base) {
-        later.push_back([&weight] { weight.anchor.copy_(weight.live); });
-      } else if (is_wider && !graph_ && !has_wide_anchor) {
-        later.push_back([&weight, values = common.local] { weight.anchor.copy_(values); });
-      }
+      const bool fits = weight.anchor.scalar_type() == entry.local.scalar_type();
+      common.local = is_live && fits && !graph_ ? weight.anchor : at::empty_like(entry.local);
       load.entries.push_back(std::move(common));
       entry.name = mine;
-    } else if (has_wide_anchor || names.contains(concat(kLearnerPrefix, "0.", entry.name))) {
-      // A learner that the run had not: it begins with the common weights.
-      later.push_back([this, &weight, has_wide_anchor] {
-        if (!has_wide_anchor) weight.anchor.copy_(weight.shard->weights);
-        weight.live.copy_(weight.anchor);
-        write_back(weight);
+      if (is_live && graph_ && !names.contains(own_name(concat(kBase, ".", weight.shard->name)))) {
+        later.push_back([&weight] { weight.anchor.copy_(weight.live); });
+      }
+    } else if (is_live) {  // a learner that the run had not begins with the common weights
+      later.push_back([this, &weight, has_anchor] {
+        if (!has_anchor) weight.anchor.copy_(weight.live);
+        set(weight, weight.anchor);
       });
-    } else {
-      later.push_back([&weight] { weight.anchor.copy_(weight.live); });
     }
     load.entries.push_back(std::move(entry));
   }
@@ -128,23 +125,40 @@ PartLoad LearnerState::to_load(std::vector<checkpoint::Entry> own,
   return load;
 }
 
+// The parameter whose weights or master an entry has; "": none.
+std::string LearnerState::weight_of(const std::string& entry) {
+  const std::string prefix = concat(kOptimizerPrefix, kMasterState, ".");
+  return entry.starts_with(prefix) ? entry.substr(prefix.size()) : entry;
+}
+
 // Makes room for the sum that was under way, if there was one.
 void LearnerState::restore_exchange(const std::set<std::string>& saved) {
   fragment_.reset();
   arrival_.reset();
   const std::string prefix = concat(kLearnerPrefix, kMean, ".");
+  const std::map<std::string, int> fragments = fragments_by_name(state_.model(), config_.outer);
+  std::set<std::string> found;
   for (const std::string& name : saved) {
-    if (!name.starts_with(prefix)) continue;
-    fragment_ = fragments_by_name(state_.model(), config_.outer).at(name.substr(prefix.size()));
+    if (name.starts_with(prefix)) found.insert(name.substr(prefix.size()));
+  }
+  if (!found.empty()) {
+    const auto first = fragments.find(*found.begin());
+    const int fragment = first == fragments.end() ? -1 : first->second;
+    const std::set<std::string> frozen = all_frozen();
+    for (const auto& [name, its] : fragments) {
+      TRIREME_CHECK(found.contains(name) == (its == fragment && !frozen.contains(name)),
+                    "the checkpoint was saved while other fragments were exchanged; go on with the "
+                    "outer.fragments that it has, or from an earlier checkpoint");
+    }
+    fragment_ = fragment;
     arrival_.emplace();
-    break;
   }
   for (Group& group : groups_) {
     group.mean.reset();
     if (!fragment_) continue;
     std::vector<at::Tensor> anchors;
     for (const size_t i : of_fragment(group, *fragment_)) anchors.push_back(weights_[i].anchor);
-    group.mean = flattened(anchors, wide_options());
+    group.mean = flattened(anchors, wide_options()).zero_();
     group.mean_states = at::empty({0}, group.mean.options());
   }
 }
@@ -153,6 +167,11 @@ std::map<std::string, const LearnerState::Weight*> LearnerState::by_name() const
   std::map<std::string, const Weight*> weights;
   for (const Weight& weight : weights_) weights[weight.shard->name] = &weight;
   return weights;
+}
+
+// Those of the whole model.
+std::set<std::string> LearnerState::all_frozen() const {
+  return frozen_parameters(config_, config_.task->model().parameters({}));
 }
 
 std::set<std::string> LearnerState::frozen_names() const {

@@ -15,7 +15,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr int kMixingTag = 16;
+constexpr int kMixingTag = 32;
 
 }  // namespace
 
@@ -65,11 +65,17 @@ LearnerState::Arrival LearnerState::mix(int fragment, int64_t number, std::vecto
       weights_[i].anchor.copy_(weights_[i].live);
     }
   }
+  num_mixed_[fragment] = number + 1;
   Arrival arrival{.notes = groups_[0].exact->finish().notes};
   bytes += static_cast<double>(groups_[0].exact->sent_bytes());
+  count_sent(bytes);
+  return arrival;
+}
+
+// Sums what the ranks of this learner have sent.
+void LearnerState::count_sent(double bytes) {
   sent_bytes_ = 0;
   for (const double each : gather(ranks_, {bytes})) sent_bytes_ += static_cast<int64_t>(each);
-  return arrival;
 }
 
 // The mean of the learners' weights, which is what a checkpoint has as the model.
@@ -78,7 +84,13 @@ void LearnerState::find_common() {
   common_.assign(weights_.size(), {});
   for (Group& group : groups_) {
     std::vector<at::Tensor> values;
-    for (const size_t i : group.weights) values.push_back(weights_[i].live);
+    for (const size_t i : group.weights) {
+      const Weight& weight = weights_[i];
+      const double share = push_sum_weights(
+          weight.fragment, num_mixed_[weight.fragment])[static_cast<size_t>(learners_.rank())];
+      values.push_back(share == 1 ? weight.live
+                                  : weight.live.to(weight.anchor.scalar_type()) * share);
+    }
     group.exact->start(flattened(values, wide_options()), {});
     const at::Tensor mean = group.exact->finish().sum.div_(learners_.size());
     int64_t begin = 0;
@@ -86,14 +98,21 @@ void LearnerState::find_common() {
   }
 }
 
-void LearnerState::agree() {
+LearnerState::Arrival LearnerState::agree(std::vector<double> notes) {
   const c10::NoGradGuard no_grad;
+  groups_[0].exact->start(at::empty({0}, wide_options()), std::move(notes));
+  Arrival arrival{.notes = groups_[0].exact->finish().notes};
   find_common();
+  average_buffers();
   for (size_t i = 0; i < weights_.size(); ++i) {
     set(weights_[i], common_[i]);
     weights_[i].anchor.copy_(weights_[i].live);
   }
   common_.clear();
+  double bytes = 0;
+  for (const Group& group : groups_) bytes += static_cast<double>(group.exact->sent_bytes());
+  count_sent(bytes);
+  return arrival;
 }
 
 }  // namespace trireme::train

@@ -26,6 +26,8 @@ constexpr size_t kSquares = 0;
 constexpr size_t kIsLost = 1;
 constexpr size_t kOwnNotes = 2;
 
+constexpr int kTagsOfGroup = 4;
+
 parallel::OuterOptimizerOptions outer_options(const OuterConfig& outer) {
   if (outer.method != OuterMethod::kDiloco) return {};
   return {.learning_rate = outer.learning_rate,
@@ -84,6 +86,7 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
     for (auto& [name, tensor] : states[shard.name]) {
       if (name == kMasterState) {
         weight.live = tensor;
+        weight.has_master = true;
       } else if (config.outer.states == OuterStates::kAverage && tensor.is_floating_point()) {
         weight.states.push_back(tensor);
       }
@@ -97,45 +100,81 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
     weight.counts = model.counts(shard);
     weights_.push_back(std::move(weight));
   }
-  // Experts lie on other ranks than all else, so their replicas are others.
-  comm::Communicator& replicas = group_of(model.mesh(), replica_axes(config.parallel.zero), "data");
+  make_groups();
+}
+
+// Weights that the tensor axis does not cut have more replicas than others, and experts lie on
+// other ranks. Where one message had both, its scales would differ between replicas. ZeRO cuts
+// weights at other places on each tensor rank, so there each rank sends its own part.
+void LearnerState::make_groups() {
+  const ParallelModel& model = state_.model();
+  const std::vector<std::string_view> copies = replica_axes(config_.parallel.zero);
+  std::vector<std::string_view> all_copies = copies;
+  if (config_.parallel.zero == 0) {
+    std::ranges::copy(cutting_axes(), std::back_inserter(all_copies));
+  }
+  comm::Communicator& of_cut = group_of(model.mesh(), copies, "data");
+  comm::Communicator& of_whole = group_of(model.mesh(), all_copies, "data");
+  const auto add = [&](comm::Communicator& replicas, const auto& has) {
+    const int tag = kTagsOfGroup * static_cast<int>(groups_.size());
+    Group& made = groups_.emplace_back();
+    made.replicas = &replicas;
+    made.differences = std::make_unique<parallel::DifferenceExchange>(learners_, replicas, tag,
+                                                                      wire_form(config_.outer));
+    made.exact = std::make_unique<parallel::DifferenceExchange>(learners_, replicas, tag + 2);
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      if (has(*weights_[i].shard)) made.weights.push_back(i);
+    }
+  };
+  const auto is_expert = [&](const parallel::Shard& shard) { return model.is_expert(shard.name); };
+  const auto is_cut = [](const parallel::Shard& shard) {
+    return shard.layout.shape() != shard.layout.whole_shape();
+  };
+  add(of_whole, [&](const auto& shard) { return !is_expert(shard) && !is_cut(shard); });
+  if (model.mesh().position(cutting_axes()).count > 1) {
+    add(of_cut, [&](const auto& shard) { return !is_expert(shard) && is_cut(shard); });
+  }
   const bool has_experts = std::ranges::any_of(
       model.parameter_names(), [&](const std::string& name) { return model.is_expert(name); });
-  for (const bool are_experts : {false, true}) {
-    if (are_experts && !has_experts) break;
-    comm::Communicator& group = are_experts ? *alone_ : replicas;
-    const auto make_exchange = [&](int tag, const parallel::WireForm& form) {
-      return std::make_unique<parallel::DifferenceExchange>(learners_, group,
-                                                            tag + (are_experts ? 8 : 0), form);
-    };
-    Group made;
-    made.replicas = &group;
-    made.differences = make_exchange(0, wire_form(config.outer));
-    made.exact = make_exchange(4, {});
-    for (size_t i = 0; i < weights_.size(); ++i) {
-      if (model.is_expert(weights_[i].shard->name) == are_experts) made.weights.push_back(i);
-    }
-    groups_.push_back(std::move(made));
-  }
+  if (has_experts) add(*alone_, is_expert);
 }
 
 at::TensorOptions LearnerState::wide_options() const {
   return at::TensorOptions(config_.device).dtype(wide(config_.dtype()));
 }
 
-void LearnerState::average_gradients() {
+std::vector<std::vector<double>> LearnerState::sum_gradients(std::vector<double> notes) {
   const c10::NoGradGuard no_grad;
+  std::vector<std::vector<double>> all_notes;
   for (Group& group : groups_) {
     std::vector<at::Tensor> gradients;
     for (const size_t i : group.weights) {
       if (weights_[i].shard->gradient.defined()) gradients.push_back(weights_[i].shard->gradient);
     }
-    if (gradients.empty()) continue;
-    group.exact->start(flattened(gradients, wide_options()), {});
-    const at::Tensor sum = group.exact->finish().sum.div_(learners_.size());
+    group.exact->start(flattened(gradients, wide_options()),
+                       &group == &groups_.front() ? notes : std::vector<double>());
+    auto [sum, found, residual] = group.exact->finish();
     int64_t begin = 0;
     for (const at::Tensor& gradient : gradients) gradient.copy_(take(sum, gradient, begin));
+    if (&group == &groups_.front()) all_notes = std::move(found);
   }
+  average_buffers();
+  return all_notes;
+}
+
+// Running statistics and what routers have learned.
+void LearnerState::average_buffers() {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> buffers;
+  for (const auto& [name, buffer] : state_.model().buffers()) {
+    if (buffer.is_floating_point()) buffers.push_back(buffer);
+  }
+  if (buffers.empty()) return;
+  parallel::DifferenceExchange& exchange = *groups_.front().exact;
+  exchange.start(flattened(buffers, wide_options()), {});
+  const at::Tensor mean = exchange.finish().sum.div_(learners_.size());
+  int64_t begin = 0;
+  for (const at::Tensor& buffer : buffers) buffer.copy_(take(mean, buffer, begin));
 }
 
 void LearnerState::follow() {
@@ -155,7 +194,9 @@ LearnerState::Flat LearnerState::differences_of(const std::vector<size_t>& weigh
   std::vector<at::Tensor> differences, residuals;
   for (const size_t i : weights) {
     const Weight& weight = weights_[i];
-    differences.push_back(weight.anchor - weight.live);
+    // To what the last exchange has left of the anchor in weights of fewer bits.
+    const at::Tensor begun = weight.anchor.to(weight.live.scalar_type());
+    differences.push_back(begun.to(weight.anchor.scalar_type()) - weight.live);
     const double squares = squares_of(differences.back());
     flat.is_finite = flat.is_finite && std::isfinite(squares);
     if (weight.counts) flat.squares += squares;
@@ -242,23 +283,26 @@ void LearnerState::await() {
   arrival_ = std::move(arrival);
 }
 
-LearnerState::Arrival LearnerState::finish(double own_share) {
+LearnerState::Arrival LearnerState::finish(double own_share, bool is_mean) {
   TRIREME_ASSERT(fragment_, "the end of no exchange");
   const c10::NoGradGuard no_grad;
   await();
-  for (Group& group : groups_) apply(group, is_lost_ ? 0 : own_share);
+  const auto options = is_mean ? parallel::OuterOptimizerOptions() : outer_options(config_.outer);
+  for (Group& group : groups_) apply(group, options, is_lost_ ? 0 : own_share);
+  if (*fragment_ == config_.outer.fragments - 1) average_buffers();
   fragment_.reset();
   is_lost_ = false;
   Arrival arrival = *std::exchange(arrival_, std::nullopt);
   return arrival;
 }
 
-void LearnerState::apply(Group& group, double own_share) {
+void LearnerState::apply(Group& group, const parallel::OuterOptimizerOptions& options,
+                         double own_share) {
   int64_t begin = 0, begin_of_states = 0;
   for (const size_t i : of_fragment(group, *fragment_)) {
     const Weight& weight = weights_[i];
     parallel::outer_step(weight.anchor, weight.momentum, take(group.mean, weight.anchor, begin),
-                         outer_options(config_.outer));
+                         options);
     const at::Tensor values = weight.live.detach().to(weight.anchor.scalar_type());
     parallel::mix_with_anchor(values, weight.anchor, own_share);
     set(weight, values);
@@ -288,7 +332,7 @@ void LearnerState::set(const Weight& weight, const at::Tensor& values) {
 }
 
 void LearnerState::write_back(const Weight& weight) const {
-  if (!weight.live.is_same(weight.shard->weights)) {
+  if (weight.has_master) {
     weight.shard->weights.detach().copy_(weight.live);
   }
 }

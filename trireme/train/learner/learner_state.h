@@ -17,6 +17,7 @@
 #include "trireme/parallel/learner/difference_exchange.h"
 #include "trireme/parallel/learner/learner_graph.h"
 #include "trireme/parallel/learner/mixing_weights.h"
+#include "trireme/parallel/learner/outer_optimizer.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/saved_form.h"
 #include "trireme/train/state/training_state.h"
@@ -36,10 +37,11 @@ class LearnerState final : public SavedForm {
   LearnerState(const RunConfig& config, TrainingState& state, comm::Communicator& learners,
                std::optional<parallel::LearnerGraph> graph = std::nullopt);
 
-  // Until outer.begin: replaces the gradients by their mean over learners, and later lets the
-  // common weights follow.
+  // Until outer.begin: adds the other learners' gradients to this rank's, and averages buffers;
+  // later lets the common weights follow.
+  // Returns the notes of all learners.
   // Comm: as DifferenceExchange for the gradients
-  void average_gradients();
+  std::vector<std::vector<double>> sum_gradients(std::vector<double> notes);
   void follow();
 
   // Begins to exchange a fragment.
@@ -47,6 +49,9 @@ class LearnerState final : public SavedForm {
   // Comm:  see DifferenceExchange; 8 bytes among the ranks of the learner
   void start(int fragment, std::vector<double> notes);
   bool is_under_way() const { return fragment_.has_value(); }
+  std::optional<int> fragment_under_way() const { return fragment_; }
+  // How often each fragment has been mixed before, when a run goes on.
+  void set_num_mixed(std::map<int, int64_t> num_mixed) { num_mixed_ = std::move(num_mixed); }
 
   struct Arrival {
     std::vector<std::vector<double>> notes;  // of each learner
@@ -57,14 +62,15 @@ class LearnerState final : public SavedForm {
   void await();
   // The same; then changes the common weights and this learner's.
   // own_share: see parallel::mix_with_anchor()
-  Arrival finish(double own_share);
+  // is_mean:   the common weights become the mean of the learners', whatever outer.method
+  Arrival finish(double own_share, bool is_mean = false);
 
   // Mixes a fragment with the graph's neighbours, in round `number` of this fragment.
   // Comm: see parallel::mix(), for this rank's share; 8 bytes per note to every other learner
   Arrival mix(int fragment, int64_t number, std::vector<double> notes);
   // Gives all learners the mean of their weights.
   // Comm: as DifferenceExchange for them
-  void agree();
+  Arrival agree(std::vector<double> notes);
 
   // Bytes that the ranks of this learner have sent in the last exchange, as far as finish() knows.
   int64_t sent_bytes() const { return sent_bytes_; }
@@ -82,7 +88,8 @@ class LearnerState final : public SavedForm {
     at::Tensor momentum;  // undefined without it
     at::Tensor residual;  // fp32, of this learner's messages; undefined without it
     int fragment = 0;
-    bool counts = false;               // this rank's part counts in sums over the learner
+    bool counts = false;  // this rank's part counts in sums over the learner
+    bool has_master = false;
     std::vector<at::Tensor> states{};  // that are averaged
   };
   // Weights that the same ranks of the learner hold.
@@ -109,23 +116,29 @@ class LearnerState final : public SavedForm {
   static constexpr const char* kAnchor = "anchor";
   static constexpr const char* kMomentum = "momentum";
   static constexpr const char* kMean = "mean";
-  static constexpr const char* kResidual = "residual";
-  static constexpr const char* kBase = "base";  // of push-sum: the weights after the last exchange
+  static constexpr const char* kResidual = "outer.residual";
+  static constexpr const char* kBase =
+      "outer.base";  // of push-sum: the weights after the last exchange
 
   std::vector<size_t> of_fragment(const Group& group, int fragment) const;
   Flat differences_of(const std::vector<size_t>& weights) const;
   at::TensorOptions wide_options() const;
-  void apply(Group& group, double own_share);
+  void apply(Group& group, const parallel::OuterOptimizerOptions& options, double own_share);
+  void make_groups();
+  void average_buffers();
   void reset_states(int fragment);
   void set(const Weight& weight, const at::Tensor& values);
   const parallel::LearnerWeights& push_sum_weights(int fragment, int64_t number);
   void find_common();
+  void count_sent(double bytes);
   void write_back(const Weight& weight) const;
   std::vector<checkpoint::Entry> outer_entries() const;
   void restore_exchange(const std::set<std::string>& saved);
   std::string own_name(const std::string& name) const;
   std::map<std::string, const Weight*> by_name() const;
   std::set<std::string> frozen_names() const;
+  std::set<std::string> all_frozen() const;
+  static std::string weight_of(const std::string& entry);
 
   const RunConfig& config_;
   TrainingState& state_;
@@ -135,7 +148,8 @@ class LearnerState final : public SavedForm {
   std::vector<Weight> weights_;
   std::vector<Group> groups_;
   std::optional<parallel::LearnerGraph> graph_;
-  std::map<int, Mixed> mixed_;      // by fragment
+  std::map<int, Mixed> mixed_;  // by fragment
+  std::map<int, int64_t> num_mixed_;
   std::vector<at::Tensor> common_;  // of weights_, with a graph: their mean at a save
   std::optional<int> fragment_;     // under way
   bool is_lost_ = false;            // this learner's part of it is not finite

@@ -177,6 +177,7 @@ constexpr MetricKind kMetrics[] = {
     {.name = "learner_loss",
      .field = &StepMetrics::learner_loss,
      .across = Across::kRoot,
+     .text = kSameBits,
      .is_charted = true,
      .meaning =
          "mean of all learners' losses since the last exchange of weights; in steps that end "
@@ -184,6 +185,7 @@ constexpr MetricKind kMetrics[] = {
     {.name = "learner_spread",
      .field = &StepMetrics::learner_spread,
      .across = Across::kRoot,
+     .text = kSameBits,
      .is_charted = true,
      .meaning = "root of the mean square, over learners, of the distance of their weights from the "
                 "mean; in steps that end an exchange, of the weights in it"},

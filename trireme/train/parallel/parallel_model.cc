@@ -335,7 +335,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   for (const dataset::Batch& batch : batches) {
     places_.push_back({.step = batch.step,
                        .first_sample = batch.first_sample,
-                       .num_samples = batch.step_size,
+                       .num_samples = batch.step_size / num_parts_of_step_,
                        .gradient_scale = scale});
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));

@@ -66,6 +66,8 @@ class ParallelModel {
   // The number of terms in place of begin_step()'s, where other ranks than this model's mesh have
   // more of them.
   void use_global_count(int64_t count) { global_count_ = count; }
+  // The ranks that sum their gradients read one of so many equal parts of a step's samples.
+  void use_parts_of_step(int64_t num_parts) { num_parts_of_step_ = num_parts; }
   // Tells the stages the next step's microbatches, in the next forward_backward().
   void announce(std::vector<dataset::Batch> next) { next_batches_ = std::move(next); }
   // Where recomputed blocks keep their inputs from forward to backward; null: in memory.
@@ -189,6 +191,7 @@ class ParallelModel {
   std::unique_ptr<parallel::WeightGradients> weight_gradients_;
   std::map<int, std::unique_ptr<parallel::PipelineExecutor>> executors_;  // by microbatches
   int64_t global_count_ = 0;
+  int64_t num_parts_of_step_ = 1;
   std::vector<dataset::Batch> next_batches_;
   std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
   parallel::PipelineProfile profile_;

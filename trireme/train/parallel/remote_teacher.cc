@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -26,6 +27,8 @@ enum class MessageKind : int64_t { kRead, kNothing, kLeave };
 
 // Those that wait for a request see a peer's death, and peers that train watch each other.
 constexpr std::chrono::milliseconds kUnlimited = std::chrono::hours(24 * 14);
+// Between two looks at what has come.
+constexpr std::chrono::microseconds kShortestPause{50}, kLongestPause{1000};
 
 // A header has, as int64: the kind, the data rank, the number of tensors, and of each tensor its
 // dtype (-1: undefined), its dimensions and their sizes.
@@ -221,7 +224,9 @@ TeacherServer::TeacherServer(comm::Communicator& ranks, TeacherRoutes routes,
     : ranks_(ranks), routes_(std::move(routes)), copy_(copy), edges_(std::move(edges)) {
   const int first = ranks.rank() - copy.rank();
   for (int64_t data_rank = 0; data_rank < routes_.num_data(); ++data_rank) {
-    num_asking_ += std::ranges::count(routes_.teachers_of(data_rank), first);
+    if (std::ranges::count(routes_.teachers_of(data_rank), first) > 0) {
+      asking_.emplace(data_rank, Asking());
+    }
   }
 }
 
@@ -239,19 +244,38 @@ void TeacherServer::send_head(const std::vector<at::Tensor>& head) {
   }
 }
 
+// Waits for a header from each that may ask, as a message from any rank would not end when one of
+// them is lost. Returns the data rank of the first that has come, after the last one that was.
+int64_t TeacherServer::await_header() {
+  for (auto& [data_rank, asking] : asking_) {
+    if (asking.arrival) continue;
+    asking.header = empty_header();
+    asking.arrival = ranks_.recv(asking.header, routes_.readers_of(data_rank).front(),
+                                 {.timeout = kUnlimited, .tag = kHeaderTag, .background = true});
+  }
+  std::chrono::microseconds pause = kShortestPause;
+  while (true) {
+    auto next = asking_.upper_bound(last_asking_);
+    for (size_t i = 0; i < asking_.size(); ++i, ++next) {
+      if (next == asking_.end()) next = asking_.begin();
+      if (!next->second.arrival->poll()) continue;
+      std::exchange(next->second.arrival, nullptr)->wait();
+      return last_asking_ = next->first;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(2 * pause, kLongestPause);
+  }
+}
+
 // On the first rank of the copy.
 TeacherServer::Request TeacherServer::receive() {
-  Request request{.header = empty_header()};
-  const comm::WorkPtr arrival =
-      ranks_.recv(request.header, comm::kAnySource, {.timeout = kUnlimited, .tag = kHeaderTag});
-  arrival->wait();
-  const int source = arrival->source();
+  const int64_t asking = await_header();
+  const int source = routes_.readers_of(asking).front();
+  Request request{.header = asking_.at(asking).header};
   const int64_t kind = request.header[0].item<int64_t>(), data_rank = request.data_rank();
   if (kind < 0 || kind > static_cast<int64_t>(MessageKind::kLeave))
     refuse(source, concat("the kind ", kind));
-  const bool is_known = data_rank >= 0 && data_rank < routes_.num_data() &&
-                        routes_.readers_of(data_rank).front() == source;
-  if (!is_known) refuse(source, concat("the samples of data rank ", data_rank));
+  if (data_rank != asking) refuse(source, concat("the samples of data rank ", data_rank));
   if (request.kind() != MessageKind::kRead) return request;
   request.tensors = tensors_of(request.header, source);
   if (request.tensors.size() != edges_.inputs.size())
@@ -283,10 +307,10 @@ void TeacherServer::answer(int64_t data_rank, const at::Tensor& output) {
 }
 
 void TeacherServer::serve(const std::function<at::Tensor(const dataset::Batch& batch)>& read) {
-  while (num_asking_ > 0) {
+  while (!asking_.empty()) {
     Request request = is_first() ? receive() : Request{.header = empty_header()};
     if (copy_.size() > 1) share(request);
-    if (request.kind() == MessageKind::kLeave) --num_asking_;
+    if (request.kind() == MessageKind::kLeave) asking_.erase(request.data_rank());
     if (request.kind() != MessageKind::kRead) continue;
     dataset::Batch batch;
     for (size_t i = 0; i < edges_.inputs.size(); ++i) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,13 @@ class TeacherServer {
 
  private:
   struct Request;
+  // What waits for a data rank's next request.
+  struct Asking {
+    at::Tensor header{};
+    comm::WorkPtr arrival{};  // null: none is awaited
+  };
 
+  int64_t await_header();
   Request receive();
   void share(Request& request);
   void answer(int64_t data_rank, const at::Tensor& output);
@@ -119,7 +126,8 @@ class TeacherServer {
   TeacherRoutes routes_;
   comm::Communicator& copy_;
   TeacherEdges edges_;
-  int64_t num_asking_ = 0;  // data ranks
+  std::map<int64_t, Asking> asking_;  // by data rank; those that have not left
+  int64_t last_asking_ = -1;
 };
 
 }  // namespace trireme::train

@@ -18,6 +18,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/state/run_state.h"
+#include "trireme/train/state/saved_form.h"
 #include "trireme/train/state/saved_run.h"
 
 namespace trireme::train {
@@ -30,7 +31,7 @@ using Tensors = std::map<std::string, checkpoint::SourceTensor>;
 // Whether a tensor of a checkpoint is what a run computes with, not what it keeps beside.
 bool is_weight(const std::string& name) {
   return !name.starts_with(kOptimizerPrefix) && !name.starts_with(kCompressionPrefix) &&
-         !name.starts_with(kCallbackPrefix);
+         !name.starts_with(kCallbackPrefix) && !name.starts_with(kLearnerPrefix);
 }
 
 // This rank's result of the search for its tensors.

@@ -143,6 +143,7 @@ std::vector<dataset::Shares> continued_shares(const RunConfig& config, const Run
   const bool divide = config.train.global_batch % samples == 0 || config.train.uneven_batches;
   const bool are_kept = fit && divide && !config.train.reproducible &&
                         !config.train.measure_noise && config.parallel.servers == 0 &&
+                        config.parallel.learners == 1 &&
                         config.train.batch_ramp_start % samples == 0 &&
                         saved.train.micro_batch == config.train.micro_batch;
   notes.push_back(are_kept ? "shares of the data ranks: those of its checkpoint, " +

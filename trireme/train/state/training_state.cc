@@ -100,6 +100,7 @@ void TrainingState::build() {
   tables_.emplace(config_, model_->tables(), world_, on_wait_);
   parts_ = {&*dense_, &*tables_};
   callbacks_.build(model_->shards());
+  form_ = make_form_ ? make_form_() : nullptr;
 }
 
 RunState TrainingState::load(const fs::path& path, const FastPlace* place) {

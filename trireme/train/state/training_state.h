@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,8 +45,9 @@ class TrainingState {
   // Throws: ConfigError, CommError; as FrozenModel::load()
   void build();
 
-  // From now on checkpoints have this form. It must outlive the state; null: the state's own.
-  void use_form(SavedForm* form) { form_ = form; }
+  // Called at the end of each build(), with the form that checkpoints have from then on; null: the
+  // state's own. It must outlive the state or the next build().
+  void use_forms(std::function<SavedForm*()> make) { make_form_ = std::move(make); }
 
   // Fills in all of it from a checkpoint, which may come from another layout. Returns the run's
   // position. place: where it lies, if it is not in the run's folder; what other hosts have of it
@@ -113,6 +115,7 @@ class TrainingState {
   std::optional<DensePart> dense_;
   std::optional<TablePart> tables_;
   std::vector<StepPart*> parts_;
+  std::function<SavedForm*()> make_form_;
   SavedForm* form_ = nullptr;
   LossScale loss_scale_;
   BadSteps bad_steps_;

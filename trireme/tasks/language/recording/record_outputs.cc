@@ -122,6 +122,8 @@ train::RunConfig recording_config(train::RunConfig config, int num_ranks, int64_
   config.optimizer = {};
   config.offload = {};
   config.checkpoint = {};
+  config.parallel.learners = 1;
+  config.outer = {};
   config.callbacks.clear();
   train::resolve(config, num_ranks);
   LanguageConfig& own = language_of(config);
@@ -135,7 +137,7 @@ train::RunConfig recording_config(train::RunConfig config, int num_ranks, int64_
   own.data.validation_sets.clear();
   const std::string validation = dataset::validation_prefix(own.data.path);
   config.task->open(/*evaluates=*/own.data.sources.empty() &&
-                    open_place(own.data)->has(validation + ".bin"));
+                    open_place(own.data)->find(validation + ".bin") != nullptr);
   TRIREME_CHECK(top_k <= own.model.vocab_size, "--top-k is ", top_k, " and the vocabulary has ",
                 own.model.vocab_size, " tokens; expected at most that");
   own.recording.top_k = top_k;

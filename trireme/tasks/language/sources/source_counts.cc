@@ -21,7 +21,7 @@ std::vector<SourceCount> count_sources(const DataFiles& files, const FilePlace& 
                                          .tokens = tokens.num_tokens(),
                                          .weight = static_cast<double>(file.weight) / sum});
     const std::string beside = dataset::validation_prefix(file.path);
-    if (!place.has(dataset::bin_path(beside).string())) continue;
+    if (!place.find(dataset::bin_path(beside).string())) continue;
     const dataset::IndexedFile validation(beside, place);
     source.validation_documents = validation.num_documents();
     source.validation_tokens = validation.num_tokens();
