@@ -28,11 +28,11 @@ delay_ms = {delay}
 STREAMING = ["--parallel.learners=2", "--outer.every=100", "--outer.fragments=4", "--outer.delay=20", "--outer.mix=0.5"]
 # Options, then steps of the shorter and of the longer run.
 CASES = {
-    "data parallelism": ([], 4, 8),
-    "data parallelism, int8": (["--train.compression=int8"], 4, 10),
-    "DiLoCo, H = 100": (["--parallel.learners=2", "--outer.every=100"], 201, 401),
-    "DiLoCo, H = 100, int8": (["--parallel.learners=2", "--outer.every=100", "--outer.wire=int8"], 201, 401),
-    "streaming, H = 100, int4": ([*STREAMING, "--outer.wire=int4"], 201, 401),
+    "data parallelism": ([], 3, 6),
+    "data parallelism, int8": (["--train.compression=int8"], 3, 7),
+    "DiLoCo, H = 100": (["--parallel.learners=2", "--outer.every=100"], 201, 301),
+    "DiLoCo, H = 100, int8": (["--parallel.learners=2", "--outer.every=100", "--outer.wire=int8"], 201, 301),
+    "streaming, H = 100, int4": ([*STREAMING, "--outer.wire=int4"], 201, 301),
 }
 ALONE = "streaming, H = 100, int4, without a network"
 
@@ -88,7 +88,7 @@ def main():
                     told = [line["outer_bytes"] for line in lines[:-1] if "outer_bytes" in line]
                     if told:
                         sent[case]["told"] = sum(told) / (len(lines) - 1)
-            train(ALONE, 401, CASES["streaming, H = 100, int4"][0], alone=True)
+            train(ALONE, 301, CASES["streaming, H = 100, int4"][0], alone=True)
     rows = {case: {"tokens_per_second": statistics.median(each)} for case, each in rates.items()}
     for case, (_, short, long) in CASES.items():
         per_step = (statistics.median(sent[case][long]) - statistics.median(sent[case][short])) / (long - short) / 2

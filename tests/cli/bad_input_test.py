@@ -81,7 +81,7 @@ class BadConfig(ProgramTest):
             return "did you mean" in self.fail_with(USER, ["unknown key"], "train", "tiny.toml", *arguments)
         self.assertFalse(suggestion("--quant.path=x"))
         self.refuse(["no section [quant]", "model", "train"], "--quant.bits=8")
-        self.refuse(["train.learning_rate", "did you mean \"optimizer.learning_rate\"?"], "--train.learning_rate=1")
+        self.refuse(["train.learning_rate", "did you mean \"optimizer.learning_rate\" or \"outer.learning_rate\"?"], "--train.learning_rate=1")
         self.refuse(["\"global_batch\"", "did you mean \"train.global_batch\"?"], "--global_batch=8")
         self.refuse(["unknown key \"init.quantisation\"", "[init] has", "folder"], "--init.quantisation=1")
         self.assertFalse(suggestion("--train.colour=red"))

@@ -56,7 +56,7 @@ struct StepResult {
 // Runs step number `step`, from 1. If a request to stop reaches any rank meanwhile, the run ends
 // after this step.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and from each
-//             rank 8 bytes per microbatch and 112 more all-gathered; see also BadSamples::read()
+//             rank 8 bytes per microbatch and 120 more all-gathered; see also BadSamples::read()
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped, with the step and the parameter

@@ -135,10 +135,10 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
   if (!updates_.root_saves()) open_validation();  // else no rank has the newest weights
   if (profile.num_steps > 0) {
     TRIREME_CHECK(
-        !updates_.is_alone(), "a profile of ranks that share no step, because of ",
+        !updates_.is_alone(), "a profile with ",
         config_.parallel.learners > 1 ? "parallel.learners " : "parallel.staleness ",
         config_.parallel.learners > 1 ? config_.parallel.learners : config_.parallel.staleness,
-        "; leave the profile out");
+        ", whose ranks share no step; leave the profile out");
     check_profile(profile, step_ + 1, config_.train.steps);
     profiler_.emplace(profile, step_ + 1, world_);
   }

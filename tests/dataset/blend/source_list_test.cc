@@ -85,7 +85,7 @@ TEST(SourceList, RefusesOtherTextsInOneLine) {
   std::string many;
   for (int i = 0; i < 65; ++i) many += "s" + std::to_string(i) + "=p:1,";
   expect_refusal(many, {"65 entries"});
-  expect_refusal("a\n=x:1", {"a?"});
+  expect_refusal("a\x01=x:1", {"a?"});
   expect_config_error([] { parse_named_paths("data.validation_sets", "web"); },
                       {"data.validation_sets has \"web\"", "NAME=PATH for each"});
 }

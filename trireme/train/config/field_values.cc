@@ -138,8 +138,10 @@ std::string advice_on(const std::vector<Field>& fields, const std::string& key) 
     if (name_of_key(other) == name_of_key(key)) same.push_back(other);
   }
   const bool has_section = key.find('.') != key.npos;
-  if (same.size() == 1 && (!has_section || !names.empty())) {
-    return concat("; did you mean \"", same.front(), "\"?");
+  constexpr size_t kMostMeant = 2;
+  if (!same.empty() && same.size() <= kMostMeant && (!has_section || !names.empty())) {
+    for (std::string& other : same) other = "\"" + other + "\"";
+    return concat("; did you mean ", in_words(same), "?");
   }
   if (names.empty()) {
     std::ranges::sort(sections);
