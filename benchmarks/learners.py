@@ -98,7 +98,7 @@ def main():
         return
     base = rows["data parallelism"]
     text = (f"# Learners over a slow network, {datetime.date.today()}\n\n{args.rate / 1e6:g} Mbit/s and {2 * args.delay:g} ms round "
-            f"trip between two hosts of one rank each; the demo's model on bytes; medians of {args.rounds} rounds.\n\n"
+            f"trip between two hosts of one rank each; the demo's model on bytes; rounds: {args.rounds}.\n\n"
             "| | tokens/s | of data parallelism | bytes per step and host | by `outer_bytes` | fewer bytes |\n|---|---|---|---|---|---|\n")
     for case, row in rows.items():
         text += f"| {case} | {row['tokens_per_second']:,.0f} | {row['tokens_per_second'] / base['tokens_per_second']:.1f} x |"
