@@ -12,7 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
 import torch
 import transformers
 
-from program import TIMEOUT, ProgramTest, children, is_running, rank_of
+from program import TIMEOUT, ProgramTest, rank_of
 
 transformers.utils.logging.disable_progress_bar()
 LENGTH = 32  # tokens of a sequence
@@ -154,12 +154,7 @@ class Evaluation(ProgramTest):
             echoed = self.completions(port, token, prompt="def ", max_tokens=0, echo=True)
             self.assertTrue(echoed[0]["text"].endswith("def "))
             self.assertEqual(self.ask(port, token, "", "GET", "/v1/models")[1]["data"][0]["object"], "model")
-            ranks = children(process.pid)
-            process.terminate()
-            _, errors = process.communicate(timeout=TIMEOUT)
-            self.assertEqual((process.returncode, errors), (0, ""))
-            self.assertFalse(any(is_running(rank) for rank in ranks))
-            self.assertEqual(self.segments(), [])
+            self.end_server(process)
 
     def test_wrong_requests_are_answered_with_one_line(self):
         process, port, token = self.serve("--token", "secret")

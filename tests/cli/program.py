@@ -186,6 +186,15 @@ class ProgramTest(unittest.TestCase):
             self.assertIsNone(process.poll())
             time.sleep(0.002)
 
+    def end_server(self, process):
+        """Asks a server to end; none of its ranks and segments stay."""
+        ranks = children(process.pid)
+        process.terminate()
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual((process.returncode, errors), (0, ""))
+        self.assertFalse(any(is_running(rank) for rank in ranks))
+        self.assertEqual(self.segments(), [])
+
     def checkpoints(self, run="run"):
         return sorted(p.name for p in (self.folder / run / "checkpoints").iterdir())
 

@@ -8,7 +8,7 @@ import socket
 import threading
 import unittest
 
-from program import TIMEOUT, ProgramTest, children, is_running, rank_of
+from program import TIMEOUT, ProgramTest, rank_of
 
 EXPERTS = ["--model.family=mixtral", "--model.experts=4", "--model.experts_per_token=2"]
 LAYOUTS = ([], ["--ranks", 2, "--parallel.tensor=2"], ["--ranks", 2, "--parallel.pipeline=2"], ["--ranks", 2],
@@ -26,14 +26,6 @@ class Streams(ProgramTest):
         self.port = int(re.search(r"^at      http://127\.0\.0\.1:(\d+)/v1/completions$", lines[1]).group(1))
         self.token = lines[2].split()[1]
         return process
-
-    def end(self, process):
-        ranks = children(process.pid)
-        process.terminate()
-        _, errors = process.communicate(timeout=TIMEOUT)
-        self.assertEqual((process.returncode, errors), (0, ""))
-        self.assertFalse(any(is_running(rank) for rank in ranks))
-        self.assertEqual(self.segments(), [])
 
     def ask(self, request, path="/v1/completions"):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
@@ -106,7 +98,7 @@ class Streams(ProgramTest):
             answers = self.compare_all()
             alone = alone or answers
             self.assertEqual(answers, alone, layout)
-            self.end(process)
+            self.end_server(process)
 
     def test_experts_are_shared_too(self):
         self.train(*EXPERTS)
@@ -116,7 +108,7 @@ class Streams(ProgramTest):
             answers = self.compare_all()
             alone = alone or answers
             self.assertEqual(answers, alone, layout)
-            self.end(process)
+            self.end_server(process)
 
     def test_characters_come_whole(self):
         (self.folder / "text" / "0.txt").write_text("\u20ac\U0001f600\u00e9" * 500)
@@ -128,7 +120,7 @@ class Streams(ProgramTest):
         self.assertRegex(text, "[\u20ac\U0001f600\u00e9]{3}")
         # A token is a byte: characters of several tokens have one event.
         self.assertLess(len([event for event in events if event["choices"] and event["choices"][0]["text"]]), 24)
-        self.end(process)
+        self.end_server(process)
 
     def test_several_clients_are_answered_at_the_same_time(self):
         self.train()
@@ -153,7 +145,7 @@ class Streams(ProgramTest):
                 thread.join(TIMEOUT)
             self.assertEqual(found, [[choice["text"] for choice in choices] for choices in alone])
             next(endless)  # which has gone on meanwhile
-            self.end(process)  # and ends with the server
+            self.end_server(process)  # and ends with the server
 
     def await_gone(self, process):
         while "its client has gone" not in (line := process.stdout.readline()):
@@ -180,7 +172,7 @@ class Streams(ProgramTest):
                 connection.close()
                 self.assertLess(self.await_gone(process), ENDLESS)
             self.compare(prompt="def ", max_tokens=5, temperature=0)
-            self.end(process)
+            self.end_server(process)
 
     def test_a_client_that_does_not_read_is_dropped(self):
         self.train()
@@ -192,7 +184,7 @@ class Streams(ProgramTest):
             # What it has not read is bounded: an event of a token has about 200 bytes.
             self.assertLess(self.await_gone(process), 100_000)
         self.compare(prompt="def ", max_tokens=5, temperature=0)
-        self.end(process)
+        self.end_server(process)
 
     def test_an_old_client_reads_until_the_connection_ends(self):
         self.train("--train.steps=1")
@@ -206,7 +198,7 @@ class Streams(ProgramTest):
         self.assertNotIn(b"Transfer-Encoding", head)
         self.assertTrue(rest.startswith(b"data: {"))
         self.assertTrue(rest.endswith(b"data: [DONE]\n\n"))
-        self.end(process)
+        self.end_server(process)
 
     def test_wrong_requests_are_answered_with_one_line(self):
         self.train("--train.steps=1")
@@ -225,7 +217,7 @@ class Streams(ProgramTest):
             for part in parts:
                 self.assertIn(part, answer["error"]["message"])
             self.assertNotIn("\n", answer["error"]["message"])
-        self.end(process)
+        self.end_server(process)
 
     def test_a_lost_rank_ends_the_stream_and_the_server(self):
         self.train("--train.steps=1")

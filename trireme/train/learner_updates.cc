@@ -55,13 +55,10 @@ void LearnerUpdates::attach(TrainingState& state) {
 // The hosts are those of the learners' first ranks.
 std::optional<parallel::LearnerGraph> LearnerUpdates::find_graph() {
   if (config_.outer.has_common()) return std::nullopt;
-  const std::vector<std::string> all = comm::all_gather_strings(world_, comm::host_identity());
-  std::vector<std::string> names;
+  const comm::HostMap map(comm::all_gather_strings(world_, comm::host_identity()));
   std::vector<int> hosts;
-  for (size_t rank = 0; rank < all.size(); rank += static_cast<size_t>(ranks_->size())) {
-    const auto found = std::ranges::find(names, all[rank]);
-    hosts.push_back(static_cast<int>(found - names.begin()));
-    if (found == names.end()) names.push_back(all[rank]);
+  for (int rank = 0; rank < world_.size(); rank += ranks_->size()) {
+    hosts.push_back(map.host_of(rank));
   }
   parallel::LearnerGraph graph = parallel::make_named_graph(config_.outer.graph, hosts);
   for (const std::string& other : comm::all_gather_strings(world_, graph.fingerprint())) {

@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/comm/net/loopback_client.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/comm/net/tcp_socket.h"
@@ -41,15 +42,7 @@ class HttpServerTest : public testing::Test {
   }
 
   Descriptor connect() const {
-    Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(server_->port());
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    const timeval patience{.tv_sec = 20, .tv_usec = 0};
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    return socket;
+    return connect_to_loopback(server_->port(), std::chrono::seconds(20));
   }
   static void send(const Descriptor& socket, std::string_view bytes) {
     ASSERT_TRUE(send_all(socket.get(), bytes.data(), bytes.size(),

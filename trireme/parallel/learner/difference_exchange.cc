@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/learner/flat_share.h"
+#include "trireme/parallel/learner/residual.h"
 
 namespace trireme::parallel {
 namespace {
@@ -47,14 +48,10 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
   shares_.clear();
   sent_bytes_ = 2 * (size - 1) * share_.numel() * share_.element_size() / size;
   if (is_coded()) {
-    at::Tensor values = share_.to(at::kFloat);
-    const at::Tensor lost = residual_.defined() ? view_share(residual_, replicas_) : at::Tensor();
-    if (lost.defined()) values = values + lost;
-    const at::Tensor bytes = encode(form_, values.cpu());
-    // Of what the others decode, and not of a value before it was packed.
-    if (lost.defined()) {
-      lost.copy_(values - decode(form_, bytes, values.numel()).to(values.device()));
-    }
+    const at::Tensor values = share_.to(at::kFloat);
+    const at::Tensor bytes =
+        residual_.defined() ? encode_with_residual(form_, values, view_share(residual_, replicas_))
+                            : encode(form_, values.cpu());
     shares_ = swap(learners_, bytes, tag_, works_);
     sent_bytes_ = (size - 1) * bytes.numel();
   } else if (size == 2) {

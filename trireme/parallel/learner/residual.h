@@ -9,6 +9,13 @@
 
 namespace trireme::parallel {
 
+// Encodes difference + residual, and leaves in the residual what that loses. If it throws, the
+// residual stays.
+// Shapes: difference, residual [n] fp32 on one device -> [encoded_bytes(form, n)] uint8 on the CPU
+// Throws: as parallel::encode(); the sum may be infinite where the difference is not
+at::Tensor encode_with_residual(const WireForm& form, const at::Tensor& difference,
+                                const at::Tensor& residual, RandomKey key = {});
+
 // One per learner and tensor. Part of a run's state.
 // Let c = difference + residual, rounded to fp32, be what is encoded, s = decode() of it, and r =
 // c - s the next residual. Then
@@ -22,9 +29,7 @@ class Residual {
  public:
   explicit Residual(int64_t num_elements, at::TensorOptions device = {});
 
-  // Encodes difference + residual, and keeps what that loses. If it throws, the residual stays.
-  // Shapes: difference [n] fp32 -> [encoded_bytes(form, n)] uint8
-  // Throws: as parallel::encode(); the sum may be infinite where the difference is not
+  // encode_with_residual() with this one.
   at::Tensor encode(const WireForm& form, const at::Tensor& difference, RandomKey key = {});
 
   // [n] fp32, in place for loading. 0 at first.

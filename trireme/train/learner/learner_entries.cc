@@ -23,7 +23,7 @@ std::string LearnerState::own_name(const std::string& name) const {
 std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Entry> own) {
   const c10::NoGradGuard no_grad;
   await();
-  if (graph_) find_common();
+  const std::vector<at::Tensor> means = graph_ ? find_common() : std::vector<at::Tensor>();
   const std::map<std::string, const Weight*> weights = by_name();
   const std::set<std::string> frozen = frozen_names();
   std::vector<checkpoint::Entry> entries;
@@ -33,7 +33,7 @@ std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Ent
       checkpoint::Entry common = entry;
       const Weight& weight = *found->second;
       const at::Tensor& values =
-          graph_ ? common_[static_cast<size_t>(&weight - weights_.data())] : weight.anchor;
+          graph_ ? means[static_cast<size_t>(&weight - weights_.data())] : weight.anchor;
       common.local = values.to(entry.local.scalar_type());
       entries.push_back(std::move(common));
       entry.name = own_name(entry.name);
@@ -43,7 +43,6 @@ std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Ent
     entries.push_back(std::move(entry));
   }
   std::ranges::move(outer_entries(), std::back_inserter(entries));
-  common_.clear();
   return entries;
 }
 
@@ -125,7 +124,7 @@ PartLoad LearnerState::to_load(std::vector<checkpoint::Entry> own,
   return load;
 }
 
-// The parameter whose weights or master an entry has; "": none.
+// The parameter, if the entry has its weights or its master.
 std::string LearnerState::weight_of(const std::string& entry) {
   const std::string prefix = concat(kOptimizerPrefix, kMasterState, ".");
   return entry.starts_with(prefix) ? entry.substr(prefix.size()) : entry;
@@ -144,7 +143,7 @@ void LearnerState::restore_exchange(const std::set<std::string>& saved) {
   if (!found.empty()) {
     const auto first = fragments.find(*found.begin());
     const int fragment = first == fragments.end() ? -1 : first->second;
-    const std::set<std::string> frozen = all_frozen();
+    const std::set<std::string> frozen = frozen_names();
     for (const auto& [name, its] : fragments) {
       TRIREME_CHECK(found.contains(name) == (its == fragment && !frozen.contains(name)),
                     "the checkpoint was saved while other fragments were exchanged; go on with the "
@@ -170,16 +169,8 @@ std::map<std::string, const LearnerState::Weight*> LearnerState::by_name() const
 }
 
 // Those of the whole model.
-std::set<std::string> LearnerState::all_frozen() const {
-  return frozen_parameters(config_, config_.task->model().parameters({}));
-}
-
 std::set<std::string> LearnerState::frozen_names() const {
-  std::set<std::string> names;
-  for (const parallel::Shard& shard : state_.model().shards()) {
-    if (!shard.is_trained) names.insert(shard.name);
-  }
-  return names;
+  return frozen_parameters(config_, config_.task->model().parameters({}));
 }
 
 }  // namespace trireme::train

@@ -78,10 +78,11 @@ void LearnerState::count_sent(double bytes) {
   for (const double each : gather(ranks_, {bytes})) sent_bytes_ += static_cast<int64_t>(each);
 }
 
-// The mean of the learners' weights, which is what a checkpoint has as the model.
-void LearnerState::find_common() {
+// The mean of the learners' weights, one for each of weights_, which is what a checkpoint has as
+// the model.
+std::vector<at::Tensor> LearnerState::find_common() {
   const c10::NoGradGuard no_grad;
-  common_.assign(weights_.size(), {});
+  std::vector<at::Tensor> common(weights_.size());
   for (Group& group : groups_) {
     std::vector<at::Tensor> values;
     for (const size_t i : group.weights) {
@@ -91,24 +92,23 @@ void LearnerState::find_common() {
       values.push_back(share == 1 ? weight.live
                                   : weight.live.to(weight.anchor.scalar_type()) * share);
     }
-    group.exact->start(flattened(values, wide_options()), {});
-    const at::Tensor mean = group.exact->finish().sum.div_(learners_.size());
+    const at::Tensor mean = mean_over_learners(*group.exact, values);
     int64_t begin = 0;
-    for (const size_t i : group.weights) common_[i] = take(mean, weights_[i].anchor, begin);
+    for (const size_t i : group.weights) common[i] = take(mean, weights_[i].anchor, begin);
   }
+  return common;
 }
 
 LearnerState::Arrival LearnerState::agree(std::vector<double> notes) {
   const c10::NoGradGuard no_grad;
   groups_[0].exact->start(at::empty({0}, wide_options()), std::move(notes));
   Arrival arrival{.notes = groups_[0].exact->finish().notes};
-  find_common();
+  const std::vector<at::Tensor> common = find_common();
   average_buffers();
   for (size_t i = 0; i < weights_.size(); ++i) {
-    set(weights_[i], common_[i]);
+    set(weights_[i], common[i]);
     weights_[i].anchor.copy_(weights_[i].live);
   }
-  common_.clear();
   double bytes = 0;
   for (const Group& group : groups_) bytes += static_cast<double>(group.exact->sent_bytes());
   count_sent(bytes);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -162,6 +161,13 @@ std::vector<std::vector<double>> LearnerState::sum_gradients(std::vector<double>
   return all_notes;
 }
 
+// Of tensors of equal shapes, one after the other.
+at::Tensor LearnerState::mean_over_learners(parallel::DifferenceExchange& exchange,
+                                            const std::vector<at::Tensor>& tensors) const {
+  exchange.start(flattened(tensors, wide_options()), {});
+  return exchange.finish().sum.div_(learners_.size());
+}
+
 // Running statistics and what routers have learned.
 void LearnerState::average_buffers() {
   const c10::NoGradGuard no_grad;
@@ -170,9 +176,7 @@ void LearnerState::average_buffers() {
     if (buffer.is_floating_point()) buffers.push_back(buffer);
   }
   if (buffers.empty()) return;
-  parallel::DifferenceExchange& exchange = *groups_.front().exact;
-  exchange.start(flattened(buffers, wide_options()), {});
-  const at::Tensor mean = exchange.finish().sum.div_(learners_.size());
+  const at::Tensor mean = mean_over_learners(*groups_.front().exact, buffers);
   int64_t begin = 0;
   for (const at::Tensor& buffer : buffers) buffer.copy_(take(mean, buffer, begin));
 }

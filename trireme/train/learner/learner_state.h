@@ -125,11 +125,13 @@ class LearnerState final : public SavedForm {
   at::TensorOptions wide_options() const;
   void apply(Group& group, const parallel::OuterOptimizerOptions& options, double own_share);
   void make_groups();
+  at::Tensor mean_over_learners(parallel::DifferenceExchange& exchange,
+                                const std::vector<at::Tensor>& tensors) const;
   void average_buffers();
   void reset_states(int fragment);
   void set(const Weight& weight, const at::Tensor& values);
   const parallel::LearnerWeights& push_sum_weights(int fragment, int64_t number);
-  void find_common();
+  std::vector<at::Tensor> find_common();
   void count_sent(double bytes);
   void write_back(const Weight& weight) const;
   std::vector<checkpoint::Entry> outer_entries() const;
@@ -137,7 +139,6 @@ class LearnerState final : public SavedForm {
   std::string own_name(const std::string& name) const;
   std::map<std::string, const Weight*> by_name() const;
   std::set<std::string> frozen_names() const;
-  std::set<std::string> all_frozen() const;
   static std::string weight_of(const std::string& entry);
 
   const RunConfig& config_;
@@ -150,9 +151,8 @@ class LearnerState final : public SavedForm {
   std::optional<parallel::LearnerGraph> graph_;
   std::map<int, Mixed> mixed_;  // by fragment
   std::map<int, int64_t> num_mixed_;
-  std::vector<at::Tensor> common_;  // of weights_, with a graph: their mean at a save
-  std::optional<int> fragment_;     // under way
-  bool is_lost_ = false;            // this learner's part of it is not finite
+  std::optional<int> fragment_;  // under way
+  bool is_lost_ = false;         // this learner's part of it is not finite
   std::optional<Arrival> arrival_;
   int64_t sent_bytes_ = 0;
 };
