@@ -124,8 +124,8 @@ class Pauses(ProgramTest):
 
     def until_gone(self, pids):
         deadline = time.monotonic() + PATIENCE
-        while any(is_running(pid) for pid in pids):
-            self.assertLess(time.monotonic(), deadline, "processes are left")
+        while left := {pid: command(pid) for pid in pids if is_running(pid)}:
+            self.assertLess(time.monotonic(), deadline, f"processes are left: {left}\n{self.said()}")
             time.sleep(0.01)
 
 

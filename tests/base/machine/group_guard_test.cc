@@ -101,6 +101,35 @@ TEST(GroupGuard, KillsGroupsWhoseLeaseIsNotRenewed) {
   EXPECT_EQ(next.await_end(), SIGKILL);
 }
 
+// As one whose parent was stopped between fork and add().
+TEST(GroupGuard, KillsAGroupThatOnlyItsLeaderHasAdded) {
+  GroupGuard guard;
+  guard.renew(500ms);
+  const int link = guard.begin();
+  ASSERT_GE(link, 0);
+  const pid_t leader = fork();
+  if (leader == 0) {
+    setpgid(0, 0);
+    GroupGuard::add_this_group(link);
+    while (true) pause();
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(leader, &status, 0), leader);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+TEST(GroupGuard, ForgetsAGroupThatWasAddedTwice) {
+  const Group removed;
+  const Group guarded;
+  {
+    GroupGuard guard;
+    for (const pid_t group : {removed.id(), removed.id(), guarded.id()}) guard.add(group);
+    guard.remove(removed.id());
+  }
+  EXPECT_EQ(guarded.await_end(), SIGKILL);
+  EXPECT_TRUE(removed.lives());
+}
+
 TEST(GroupGuard, LeavesGroupsAloneWhoseLeaseIsRenewed) {
   const Group group, other;
   GroupGuard guard, other_guard;

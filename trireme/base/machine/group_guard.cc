@@ -1,6 +1,8 @@
 #include "trireme/base/machine/group_guard.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <string>
 
 #include <fcntl.h>
@@ -9,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "trireme/base/error.h"
 
@@ -26,7 +29,7 @@ trap '' HUP INT QUIT PIPE TERM USR1 USR2
 { groups=' '
   while read -r what group; do
     case $what in
-      add) groups="$groups$group " ;;
+      add) case $groups in *" $group "*) ;; *) groups="$groups$group " ;; esac ;;
       remove) case $groups in *" $group "*) groups="${groups%%" $group "*} ${groups#*" $group "}" ;; esac ;;
     esac
   done
@@ -42,16 +45,30 @@ GroupGuard::~GroupGuard() {
   ::poll(&end, 1, kEndPatienceMs);
 }
 
-// When the shell is gone, the next group starts another one.
+// When the shell is gone, the next group starts another one. The link stays open until then: its
+// number may be with a child between begin() and exec.
 void GroupGuard::renew(std::chrono::milliseconds lease) {
   const std::lock_guard lock(mutex_);
   lease_ = lease;
-  if (link_.is_open() && !tell("renew", 0) && errno == EPIPE) link_.close();
+  if (link_.is_open()) tell("renew", 0);
 }
 
-void GroupGuard::begin() {
+int GroupGuard::begin() {
   const std::lock_guard lock(mutex_);
   if (!link_.is_open() || !tell("renew", 0)) start();
+  return link_.get();
+}
+
+void GroupGuard::add_this_group(int link) {
+  constexpr char kAdd[] = {'a', 'd', 'd', ' '};
+  char line[32];
+  char* begin = std::end(line);
+  *--begin = '\n';
+  for (pid_t rest = ::getpid(); rest > 0; rest /= 10) {
+    *--begin = static_cast<char>('0' + rest % 10);
+  }
+  begin = std::copy_backward(std::begin(kAdd), std::end(kAdd), begin);
+  ::send(link, begin, std::end(line) - begin, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void GroupGuard::add(pid_t group) {

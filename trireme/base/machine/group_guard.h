@@ -28,7 +28,11 @@ class GroupGuard {
   // other means than read(), as busybox does.
   void renew(std::chrono::milliseconds lease);
   // Starts the shell if it does not run, so that add() takes no time in which nothing is guarded.
-  void begin();
+  // Returns the link for add_this_group(), or -1.
+  int begin();
+  // In a child of this process that leads a group, before exec: this process may be stopped before
+  // it can add() it. Safe between fork and exec, and before or after add().
+  static void add_this_group(int link);
   void add(pid_t group);
   // Call it before the group's leader is collected: then its number may become another one's.
   void remove(pid_t group);

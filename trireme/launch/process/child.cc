@@ -44,6 +44,7 @@ struct Prepared {
   int output;
   int errors;
   const cpu_set_t* cores;  // null: as the parent
+  int guard_link;          // -1: none
 };
 
 // Puts each of the descriptors at its number. First all of them above those numbers: one may be
@@ -94,6 +95,7 @@ bool place_descriptors(const Prepared& child) {
   if (getppid() != child.parent) _exit(kNotFound);
   // A group of its own: Ctrl-C would reach it directly, and what it starts is found by the group.
   setpgid(0, 0);
+  if (child.guard_link >= 0) GroupGuard::add_this_group(child.guard_link);
   // The parent blocks signals for its signalfd, and a child inherits that.
   sigset_t none;
   sigemptyset(&none);
@@ -131,6 +133,8 @@ Child::Child(const ChildOptions& options, const std::string& name) : guard_(opti
   const std::vector<char*> argv = pointers(arguments);
   const std::vector<char*> envp = pointers(variables);
   const cpu_set_t cores = to_cpu_set(options.cores.value_or(CoreSet()));
+  // The guard's shell starts before the fork, so that no child is unguarded meanwhile.
+  const int guard_link = guard_ != nullptr ? guard_->begin() : -1;
   const Prepared prepared{.parent = getpid(),
                           .argv = argv.data(),
                           .envp = envp.data(),
@@ -139,9 +143,8 @@ Child::Child(const ChildOptions& options, const std::string& name) : guard_(opti
                           .input = options.input,
                           .output = options.output,
                           .errors = options.errors,
-                          .cores = options.cores ? &cores : nullptr};
-  // Before the fork, so that no child is unguarded while the guard's shell starts.
-  if (guard_ != nullptr) guard_->begin();
+                          .cores = options.cores ? &cores : nullptr,
+                          .guard_link = guard_link};
   pid_ = fork();
   if (pid_ == 0) become(prepared);
   if (pid_ < 0) {
