@@ -1,5 +1,6 @@
 // A user's program with a callback that keeps numbers and tensors in the checkpoint, and that fails
-// where it is told to. own_callback_test.py kills it and resumes it.
+// where it is told to: own_callback_test.py kills it and resumes it. And with mistakes of a layout
+// that `trireme verify` is to find (verify_test.py).
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -94,8 +95,62 @@ class Tally final : public train::Callback {
   int64_t num_steps_ = 0;
 };
 
+enum class Mistake { kNone, kWeight, kGradient, kStale };
+constexpr Choice<Mistake> kMistakes[] = {{"none", Mistake::kNone},
+                                         {"weight", Mistake::kWeight},
+                                         {"gradient", Mistake::kGradient},
+                                         {"stale", Mistake::kStale}};
+
+struct MistakeConfig {
+  TRIREME_KEYS_BEGIN(MistakeConfig)
+  TRIREME_KEY(Mistake, kind, Mistake::kNone, kMayChange, "what goes wrong", kMistakes)
+  TRIREME_KEY(std::string, parameter, "", kMayChange, "the parameter with which it does")
+  TRIREME_KEY(double, factor, 2, kMayChange, "of what is wrong", Range{-1e3, 1e3})
+  TRIREME_KEYS_END()
+};
+
+// A parameter's weights before the first step, its gradient, or its weights after a step are a
+// multiple of what they should be.
+class MistakeInLayout final : public train::Callback {
+ public:
+  std::unique_ptr<Callback> clone() const override {
+    return std::make_unique<MistakeInLayout>(*this);
+  }
+  void add_keys(train::Keys& keys) override { keys.add("mistake", config_); }
+  bool is_on() const override { return config_.kind != Mistake::kNone; }
+  bool wants_gradients(int64_t /*step*/) const override {
+    return config_.kind == Mistake::kGradient;
+  }
+
+  void on_start(train::RunView& run) override {
+    if (config_.kind == Mistake::kWeight) scale_weights(run);
+  }
+  void on_gradients(train::RunView& run) override {
+    const at::NoGradGuard no_gradient;
+    for (const parallel::Shard& shard : run.shards()) {
+      if (shard.name == config_.parameter) at::Tensor(shard.gradient).mul_(config_.factor);
+    }
+  }
+  void on_step(train::RunView& run) override {
+    if (config_.kind == Mistake::kStale && run.step() == 2) scale_weights(run);
+  }
+
+ private:
+  void scale_weights(train::RunView& run) const {
+    const at::NoGradGuard no_gradient;
+    for (const parallel::Shard& shard : run.shards()) {
+      if (shard.name == config_.parameter) at::Tensor(shard.weights).mul_(config_.factor);
+    }
+    run.spread_weights();
+  }
+
+  MistakeConfig config_;
+};
+
 constexpr train::CallbackKind kCallbacks[] = {
-    {"tally", []() -> std::unique_ptr<train::Callback> { return std::make_unique<Tally>(); }}};
+    {"tally", []() -> std::unique_ptr<train::Callback> { return std::make_unique<Tally>(); }},
+    {"mistake",
+     []() -> std::unique_ptr<train::Callback> { return std::make_unique<MistakeInLayout>(); }}};
 
 }  // namespace
 

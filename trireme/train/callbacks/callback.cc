@@ -2,6 +2,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/train/callbacks/event_commands.h"
+#include "trireme/train/callbacks/gradient_record.h"
 #include "trireme/train/callbacks/histograms.h"
 #include "trireme/train/callbacks/time_limit.h"
 #include "trireme/train/callbacks/watched_metric.h"
@@ -25,6 +26,7 @@ CallbackTable built_in_callbacks() {
                                               {"best", make<BestCheckpoint>},
                                               {"time_limit", make<TimeLimit>},
                                               {"histograms", make<Histograms>},
+                                              {"record", make<GradientRecord>},
                                               {"command", make<EventCommands>}};
   return kBuiltIn;
 }

@@ -1,0 +1,153 @@
+#include "trireme/verify/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "tests/verify/recorded.h"
+
+namespace trireme::verify {
+namespace {
+
+const std::vector<std::string> kParameters = {"embed.weight", "layers.0.weight", "head.weight"};
+const std::string kState = "optimizer.momentum.layers.0.weight";
+
+// Two steps of A and B in both precisions, which differ by rounding: by the roundoff of the dtype
+// times `grown`.
+class ComparisonTest : public testing::Test {
+ protected:
+  static RecordedStep step_of(at::ScalarType dtype, double off) {
+    RecordedStep step{.loss = 3 + off, .norm = 5 - off};
+    for (const std::string& name : kParameters) {
+      at::Tensor values = at::linspace(-1, 1, 12, at::kDouble).view({3, 4});
+      values[2][1] += off;
+      step.gradients[name] = values.to(dtype);
+      step.checkpoint[name] = (values * 0.1).to(dtype);
+    }
+    step.checkpoint[kState] = step.gradients["layers.0.weight"] * 2;
+    return step;
+  }
+
+  ComparisonTest() {
+    for (const char* precision : {"32", "64"}) {
+      const bool is_low = std::string(precision) == "32";
+      const double roundoff = is_low ? 0x1p-24 : 0x1p-53;
+      const at::ScalarType dtype = is_low ? at::kFloat : at::kDouble;
+      for (const char* side : {"a", "b"}) {
+        const double off = *side == 'b' ? 8 * roundoff : 0;
+        steps_[concat(side, precision)] = {step_of(dtype, off), step_of(dtype, 16 * off)};
+      }
+    }
+  }
+
+  // The same mistake in both precisions of B.
+  void change_b(const std::function<void(std::vector<RecordedStep>& steps)>& change) {
+    change(steps_["b32"]);
+    change(steps_["b64"]);
+  }
+
+  Comparison compared() {
+    for (const auto& [name, steps] : steps_) write_run(folder_.path() / name, kParameters, steps);
+    const RecordedRun a32(folder_.path() / "a32"), b32(folder_.path() / "b32");
+    const RecordedRun a64(folder_.path() / "a64"), b64(folder_.path() / "b64");
+    return compare({a32, b32}, {a64, b64});
+  }
+
+  harness::TemporaryFolder folder_;
+  std::map<std::string, std::vector<RecordedStep>> steps_;
+};
+
+TEST_F(ComparisonTest, RoundingIsFoundInEveryProbe) {
+  const Comparison found = compared();
+  EXPECT_EQ(found.finding(), Finding::kRounding);
+  EXPECT_EQ(found.num_steps, 2);
+  // A loss, three gradients, a norm, a state and three weights.
+  EXPECT_EQ(found.num_probes, 2 * 9);
+  EXPECT_EQ(found.probes.size(), 2U * 9);
+  EXPECT_GT(found.largest_fp64, 0x1p-53);
+  EXPECT_LT(found.largest_fp64, 1e-12);
+}
+
+TEST_F(ComparisonTest, TheSameRunsHaveNoProbeThatDiffers) {
+  steps_["b32"] = steps_["a32"];
+  steps_["b64"] = steps_["a64"];
+  const Comparison found = compared();
+  EXPECT_EQ(found.finding(), Finding::kSame);
+  EXPECT_TRUE(found.probes.empty());
+  EXPECT_EQ(found.first(), nullptr);
+}
+
+TEST_F(ComparisonTest, AMistakeIsNamedWhereItIsFirst) {
+  change_b([](std::vector<RecordedStep>& steps) {
+    steps[1].gradients["layers.0.weight"][1].mul_(0.5);
+    steps[1].gradients["embed.weight"].mul_(0.5);
+    steps[1].checkpoint["embed.weight"].add_(1);
+  });
+  const Comparison found = compared();
+  ASSERT_EQ(found.finding(), Finding::kBug);
+  const Probe& first = *found.first();
+  EXPECT_EQ(first.step, 2);
+  EXPECT_EQ(first.kind, ProbeKind::kGradient);
+  EXPECT_EQ(first.name, "layers.0.weight");  // backward comes from the head
+  ASSERT_TRUE(first.first);
+  EXPECT_EQ(first.first->index, (std::vector<int64_t>{1, 0}));
+}
+
+TEST_F(ComparisonTest, AWrongNumberComesBeforeTheGradients) {
+  change_b([](std::vector<RecordedStep>& steps) {
+    steps[0].loss = 4;
+    steps[0].gradients["head.weight"].mul_(2);
+  });
+  const Comparison found = compared();
+  EXPECT_EQ(found.first()->kind, ProbeKind::kLoss);
+  EXPECT_EQ(found.first()->name, "");
+}
+
+TEST_F(ComparisonTest, AStateIsNamedAfterTheGradientsAndBeforeTheWeights) {
+  change_b([](std::vector<RecordedStep>& steps) {
+    steps[0].checkpoint["embed.weight"].mul_(2);
+    steps[0].checkpoint[kState].mul_(2);
+  });
+  const Comparison found = compared();
+  EXPECT_EQ(found.first()->kind, ProbeKind::kState);
+  EXPECT_EQ(found.first()->name, kState);
+}
+
+TEST_F(ComparisonTest, ATensorThatOneSideLacksIsABug) {
+  change_b([](std::vector<RecordedStep>& steps) { steps[0].gradients.erase("head.weight"); });
+  const Comparison found = compared();
+  EXPECT_EQ(found.finding(), Finding::kBug);
+  EXPECT_EQ(found.first()->name, "head.weight");
+  EXPECT_EQ(found.first()->note, "only A has it");
+}
+
+TEST_F(ComparisonTest, AnotherShapeIsABug) {
+  change_b([](std::vector<RecordedStep>& steps) {
+    at::Tensor& gradient = steps[0].gradients["head.weight"];
+    gradient = gradient.reshape({4, 3}).clone();
+  });
+  EXPECT_EQ(compared().first()->note, "shape or dtype differs");
+}
+
+// They do not follow the run's precision, so nothing can be said.
+TEST_F(ComparisonTest, StatesOfFewerBitsAreUndecided) {
+  for (auto& [name, steps] : steps_) {
+    for (RecordedStep& step : steps)
+      step.checkpoint[kState] = step.checkpoint[kState].to(at::kBFloat16);
+  }
+  change_b([](std::vector<RecordedStep>& steps) { steps[0].checkpoint[kState].mul_(1.5); });
+  const Comparison found = compared();
+  EXPECT_EQ(found.finding(), Finding::kUndecided);
+  EXPECT_EQ(found.first()->name, kState);
+}
+
+TEST_F(ComparisonTest, AValueThatIsNotFiniteOnOneSideIsABug) {
+  change_b([](std::vector<RecordedStep>& steps) {
+    steps[1].gradients["embed.weight"][0][0] = std::numeric_limits<double>::quiet_NaN();
+  });
+  const Comparison found = compared();
+  EXPECT_EQ(found.finding(), Finding::kBug);
+  EXPECT_EQ(found.first()->name, "embed.weight");
+}
+
+}  // namespace
+}  // namespace trireme::verify

@@ -1,0 +1,54 @@
+#include "trireme/verify/recorded_run.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/messages.h"
+#include "tests/harness/temporary_folder.h"
+#include "tests/verify/recorded.h"
+#include "trireme/base/error.h"
+
+namespace trireme::verify {
+namespace {
+
+RecordedStep step_of(double value) {
+  return {.loss = value,
+          .gradients = {{"b.weight", at::full({2, 3}, value)}, {"a.weight", at::full({4}, value)}},
+          .checkpoint = {{"a.weight", at::full({4}, value)}}};
+}
+
+TEST(RecordedRun, HasStepsTensorsAndNumbers) {
+  const harness::TemporaryFolder folder;
+  write_run(folder.path() / "run", {"b.weight", "a.weight"}, {step_of(1.5), step_of(2.5)});
+  const RecordedRun run(folder.path() / "run");
+  EXPECT_EQ(run.num_steps(), 2);
+  EXPECT_EQ(run.parameters(), (std::vector<std::string>{"b.weight", "a.weight"}));
+  EXPECT_EQ(run.metric(2, "loss"), 2.5);
+  EXPECT_TRUE(std::isnan(run.metric(3, "loss")));
+  EXPECT_TRUE(std::isnan(run.metric(1, "none")));
+  EXPECT_TRUE(at::equal(run.gradients(1)->read("b.weight"), at::full({2, 3}, 1.5)));
+  EXPECT_TRUE(at::equal(run.checkpoint(2)->read("a.weight"), at::full({4}, 2.5)));
+}
+
+TEST(RecordedRun, CountsStepsThatHaveBoth) {
+  const harness::TemporaryFolder folder;
+  write_run(folder.path() / "run", {"b.weight"}, {step_of(1), step_of(2), step_of(3)});
+  std::filesystem::remove_all(folder.path() / "run/checkpoints/step-000002");
+  EXPECT_EQ(RecordedRun(folder.path() / "run").num_steps(), 1);
+  std::filesystem::remove_all(folder.path() / "run/checkpoints/step-000001");
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { RecordedRun(folder.path() / "run"); }),
+              testing::HasSubstr("no checkpoint of step 1"));
+}
+
+TEST(RecordedRun, RefusesAFolderWithoutRecords) {
+  const harness::TemporaryFolder folder;
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { RecordedRun(folder.path() / "none"); }),
+              testing::HasSubstr("record.gradients"));
+  save_tensors(folder.path() / "run/gradients", 1, {{"a", at::zeros({2})}}, R"({"parameters": 3})");
+  EXPECT_THROW(RecordedRun(folder.path() / "run"), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme::verify

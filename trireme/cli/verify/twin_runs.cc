@@ -1,0 +1,160 @@
+#include "trireme/cli/verify/twin_runs.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <iterator>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/words.h"
+#include "trireme/cli/command_options.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/launch/process/child.h"
+#include "trireme/launch/process/signal_watch.h"
+#include "trireme/train/state/resume.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kPrecisions[] = {"fp32", "fp64"};
+// What a resumed run may change, and two runs that are to compute the same may not.
+constexpr std::string_view kAlsoTheSame[] = {"train.steps",
+                                             "train.epochs",
+                                             "train.global_batch",
+                                             "train.batch_ramp_start",
+                                             "train.batch_ramp_steps",
+                                             "train.gradient_clip",
+                                             "train.compression",
+                                             "parallel.staleness"};
+constexpr auto kPollInterval = std::chrono::milliseconds(20);
+constexpr uint64_t kMostLogBytes = uint64_t{1} << 20;
+
+bool must_be_the_same(const train::Change& change) {
+  if (change.key == "train.precision") return false;  // both runs get that of the comparison
+  return change.rule == OnResume::kMustStay || change.key.starts_with("optimizer.") ||
+         std::ranges::find(kAlsoTheSame, change.key) != std::end(kAlsoTheSame);
+}
+
+train::RunConfig config_of(const TwinSide& side, const train::Offer& offer) {
+  return train::load_config(side.config, offer, parse_overrides(side.overrides));
+}
+
+std::vector<std::string> command_of(const TwinSide& side, const TwinRun& run, int64_t steps) {
+  std::vector<std::string> words = {own_program(), "train", side.config, "--ranks",
+                                    std::to_string(side.num_ranks)};
+  words.insert(words.end(), side.overrides.begin(), side.overrides.end());
+  const std::string number = std::to_string(steps);
+  for (const auto& [key, value] :
+       {std::pair("train.precision", run.precision), std::pair("record.gradients", number),
+        std::pair("record.end", std::string("true")),
+        std::pair("checkpoint.interval", std::string("1")), std::pair("checkpoint.keep", number),
+        std::pair("checkpoint.mode", std::string("sync")),
+        std::pair("checkpoint.store", std::string()), std::pair("checkpoint.local", std::string()),
+        std::pair("output.folder", run.folder.string())}) {
+    words.push_back(concat("--", key, "=", value));
+  }
+  return words;
+}
+
+// The last line of what a run has printed, which says why it ended.
+std::string last_line(const fs::path& log) {
+  std::string text = read_file(log, kMostLogBytes);
+  while (text.ends_with('\n')) text.pop_back();
+  const size_t begin = text.rfind('\n');
+  return shown(begin == std::string::npos ? text : text.substr(begin + 1), 500);
+}
+
+int train_one(const std::vector<std::string>& command, const fs::path& log, GroupGuard& guard) {
+  const Descriptor output(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  TRIREME_CHECK(output.is_open(), log.string(), " cannot be written; give another --output");
+  const launch::SignalWatch signals({SIGINT, SIGTERM, SIGHUP});
+  launch::Child child({.command = command,
+                       .environment = launch::inherited_environment(),
+                       .output = output.get(),
+                       .errors = output.get(),
+                       .guard = &guard},
+                      command[1]);
+  bool is_stopped = false;
+  while (true) {
+    while (const std::optional<int> signal = signals.next()) {
+      is_stopped = true;
+      child.signal(*signal == SIGHUP ? SIGTERM : *signal);
+    }
+    if (const std::optional<launch::ExitStatus> status = child.reap_group()) {
+      if (is_stopped) throw Error(concat("stopped by a signal; ", log.string(), " has the run"));
+      return status->signal != 0 ? 128 + status->signal : status->code;
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+uint64_t bytes_below(const fs::path& folder) {
+  uint64_t sum = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) sum += entry.file_size();
+  }
+  return sum;
+}
+
+// Before the second of the runs, when the size of the first is known: one in fp64 takes twice that.
+void check_room(const fs::path& folder, const TwinRun& first) {
+  const uint64_t wanted = 5 * bytes_below(first.folder);
+  const uint64_t free = fs::space(folder).available;
+  TRIREME_CHECK(free > wanted, folder.string(), " has ", human_bytes(static_cast<double>(free)),
+                " free, and the other three runs need ", human_bytes(static_cast<double>(wanted)),
+                "; give another --output or fewer --steps");
+}
+
+}  // namespace
+
+void check_sides(const TwinOptions& options) {
+  std::string differing;
+  for (const train::Change& change :
+       train::changes(config_of(options.a, options.offer), config_of(options.b, options.offer))) {
+    if (!must_be_the_same(change)) continue;
+    differing += concat(differing.empty() ? "" : ", ", change.key, " ", change.before, " in A, ",
+                        change.after, " in B");
+  }
+  TRIREME_CHECK(differing.empty(), "A and B are to compute different things: ", differing,
+                "; expected configs that differ in how they compute, such as in [parallel]");
+}
+
+std::vector<TwinRun> train_twins(
+    const TwinOptions& options,
+    const std::function<void(const TwinRun& run, double seconds)>& on_run) {
+  check_sides(options);
+  fs::create_directories(options.folder);
+  GroupGuard guard;
+  std::vector<TwinRun> runs;
+  for (const std::string_view precision : kPrecisions) {
+    for (const TwinSide* const side : {&options.a, &options.b}) {
+      TwinRun run{side->name, std::string(precision), options.folder};
+      run.folder /= concat(side->name == "A" ? "a" : "b", "-", precision);
+      TRIREME_CHECK(!fs::exists(run.folder), run.folder.string(),
+                    " exists; remove it, or give another --output");
+      if (runs.size() == 1) check_room(options.folder, runs.front());
+      on_run(run, 0);
+      const auto start = Clock::now();
+      const fs::path log = run.folder.string() + ".log";
+      const int code = train_one(command_of(*side, run, options.steps), log, guard);
+      TRIREME_CHECK(code == kDone, side->name, " in ", precision, " ended with code ", code, ": ",
+                    last_line(log), " (", log.string(), ")");
+      on_run(run, std::chrono::duration<double>(Clock::now() - start).count());
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+}  // namespace trireme::cli

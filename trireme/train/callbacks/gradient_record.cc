@@ -1,0 +1,41 @@
+#include "trireme/train/callbacks/gradient_record.h"
+
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
+
+namespace trireme::train {
+
+void GradientRecord::check(const RunConfig& /*config*/,
+                           std::span<const std::string> /*metrics*/) const {
+  TRIREME_CHECK(config_.gradients > 0 || !config_.end,
+                "record.end is true, but record.gradients is 0; expected the number of steps to "
+                "record");
+}
+
+void GradientRecord::on_gradients(RunView& run) {
+  const double factor = run.gradient_factor();
+  std::vector<checkpoint::Entry> entries;
+  for (const parallel::Shard& shard : run.shards()) {
+    if (!shard.gradient.defined()) continue;
+    const at::Tensor values = factor == 1 ? shard.gradient : shard.gradient * factor;
+    entries.push_back({shard.name, values.detach(), shard.layout, shard.rank});
+  }
+  const std::span<const std::string> names = run.parameter_names();
+  const nlohmann::json state = {
+      {kRecordedParameters, std::vector<std::string>(names.begin(), names.end())}};
+  checkpoint::save(run.folder() / kGradientFolder, run.metrics().step, entries, state.dump(),
+                   run.world(), {.keep = 0, .incremental = false});
+}
+
+void GradientRecord::on_step(RunView& run) {
+  if (!config_.end || run.step() < config_.gradients) return;
+  run.stop(concat("record.end: the gradients of ", config_.gradients, " steps are kept"),
+           /*for_good=*/false);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,80 @@
+#include "trireme/verify/recorded_run.h"
+
+#include <limits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/train/callbacks/gradient_record.h"
+#include "trireme/train/metrics/metrics.h"
+
+namespace trireme::verify {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path gradients_of(const fs::path& folder, int64_t step) {
+  return folder / train::kGradientFolder / checkpoint::folder_name(step);
+}
+fs::path checkpoint_of(const fs::path& folder, int64_t step) {
+  return folder / "checkpoints" / checkpoint::folder_name(step);
+}
+
+std::vector<std::string> parameters_of(const checkpoint::SavedTensors& record,
+                                       const fs::path& where) {
+  const std::string source = where.string();
+  const nlohmann::json state = parse_json(record.state(), source);
+  std::vector<std::string> names;
+  for (const JsonView& name : JsonView(state, source).at(train::kRecordedParameters).elements()) {
+    names.push_back(name.word());
+  }
+  return names;
+}
+
+}  // namespace
+
+RecordedRun::RecordedRun(fs::path folder) : folder_(std::move(folder)) {
+  const fs::path first = gradients_of(folder_, 1);
+  TRIREME_CHECK(fs::exists(first), folder_.string(),
+                " has no gradients of step 1; expected a new run with record.gradients above 0");
+  parameters_ = parameters_of(checkpoint::SavedTensors(first), first);
+  while (fs::exists(gradients_of(folder_, num_steps_ + 1)) &&
+         fs::exists(checkpoint_of(folder_, num_steps_ + 1))) {
+    ++num_steps_;
+  }
+  TRIREME_CHECK(num_steps_ > 0, folder_.string(),
+                " has no checkpoint of step 1; expected checkpoint.interval=1 and a "
+                "checkpoint.keep of all recorded steps");
+  const fs::path path = folder_ / train::kMetricsName;
+  const std::string text = read_file(path);
+  for (const std::string_view line : train::counted_lines(text)) {
+    const nlohmann::json values = parse_json(line, path.string());
+    const int64_t step = JsonView(values, path.string()).at("step").integer(0);
+    for (const auto& [name, value] : values.items()) {
+      if (value.is_number()) metrics_[step][name] = value.get<double>();
+    }
+  }
+}
+
+std::unique_ptr<checkpoint::SavedTensors> RecordedRun::gradients(int64_t step) const {
+  return std::make_unique<checkpoint::SavedTensors>(gradients_of(folder_, step));
+}
+
+std::unique_ptr<checkpoint::SavedTensors> RecordedRun::checkpoint(int64_t step) const {
+  return std::make_unique<checkpoint::SavedTensors>(checkpoint_of(folder_, step));
+}
+
+double RecordedRun::metric(int64_t step, const std::string& name) const {
+  const auto line = metrics_.find(step);
+  if (line != metrics_.end()) {
+    const auto value = line->second.find(name);
+    if (value != line->second.end()) return value->second;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace trireme::verify

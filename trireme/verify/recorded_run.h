@@ -1,0 +1,43 @@
+// A run that was made to be compared: gradients, weights, optimizer states, loss and norm of its
+// first steps, as record.gradients, checkpoints and metrics.jsonl have them. Reads files only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "trireme/checkpoint/offline/saved_tensors.h"
+
+namespace trireme::verify {
+
+class RecordedRun {
+ public:
+  // folder: of a run with gradients/ and checkpoints/ of its steps
+  // Throws: ConfigError when its step 1 was not recorded; CheckpointError when a record is damaged;
+  //         Error when it has no metrics
+  explicit RecordedRun(std::filesystem::path folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  // The names of the parameters in the model's order.
+  const std::vector<std::string>& parameters() const { return parameters_; }
+  // Steps whose gradients and checkpoint are there, from 1 without a gap.
+  int64_t num_steps() const { return num_steps_; }
+
+  std::unique_ptr<checkpoint::SavedTensors> gradients(int64_t step) const;
+  std::unique_ptr<checkpoint::SavedTensors> checkpoint(int64_t step) const;
+  // The number of that name in the step's line of metrics.jsonl; NaN when it is null or missing.
+  double metric(int64_t step, const std::string& name) const;
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::string> parameters_;
+  int64_t num_steps_ = 0;
+  std::map<int64_t, std::map<std::string, double>> metrics_;
+};
+
+}  // namespace trireme::verify
