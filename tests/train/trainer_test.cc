@@ -165,7 +165,7 @@ TEST_F(TrainerTest, ARequestToStopCutsALongEvaluationShort) {
                                           {"train.micro_batch", "1"},
                                           {"checkpoint.interval", "0"}});
     // The report of step 2 has gone when the request comes: the evaluation is what is left.
-    EXPECT_EQ(run_asked(parts, asked, /*num_elements=*/15, /*occurrence=*/2), Outcome::kStopped);
+    EXPECT_EQ(run_asked(parts, asked, /*num_elements=*/19, /*occurrence=*/2), Outcome::kStopped);
     const auto lines = metrics(name);
     ASSERT_EQ(lines.size(), 2u);
     EXPECT_TRUE(lines[0].contains("validation_loss"));

@@ -20,6 +20,7 @@
 #include "trireme/cli/story_report.h"
 #include "trireme/cli/terminal_text.h"
 #include "trireme/comm/recorder/diagnosis.h"
+#include "trireme/launch/journal/log_line.h"
 
 namespace trireme::cli {
 namespace {
@@ -77,7 +78,10 @@ struct RunStory {
 
 std::optional<RunStory> story_of_run(const std::string& run,
                                      const std::vector<comm::ObservedRank>& ranks) {
-  if (!launch::has_events(run)) return std::nullopt;
+  // Ranks without an agent have events, and no more to tell than their recorders.
+  const bool has_agent =
+      std::filesystem::is_directory(std::filesystem::path(run) / launch::kLogFolderName);
+  if (!launch::has_events(run) || (!ranks.empty() && !has_agent)) return std::nullopt;
   const bool goes_on = std::ranges::any_of(ranks, [](const comm::ObservedRank& rank) {
     return !rank.ring.closed && rank.process == comm::ProcessState::kRunning;
   });

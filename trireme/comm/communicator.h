@@ -201,6 +201,10 @@ class Communicator {
   // wait on the group.
   virtual void abort(const std::string& reason) = 0;
 
+  // Counts how long this rank has waited for a message of `peer`, where the group knows who counts
+  // waits (recorder/wait_sums.h). A collective counts its own.
+  virtual void add_wait(int /*peer*/, std::chrono::nanoseconds /*waited*/) {}
+
   // A new group of the ranks that gave the same `color`, ordered by (key, rank). A rank with a
   // negative color takes part in the call and gets nullptr. `name` appears in errors.
   // Collective: every rank of this group

@@ -32,10 +32,30 @@ using Batches = std::vector<dataset::Batch>;
 struct Exchange {
   Leave leave = Leave::kNo;       // the largest counts
   double microbatch_squares = 0;  // see DistributedDataParallel; all ranks' sum
+  std::vector<double> others{};   // of RankNumbers, as many on every rank
+  std::optional<RankRow> ranks{};
 };
 
+// The row of the series from what the ranks have said: `all`, `width` numbers of each.
+RankRow row_of_ranks(RankNumbers& numbers, int64_t step, std::span<const MetricKind* const> kinds,
+                     std::span<const double> all, size_t width) {
+  std::vector<RankNumbers::Said> said;
+  for (size_t at = 0; at < all.size(); at += width) {
+    StepMetrics metrics;
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      const double value = all[at + 2 + i];
+      set_value(*kinds[i], std::isnan(value) ? std::nullopt : std::optional(value), metrics);
+    }
+    said.push_back(
+        {std::move(metrics), all.subspan(at + 2 + kinds.size(), width - 2 - kinds.size())});
+  }
+  return numbers.row(step, said);
+}
+
 // Replaces this rank's values of the metrics that differ by rank, and `mine`, by those of all.
-Exchange exchange(comm::Communicator& world, const Exchange& mine, StepMetrics& metrics) {
+// ranks: null: nobody wants the row of the series
+Exchange exchange(comm::Communicator& world, const Exchange& mine, RankNumbers* ranks,
+                  StepMetrics& metrics) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   std::vector<const MetricKind*> kinds;
   for (const MetricKind& kind : metric_kinds()) {
@@ -45,6 +65,7 @@ Exchange exchange(comm::Communicator& world, const Exchange& mine, StepMetrics& 
   for (const MetricKind* const kind : kinds) {
     numbers.push_back(value_of(*kind, metrics).value_or(kNone));
   }
+  numbers.insert(numbers.end(), mine.others.begin(), mine.others.end());
   const size_t width = numbers.size();
   const std::vector<double> all = gather(world, std::move(numbers));
   Exchange result;
@@ -58,6 +79,9 @@ Exchange exchange(comm::Communicator& world, const Exchange& mine, StepMetrics& 
     }
   }
   for (size_t i = 0; i < kinds.size(); ++i) set_value(*kinds[i], largest[i], metrics);
+  if (ranks != nullptr && world.rank() == 0) {
+    result.ranks = row_of_ranks(*ranks, metrics.step, kinds, all, width);
+  }
   return result;
 }
 
@@ -115,6 +139,18 @@ void measure(StepContext& context, std::chrono::nanoseconds took, std::chrono::n
   metrics.peak_rss_bytes = static_cast<int64_t>(peak_resident_bytes());
   metrics.peak_device_bytes = peak_device_bytes(device);
   if (device.is_cpu()) set_memory(context.memory.use().at_peak, metrics);
+}
+
+// What this rank says of itself for the series; nothing when nobody wants it.
+std::vector<double> own_numbers(StepContext& context, int64_t step, std::chrono::nanoseconds waited,
+                                const Batches& batches) {
+  if (context.numbers == nullptr) return {};
+  int64_t samples = 0;
+  for (const dataset::Batch& batch : batches) samples += batch.size();
+  return context.numbers->mine(step,
+                               {.waited = waited,
+                                .communication = context.model.communication_by_axis(),
+                                .units = samples * context.config.task->traits().units_per_sample});
 }
 
 // squares: over every microbatch's gradient, each divided by the count of the whole batch.
@@ -237,9 +273,13 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   const std::chrono::nanoseconds took = Clock::now() - start;
   result.worked_seconds = in_seconds(took - waited);
   measure(context, took, waited, metrics);
-  const Exchange found =
-      exchange(updates.peers(), {ask(), model.microbatch_squares() * scale * scale}, metrics);
+  Exchange found = exchange(updates.peers(),
+                            {.leave = ask(),
+                             .microbatch_squares = model.microbatch_squares() * scale * scale,
+                             .others = own_numbers(context, step, waited, batches)},
+                            context.numbers, metrics);
   result.leave = updates.settle(found.leave);
+  result.ranks = std::move(found.ranks);
   measure_noise(context, found.microbatch_squares, metrics);
   set_throughput(config, model.traits(), loader.step_size(step - 1), updates.num_devices(),
                  metrics);

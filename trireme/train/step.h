@@ -22,6 +22,7 @@
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/profile/profiler.h"
 #include "trireme/train/run/bad_samples.h"
+#include "trireme/train/run/rank_numbers.h"
 #include "trireme/train/state/step_part.h"
 #include "trireme/train/update_strategy.h"
 
@@ -41,6 +42,7 @@ struct StepContext {
   const MemoryLedger& memory;  // of this rank
   Profiler* profiler = nullptr;
   comm::Recorder* recorder = nullptr;  // of the step and what it waited for
+  RankNumbers* numbers = nullptr;      // for the series of ranks; null: nobody wants them
   // Called between the norm and the optimizer, with what the step's metrics hold by then and the
   // factor that undoes the loss scale. Empty: nobody wants it.
   std::function<void(const StepMetrics& metrics, double gradient_factor)> on_gradients{};
@@ -51,12 +53,15 @@ struct StepResult {
   Leave leave = Leave::kNo;              // of all ranks, asked after the weights have changed
   std::optional<std::string> finding{};  // about the step's samples
   double worked_seconds = 0;             // of this rank, without what it waited for others; on CPUs
+  std::optional<RankRow> ranks{};        // on the first rank of those that meet, if wanted
 };
 
 // Runs step number `step`, from 1. If a request to stop reaches any rank meanwhile, the run ends
 // after this step.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and from each
-//             rank 8 bytes per microbatch and 120 more all-gathered; see also BadSamples::read()
+//             rank 8 bytes per microbatch and 120 more all-gathered; for the series of ranks 24
+//             more, 8 for each axis with communication, and 128 in every 16th step, in the same
+//             exchange; see also BadSamples::read()
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped, with the step and the parameter

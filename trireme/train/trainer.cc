@@ -267,7 +267,8 @@ Leave TrainerImpl::train_step() {
                       *batches_,
                       *memory_,
                       profiler_ ? &*profiler_ : nullptr,
-                      recorder_.get()};
+                      recorder_.get(),
+                      numbers_ ? &*numbers_ : nullptr};
   if (callbacks_.wants_gradients(step_ + 1)) {
     context.on_gradients = [this](const StepMetrics& metrics, double gradient_factor) {
       metrics_ = metrics;
@@ -302,6 +303,7 @@ Leave TrainerImpl::train_step() {
   }
   if (!callbacks_.empty()) leave = end_step(leave);
   if (leave == Leave::kFolderLost) return leave;
+  write_series(std::move(result.ranks));
   if (is_root()) reports_.report(metrics_, output_->metrics(), {finding, result.finding});
   return finish_profile(is_last || leave != Leave::kNo) ? ask_again(leave) : leave;
 }

@@ -17,6 +17,7 @@
 #include "trireme/dataset/batch_reader.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/train/callbacks/callbacks.h"
+#include "trireme/train/metrics/series_writer.h"
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/share_balance.h"
 #include "trireme/train/parallel/stage_balance.h"
@@ -90,6 +91,8 @@ class TrainerImpl {
   RunSummary summary(int num_ranks) const;
   std::string config_text() const;
   void write_shares() const;
+  void start_series();
+  void write_series(std::optional<RankRow> ranks);
 
   // Of what this rank allocates; first, so that it sees all else go.
   const std::shared_ptr<MemoryLedger> memory_;
@@ -101,6 +104,8 @@ class TrainerImpl {
   std::shared_ptr<comm::Recorder> recorder_;  // of the steps; null: none
   mesh::DeviceMesh mesh_;
   std::optional<RunFolder> output_;           // rank 0
+  std::optional<SeriesWriter> series_;        // rank 0, with watch.ranks
+  std::optional<RankNumbers> numbers_;        // the same on all
   std::unique_ptr<CheckpointStore> store_;    // rank 0, with checkpoint.store
   std::optional<ReferenceScores> reference_;  // if samples have scores of the initial model
   std::optional<dataset::BatchReader> batches_;

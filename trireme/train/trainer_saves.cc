@@ -37,9 +37,29 @@ void TrainerImpl::start_output(int num_ranks) {
                                      lines.size(), ", the first is line ", lines.front()));
     }
   });
+  start_series();
   if (!is_root()) return;
   observer_.on_start(config_, summary(num_ranks));
   tell_of_store();
+}
+
+// Every rank says its numbers, and rank 0 writes them.
+void TrainerImpl::start_series() {
+  const int num_ranks = updates_.peers().size();
+  if (!RankNumbers::are_wanted(config_, num_ranks)) return;
+  numbers_.emplace(config_, num_ranks, recorder_ ? recorder_->waits() : nullptr);
+  if (!is_root()) return;
+  series_.emplace(
+      SeriesOptions{.run_folder = folder(), .last_step = step_, .epoch = config_.run_epoch});
+}
+
+void TrainerImpl::write_series(std::optional<RankRow> ranks) {
+  if (!series_ || !ranks) return;
+  series_->add(step_, ranks->shape, ranks->values);
+  if (!ranks->waits.empty()) series_->add(std::move(ranks->waits));
+  if (const auto problem = series_->take_problem()) {
+    observer_.on_finding(concat("warning: the series of ranks lack steps: ", *problem));
+  }
 }
 
 // For a run that repeats this one's shares.
@@ -140,6 +160,7 @@ void TrainerImpl::save(const Meeting& meeting) {
     check_store(/*run_ends=*/false);
     // A checkpoint must never claim a step whose line is missing, even after a power failure.
     output_->metrics().sync();
+    if (series_) series_->flush();
     if (!updates_.root_saves()) return;
     updates_.fetch(meeting);
     saves_.start(*places_, position(meeting.step));

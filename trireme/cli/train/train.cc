@@ -27,6 +27,7 @@
 #include "trireme/cli/terminal_text.h"
 #include "trireme/cli/train/automatic_layout.h"
 #include "trireme/cli/train/elastic_rank.h"
+#include "trireme/cli/train/run_events.h"
 #include "trireme/cli/train/train_rank.h"
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 #include "trireme/launch/local_ranks.h"
@@ -81,8 +82,10 @@ int launch_ranks(const TrainArguments& arguments, const train::RunConfig& config
   }
   options.command.insert(options.command.end(), arguments.overrides.begin(),
                          arguments.overrides.end());
+  const FailureEvent failure(config.output.folder);
   const launch::RankExit exit = launch::run_local_ranks(options);
   if (exit.rank < 0) return kDone;
+  failure.write(exit);
   const bool lost = exit.signal != 0 || exit.code == kPeerLost;
   const bool has_memory = lost && config.checkpoint.memory_interval > 0;
   const std::string memory =
@@ -177,6 +180,21 @@ void report_bus_errors() {
   });
 }
 
+// Trains as a rank that no agent watches, and tells the run's events.
+void train_with_events(const train::RunConfig& config, RankGroup& group,
+                       const train::ProfileOptions& profile,
+                       std::function<void(int64_t)> on_finished = nullptr) {
+  RunEvents events(config.output.folder);
+  const Epoch epoch{.events = &events, .on_finished = std::move(on_finished)};
+  try {
+    train_rank(config, group, profile, epoch);
+  } catch (const std::exception& error) {
+    // Else the process that has started the ranks says who failed.
+    if (std::getenv("TRIREME_ERROR_FD") == nullptr) events.fail(error.what());
+    throw;
+  }
+}
+
 // One rank, or N local ranks that this process starts.
 int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
                      const train::ProfileOptions& profile) {
@@ -187,7 +205,7 @@ int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
   if (arguments.num_ranks > 1) return launch_ranks(arguments, config);
   report_bus_errors();
   RankGroup group(config);
-  train_rank(config, group, profile);
+  train_with_events(config, group, profile);
   return kDone;
 }
 
@@ -226,9 +244,9 @@ int train_rank_or_ranks(const TrainArguments& arguments, train::RunConfig config
                 arguments.num_ranks, ", and the launcher started ", info.size,
                 " ranks; leave --ranks out");
   RankGroup group(config, info);
-  train_rank(config, group, profile, {.on_finished = [told = false](int64_t) mutable {
-               if (!std::exchange(told, true)) tell_ready();
-             }});
+  train_with_events(config, group, profile, [told = false](int64_t) mutable {
+    if (!std::exchange(told, true)) tell_ready();
+  });
   return kDone;
 }
 

@@ -24,6 +24,7 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
 #include "trireme/cli/train/automatic_layout.h"
+#include "trireme/cli/train/run_events.h"
 #include "trireme/comm/c10d/nccl_group.h"
 #include "trireme/comm/device/cuda_ipc_group.h"
 #include "trireme/comm/device_group.h"
@@ -127,6 +128,7 @@ class EpochObserver : public Base {
   void on_folder() override { recorder_.publish(); }
   void on_start(const train::RunConfig& config, const train::RunSummary& summary) override {
     if (epoch_.number > 1) Base::on_finding(describe(epoch_, summary));
+    if (epoch_.events) epoch_.events->start(config, summary);
     record_.begin(config);
     Base::on_start(config, summary);
     tell_lines(*this, "", record_.planned_memory());
@@ -135,7 +137,13 @@ class EpochObserver : public Base {
     record_.add(metrics);
     Base::on_step(metrics);
   }
+  void on_checkpoint(const std::filesystem::path& path, double seconds,
+                     double stall_seconds) override {
+    if (epoch_.events) epoch_.events->save(path, seconds);
+    Base::on_checkpoint(path, seconds, stall_seconds);
+  }
   void on_finished(int64_t step) override {
+    if (epoch_.events) epoch_.events->finish_step(step);
     if (epoch_.on_finished) epoch_.on_finished(step);
   }
 
@@ -265,6 +273,7 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
                                    [&](const std::string& /*reason*/) { trainer->cancel_reads(); });
     outcome = trainer->run(has_to_stop);
   }
+  if (epoch.events) epoch.events->end(outcome);
   trainer.reset();  // its memory is free for what follows
   // Under an agent a run that stops for another's sake goes on in the next epoch.
   const bool goes_on =

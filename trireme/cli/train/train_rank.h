@@ -21,6 +21,8 @@
 
 namespace trireme::cli {
 
+class RunEvents;
+
 // The group of a run's ranks, and this rank's flight recorder.
 class RankGroup {
  public:
@@ -66,6 +68,8 @@ struct Epoch {
   std::string reason{};  // of a later one, for people
   // How long a rank 0 of the epoch before may still have the run's folder.
   std::chrono::seconds folder_patience{0};
+  // The run's events, which rank 0 writes. Null: another process does.
+  RunEvents* events = nullptr;
   // Called for each step that this rank has finished.
   std::function<void(int64_t step)> on_finished = nullptr;
   // Whether the ranks should finish their step, save and leave the epoch. Null: never.

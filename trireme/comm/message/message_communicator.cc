@@ -55,6 +55,9 @@ MessageCommunicator::MessageCommunicator(std::unique_ptr<MessageChannel> channel
         // Every rank of the job is told to leave.
         exchange_.abort(reason, /*leaves_word=*/false);
       })) {
+  if (recorder.recorder()) {
+    exchange_.count_waits(recorder.recorder()->waits(), recorder.world_ranks());
+  }
   record_in(std::move(recorder));
 }
 

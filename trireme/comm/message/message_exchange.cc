@@ -91,6 +91,13 @@ MessageExchange::MessageExchange(std::unique_ptr<MessageChannel> channel, std::s
       timeout_(timeout),
       sent_(channel_->size()) {}
 
+void MessageExchange::count_waits(std::shared_ptr<WaitSums> waits, std::vector<int> world_ranks) {
+  TRIREME_ASSERT(static_cast<int>(world_ranks.size()) == channel_->size(), "a group of ",
+                 channel_->size(), " with ", world_ranks.size(), " ranks of the world");
+  waits_ = std::move(waits);
+  world_ranks_ = std::move(world_ranks);
+}
+
 MessageExchange::Scope MessageExchange::scope_of(const Call& call, const std::string& which,
                                                  std::chrono::milliseconds timeout) {
   const Scope scope{concat(to_string(call), " ", which), Clock::now(),
@@ -202,7 +209,10 @@ MessageExchange::Scope MessageExchange::meet(const Call& call, std::chrono::mill
                          [&] { return channel_->send(&mine[peer], sizeof(Note), peer, kMeetTag); });
   }
   for (int peer = 0; peer < size; ++peer) {
-    if (peer != rank) wait(scope, *arriving[peer], peer);
+    if (peer == rank) continue;
+    const auto begin = waits_ ? Clock::now() : Clock::time_point();
+    wait(scope, *arriving[peer], peer);
+    if (waits_) waits_->add(name_, world_ranks_[static_cast<size_t>(peer)], Clock::now() - begin);
   }
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank) wait(scope, *leaving[peer], peer);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/wait_sums.h"
 
 namespace trireme::comm {
 
@@ -94,6 +95,10 @@ class MessageExchange {
   MessageExchange(std::unique_ptr<MessageChannel> channel, std::string name,
                   std::chrono::milliseconds timeout);
 
+  // Adds to `waits` how long collectives wait for the calls of the peers, one after the other in
+  // rank order. world_ranks: of the members. Before the first collective.
+  void count_waits(std::shared_ptr<WaitSums> waits, std::vector<int> world_ranks);
+
   MessageChannel& channel() const { return *channel_; }
   const std::string& name() const { return name_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
@@ -147,6 +152,8 @@ class MessageExchange {
   std::vector<uint64_t> sent_;           // messages to each peer
   std::set<ChannelMessage*> in_flight_;  // being waited for
   std::string failure_;
+  std::shared_ptr<WaitSums> waits_;  // null: nobody counts
+  std::vector<int> world_ranks_;     // for them
 };
 
 }  // namespace trireme::comm

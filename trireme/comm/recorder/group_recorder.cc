@@ -39,6 +39,11 @@ GroupRecorder GroupRecorder::split(const std::string& name, const std::vector<in
   return {recorder_, name, static_cast<int>(members.size()), std::move(world_ranks)};
 }
 
+void GroupRecorder::add_wait(const std::string& name, int peer,
+                             std::chrono::nanoseconds waited) const {
+  if (recorder_) recorder_->waits()->add(name, world_ranks_.at(static_cast<size_t>(peer)), waited);
+}
+
 Recorder::Entry GroupRecorder::issue(const Call& call, const at::Tensor& tensor,
                                      const Options& options) const {
   if (recorder_ == nullptr) return {};

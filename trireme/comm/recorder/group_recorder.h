@@ -55,6 +55,8 @@ class GroupRecorder {
   GroupRecorder split(const std::string& name, const std::vector<int>& members) const;
   // Null when nothing is recorded.
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
+  // The group's members; empty when nothing is recorded.
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
 
   // Records that a collective begins or is queued. Keeps the shape and dtype of `tensor`;
   // undefined: none.
@@ -62,6 +64,8 @@ class GroupRecorder {
   // Records that a send to `peer` or a recv from it begins, of a tensor of `sizes`.
   Recorder::Entry issue_message(const Call& call, int peer, at::IntArrayRef sizes,
                                 const Options& options) const;
+  // Counts in the recorder's WaitSums that this rank has waited for `peer`.
+  void add_wait(const std::string& name, int peer, std::chrono::nanoseconds waited) const;
   // Runs `meet`, in which the group's ranks find each other, as the group's first call, "join".
   template <typename Meet>
   auto join(Meet&& meet) const {
@@ -83,6 +87,9 @@ class RecordedCommunicator : public Communicator {
   // see.
   void record_in(GroupRecorder recorder) { recorder_ = std::move(recorder); }
   WorkPtr run(Collective call) final;
+  void add_wait(int peer, std::chrono::nanoseconds waited) final {
+    recorder_.add_wait(name(), peer, waited);
+  }
 
  protected:
   // device: of all tensors.

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "trireme/comm/recorder/ring.h"
+#include "trireme/comm/recorder/wait_sums.h"
 
 namespace trireme::comm {
 
@@ -90,6 +91,9 @@ class Recorder {
   // Throws: Error with the file's path when it cannot be renamed
   void publish();
 
+  // Whom this rank has waited for, in the groups that record here. Not in the ring.
+  const std::shared_ptr<WaitSums>& waits() const { return waits_; }
+
   // The ring as a reader of the file would see it now.
   Ring snapshot() const;
   std::span<const std::byte> bytes() const;
@@ -105,6 +109,7 @@ class Recorder {
   std::vector<std::filesystem::path> new_folders_;  // made for it, innermost first
   std::unique_ptr<Memory> memory_;
   std::mutex groups_mutex_;
+  const std::shared_ptr<WaitSums> waits_ = std::make_shared<WaitSums>();
 };
 
 // Records one step of a training loop: its number, how long it took, and how much of that this rank

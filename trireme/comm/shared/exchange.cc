@@ -2,6 +2,7 @@
 //
 //   Header        magic, size, nonce    written by the first ranks to come
 //                 aborted, reason       written by the first rank to abort
+//                 rang                  written by the rank that rings because all have posted
 //                 bell                  rung when all have posted, when a rank leaves, on abort
 //   Line [p][2]   phase, signature, note
 //   Rank [p]      attached, left; the running call, for error texts
@@ -47,6 +48,7 @@
 //                until its slice ends. Spinning rings no bell, so acquire is enough there.
 //   aborted      0 -> 1 -> 2. The exchange from 0 to 1 elects one writer of `reason`; the store of
 //                2 publishes it.
+//   rang         Stored before the bell rings, which the woken sleeper sees.
 //   The rest is read seldom and has the default order.
 //
 // Other events that end a wait. Only a sleeping rank looks, at each ring and at least every 50 ms:
@@ -109,7 +111,8 @@ struct alignas(64) Exchange::Header {
   std::atomic<uint64_t> nonce;
   std::atomic<int32_t> size;
   std::atomic<uint32_t> aborted;  // 0 no, 1 the reason is being written, 2 yes
-  char reason[488];
+  char reason[480];
+  std::atomic<uint64_t> rang;  // the meet's number, and who rang the bell in it
   Bell bell;
 };
 
@@ -199,7 +202,10 @@ void Exchange::meet(const LossOf& loss_of) {
   // The last to post wakes the others. In the order of all phases the last one sees the rest, so at
   // least one rank rings. Earlier posters see a gap and save the system call.
   Bell& bell = header().bell;
-  if (bell.sleepers.load() != 0 && all_posted<std::memory_order_seq_cst>(target)) bell.ring();
+  if (bell.sleepers.load() != 0 && all_posted<std::memory_order_seq_cst>(target)) {
+    header().rang.store(uint64_t{target} << 32 | static_cast<uint32_t>(rank_));
+    bell.ring();
+  }
   try {
     wait_for_posts(target, loss_of);
   } catch (...) {
@@ -209,7 +215,17 @@ void Exchange::meet(const LossOf& loss_of) {
 }
 
 void Exchange::wait_for_posts(uint32_t target, const LossOf& loss_of) {
-  if (!spin(target)) sleep(target, loss_of);
+  missing_ = first_missing<std::memory_order_acquire>(target);
+  if (missing_ >= 0) {
+    const auto begin = options_.waits ? Clock::now() : Clock::time_point();
+    if (!spin(target)) sleep(target, loss_of);
+    if (options_.waits) {
+      const int last = last_to_post(target);
+      const std::vector<int>& world = options_.world_ranks;
+      const int world_rank = last < static_cast<int>(world.size()) ? world[last] : last;
+      options_.waits->add(options_.name, world_rank, Clock::now() - begin);
+    }
+  }
   for (int other = 0; other < size_; ++other) {
     if (line(other, target - 1).signature != signature_) report_difference(other);
   }
@@ -227,32 +243,44 @@ void Exchange::let_peers_finish(uint32_t target) const {
   }
 }
 
-// Starts behind this rank, so that the ranks do not all read the same line first.
+// A rank that has not posted, or -1. Starts behind this rank, so that the ranks do not all read the
+// same line first.
 template <std::memory_order order>
-bool Exchange::all_posted(uint32_t target) const {
+int Exchange::first_missing(uint32_t target) const {
   for (int i = 1; i < size_; ++i) {
     const int other = rank_ + i < size_ ? rank_ + i : rank_ + i - size_;
-    if (line(other, target - 1).phase.load(order) != target) return false;
+    if (line(other, target - 1).phase.load(order) != target) return other;
   }
-  return true;
+  return -1;
 }
 
-bool Exchange::spin(uint32_t target) const {
-  if (all_posted<std::memory_order_acquire>(target)) return true;
+// Who has ended this rank's wait, once all have posted. A sleeper was woken by the last to post,
+// who wrote its number before it rang. A spinner saw who was missing last. Nobody writes `rang`
+// again before this rank posts the next meet.
+int Exchange::last_to_post(uint32_t target) const {
+  const uint64_t rang = header().rang.load();
+  const auto rank = static_cast<int>(rang & 0x7fffffff);
+  const bool is_of_this_meet = rang >> 32 == target && rank < size_ && rank != rank_;
+  return is_of_this_meet ? rank : missing_;
+}
+
+bool Exchange::spin(uint32_t target) {
   for (int i = options_.has_core_each ? kSpins : kYields; i > 0; --i) {
     if (options_.has_core_each) {
       spin_pause();
     } else {
       sched_yield();
     }
-    if (all_posted<std::memory_order_acquire>(target)) return true;
+    const int missing = first_missing<std::memory_order_acquire>(target);
+    if (missing < 0) return true;
+    missing_ = missing;
   }
   return false;
 }
 
 // Sleeps in slices. After each it looks whether the missing ranks can still come.
 void Exchange::sleep(uint32_t target, const LossOf& loss_of) {
-  // A call that never sleeps asks no clock.
+  // A call that never sleeps asks no clock, unless its waits are counted.
   if (start_ == Clock::time_point()) start_ = Clock::now();
   const auto done = [&] {
     return all_posted<std::memory_order_seq_cst>(target) || header().aborted.load() != 0;

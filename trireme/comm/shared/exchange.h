@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/wait_sums.h"
 #include "trireme/comm/shared/segment.h"
 
 namespace trireme::comm {
@@ -27,6 +28,7 @@ struct ExchangeOptions {
   // Whether every rank on this host has a core of its own. If not, a waiting rank yields its core
   // at once.
   bool has_core_each = false;
+  std::shared_ptr<WaitSums> waits = nullptr;  // counts whom this rank waits for; null: nobody does
 };
 
 // One rank's end. Thread safety: one thread at a time runs operations, from begin() to the last
@@ -116,10 +118,15 @@ class Exchange {
     return slots_ + (2 * static_cast<size_t>(rank) + phase % 2) * options_.slot_bytes;
   }
   template <std::memory_order order>
-  bool all_posted(uint32_t target) const;
+  bool all_posted(uint32_t target) const {
+    return first_missing<order>(target) < 0;
+  }
+  template <std::memory_order order>
+  int first_missing(uint32_t target) const;
+  int last_to_post(uint32_t target) const;
   void wait_for_posts(uint32_t target, const LossOf& loss_of);
   void let_peers_finish(uint32_t target) const;
-  bool spin(uint32_t target) const;
+  bool spin(uint32_t target);
   void sleep(uint32_t target, const LossOf& loss_of);
   std::string loss_before(uint32_t target, const LossOf& loss_of) const;
   void time_out(uint32_t target);
@@ -142,6 +149,7 @@ class Exchange {
   std::chrono::milliseconds timeout_{};
   std::chrono::steady_clock::time_point start_;  // of this operation's first sleep; zero before
   std::function<void()> wake_others_;
+  int missing_ = -1;  // the rank that the last look at the posts missed
 };
 
 }  // namespace trireme::comm

@@ -33,7 +33,11 @@ using Clock = std::chrono::steady_clock;
 using Kind = Collective::Kind;
 
 ExchangeOptions exchange_options(const GroupOptions& options) {
-  return {options.name, options.slot_bytes, options.timeout, options.world_ranks};
+  return {.name = options.name,
+          .slot_bytes = options.slot_bytes,
+          .timeout = options.timeout,
+          .world_ranks = options.world_ranks,
+          .waits = options.recorder ? options.recorder->waits() : nullptr};
 }
 
 // A group's first meeting. Each rank posts the cores that it may run on.

@@ -25,6 +25,7 @@
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/config/shares.h"
 #include "trireme/train/config/train_config.h"
+#include "trireme/train/config/watch_config.h"
 #include "trireme/train/offload/offload_config.h"
 #include "trireme/train/optimizer/optimizer_config.h"
 #include "trireme/train/task/copy_box.h"
@@ -174,6 +175,7 @@ struct RunConfig {
   InitConfig init;
   CheckpointConfig checkpoint;
   OutputConfig output;
+  WatchConfig watch;
   ResumeConfig resume;
 
   // The device of this rank: the result of rank_device() (compute_device.h) for train.device.

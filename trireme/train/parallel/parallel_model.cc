@@ -458,10 +458,16 @@ std::vector<std::pair<std::string, at::Tensor>> ParallelModel::buffers() const {
   return tensors_of(stages_, [](const auto& module) { return module.named_buffers(); });
 }
 
+std::map<std::string_view, std::chrono::nanoseconds> ParallelModel::communication_by_axis() const {
+  std::map<std::string_view, std::chrono::nanoseconds> times{{"pipeline", profile_.waiting}};
+  for (const auto& [axis, waiting] : waiting_) times[axis] += *waiting;
+  for (const Stage& stage : stages_) times["data"] += stage.ddp->communication_time();
+  return times;
+}
+
 std::chrono::nanoseconds ParallelModel::communication_time() const {
-  std::chrono::nanoseconds time = profile_.waiting;
-  for (const auto& [axis, waiting] : waiting_) time += *waiting;
-  for (const Stage& stage : stages_) time += stage.ddp->communication_time();
+  std::chrono::nanoseconds time{0};
+  for (const auto& [axis, waiting] : communication_by_axis()) time += waiting;
   if (teacher_) time += teacher_->communication_time() - teacher_waited_before_;
   if (remote_teacher_) time += remote_teacher_->waited();
   return time;

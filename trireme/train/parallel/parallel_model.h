@@ -135,8 +135,11 @@ class ParallelModel {
   std::vector<double> gradient_squares() const;
   const std::vector<std::string>& parameter_names() const { return names_; }
 
-  // How long communication on any axis has delayed the last step.
+  // How long communication on any axis has delayed the last step, a teacher's included.
   std::chrono::nanoseconds communication_time() const;
+  // The part of the model itself, by axis. "data" has the sums of gradients and batch norms and
+  // the gathering of weights.
+  std::map<std::string_view, std::chrono::nanoseconds> communication_by_axis() const;
   // The part of it in which the tensor axis's layers waited, and when forward_backward() ran them.
   std::chrono::nanoseconds tensor_waiting() const { return *waiting_.at("tensor"); }
   Span layers_window() const { return window_; }

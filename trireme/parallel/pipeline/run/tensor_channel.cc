@@ -107,10 +107,12 @@ void TensorChannel::progress() {
   }
 }
 
-void TensorChannel::wait(comm::Work& work) {
+std::chrono::nanoseconds TensorChannel::wait(comm::Work& work) {
   const auto start = Clock::now();
   work.wait();
-  waiting_ += Clock::now() - start;
+  const std::chrono::nanoseconds waited = Clock::now() - start;
+  waiting_ += waited;
+  return waited;
 }
 
 std::vector<EdgeTensor> TensorChannel::finish_recv(int tag) {
@@ -119,10 +121,10 @@ std::vector<EdgeTensor> TensorChannel::finish_recv(int tag) {
   // A rank's messages arrive in order, so those before this one must be taken first.
   for (auto earlier = incoming_.begin(); earlier <= found; ++earlier) {
     if (earlier->peer != found->peer || earlier->is_posted) continue;
-    wait(*earlier->header_work);
+    wait_for(earlier->peer, *earlier->header_work);
     post(*earlier);
   }
-  for (const comm::WorkPtr& work : found->works) wait(*work);
+  for (const comm::WorkPtr& work : found->works) wait_for(found->peer, *work);
   std::vector<EdgeTensor> tensors = std::move(found->tensors);
   incoming_.erase(found);
   return tensors;

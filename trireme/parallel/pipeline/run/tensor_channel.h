@@ -76,7 +76,8 @@ class TensorChannel {
 
   void issue(const at::Tensor& data, int peer, int tag);
   void post(Incoming& incoming);
-  void wait(comm::Work& work);
+  std::chrono::nanoseconds wait(comm::Work& work);
+  void wait_for(int peer, comm::Work& work) { group_.add_wait(peer, wait(work)); }
 
   comm::Communicator& group_;
   comm::Options options_;
