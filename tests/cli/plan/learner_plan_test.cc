@@ -106,7 +106,9 @@ TEST(LearnerPlan, ASearchPlansEachLearner) {
   EXPECT_THAT(harness::message_of<ConfigError>(
                   [&] { search_layouts(run, hosts(2, 2), {.most_devices = 1}); }),
               HasSubstr("a device for each learner"));
-  EXPECT_THAT(harness::message_of<ConfigError>([&] { predict({}, hosts(3, 2)); }),
+  EXPECT_THAT(harness::message_of<ConfigError>([&] {
+                predict({{"train.global_batch", "24"}}, hosts(3, 2));
+              }),
               HasSubstr("on 3 nodes of 2 devices"));
 }
 
