@@ -89,17 +89,17 @@ TEST(Learners, TrainAsFastAsMeasuredWithinThreePercent) {
 TEST(Learners, ADelayHidesAnExchange) {
   LearnerWork outer = diloco();
   const LearnerPrediction blocking = on_slow_hosts(outer);
-  EXPECT_NEAR(blocking.exchange_seconds, 0.05 + 4 * kDemoWeights / 0.75e6, 1e-9);
+  EXPECT_NEAR(blocking.exchange_seconds, 0.2 + 4 * kDemoWeights / 0.75e6, 1e-9);
   EXPECT_EQ(blocking.exposed_seconds, blocking.exchange_seconds);
   EXPECT_NEAR(blocking.all.seconds.outer, blocking.exposed_seconds / 100, 1e-12);
-  EXPECT_EQ(blocking.round_trips, 0.5);
+  EXPECT_NEAR(blocking.round_trips, 2, 1e-9);
   outer.delay = 20;
   const double behind = 20 * measured_step().step_seconds();
   EXPECT_NEAR(on_slow_hosts(outer).exposed_seconds, blocking.exchange_seconds - behind, 1e-9);
   outer.delay = 99;
   EXPECT_EQ(on_slow_hosts(outer).exposed_seconds, 0);
   EXPECT_EQ(on_slow_hosts(streaming()).exposed_seconds, 0);
-  EXPECT_EQ(on_slow_hosts(streaming()).round_trips, 2);
+  EXPECT_NEAR(on_slow_hosts(streaming()).round_trips, 8, 1e-9);
 }
 
 TEST(Learners, AreAddedUp) {
@@ -173,12 +173,12 @@ TEST(Learners, ManySumInARingOrSendCodesToAll) {
   Cluster cluster = slow_hosts();
   cluster.nodes = 4;
   const double ring = with_learners(Workload(), outer, cluster, measured_step()).exchange_seconds;
-  EXPECT_NEAR(ring, 2 * 0.75 * 4 * kDemoWeights / 0.75e6 + 2 * 3 * 0.05, 1e-6);
+  EXPECT_NEAR(ring, 2 * 0.75 * 4 * kDemoWeights / 0.75e6 + (2 * 3 + 2) * 0.05, 1e-6);
   outer.form.code = parallel::WireCode::kInt8;
   const int64_t coded = kDemoWeights + 4 * 6729;
   EXPECT_EQ(sent_bytes(Workload(), outer, 0), 3 * coded + 3 * 32);
   const double all = with_learners(Workload(), outer, cluster, measured_step()).exchange_seconds;
-  EXPECT_NEAR(all, 3 * static_cast<double>(coded) / 0.75e6 + 0.05, 1e-6);
+  EXPECT_NEAR(all, 3 * static_cast<double>(coded) / 0.75e6 + 0.2, 1e-6);
 }
 
 TEST(Learners, OfAGraphExchangeWithTheirNeighbours) {
@@ -192,16 +192,16 @@ TEST(Learners, OfAGraphExchangeWithTheirNeighbours) {
   const auto seconds = [&] {
     return with_learners(Workload(), outer, cluster, measured_step()).exchange_seconds;
   };
-  EXPECT_NEAR(seconds(), 2 * whole / 0.75e6 + 0.05, 1e-6);
+  EXPECT_NEAR(seconds(), 2 * whole / 0.75e6 + 0.15, 1e-6);
   outer.graph = parallel::make_one_peer_graph(4);
   EXPECT_EQ(sent_bytes(Workload(), outer, 0), whole + 3 * 2 * 8);
-  EXPECT_NEAR(seconds(), whole / 0.75e6 + 0.05, 1e-6);
-  // Two learners on each of two nodes: a neighbour is near, and one of the two rounds far.
+  EXPECT_NEAR(seconds(), whole / 0.75e6 + 0.15, 1e-6);
+  // Two learners on each of two nodes: in both rounds some neighbours are on the other node.
   cluster.nodes = 2;
   cluster.devices_per_node = 2;
   cluster.device.link_rate = 1e9;
   cluster.device.link_share = 1;
-  EXPECT_NEAR(seconds(), whole / 0.75e6 + 0.05, 1e-2);
+  EXPECT_NEAR(seconds(), whole / 0.75e6 + 0.15, 1e-6);
   EXPECT_THAT(nodes_of_learners(cluster, 4), testing::ElementsAre(0, 0, 1, 1));
 }
 
@@ -210,7 +210,7 @@ TEST(Learners, LieOnNodesAndSites) {
   EXPECT_EQ(cluster_of_learner(cluster, 1).num_devices(), 32);
   EXPECT_EQ(cluster_of_learner(cluster, 2).nodes, 2);
   EXPECT_EQ(cluster_of_learner(cluster, 16).num_devices(), 2);
-  for (const int64_t learners : {3, 6, 64}) {
+  for (const int64_t learners : {0, 3, 6, 64}) {
     EXPECT_THAT(harness::message_of<ConfigError>([&] { cluster_of_learner(cluster, learners); }),
                 HasSubstr("on 4 nodes of 8 devices"))
         << learners;
@@ -225,7 +225,7 @@ TEST(Learners, LieOnNodesAndSites) {
   const auto seconds = [&](const Cluster& on) {
     return with_learners(work, outer, on, measured_step()).exchange_seconds;
   };
-  EXPECT_NEAR(seconds(sites), 4.0 * kDemoWeights / 16 / 1e6 + 0.1, 1e-9);
+  EXPECT_NEAR(seconds(sites), 4.0 * kDemoWeights / 16 / 1e6 + 0.4, 1e-9);
   EXPECT_LT(seconds(cluster), 0.01);
   // A fragment lies on one of two stages, whose ranks send it.
   outer.every = 4;
@@ -233,7 +233,7 @@ TEST(Learners, LieOnNodesAndSites) {
   const double together = seconds(sites);
   work.axes.data = 8;
   work.axes.pipeline = 2;
-  EXPECT_NEAR(seconds(sites) - 0.2, 2 * (together - 0.2), 1e-4);
+  EXPECT_NEAR(seconds(sites) - 0.8, 2 * (together - 0.8), 1e-4);
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(work.has_value(), "task.name is \"", config.task_choice.name,
                 "\", whose models the cost model does not know; it knows those of the task "
                 "\"language\"");
+  plan::NumberSizes& sizes = work->sizes;
+  sizes.outer = sizes.trained_share * outer_bytes_per_weight(config, sizes.wide);
   return *std::move(work);
 }
 

@@ -39,6 +39,17 @@ std::vector<plan::ExchangedParameter> exchanged_parameters(const train::RunConfi
 
 }  // namespace
 
+double outer_bytes_per_weight(const train::RunConfig& config, double wide_bytes) {
+  if (config.parallel.learners == 1) return 0;
+  const train::OuterConfig& outer = config.outer;
+  const bool loses = outer.wire != parallel::WireCode::kFloat32 || outer.kept < 1;
+  const bool has_momentum = outer.method == train::OuterMethod::kDiloco && outer.momentum != 0;
+  const double residual = loses ? sizeof(float) : 0;
+  const double travelling =
+      outer.delay > 0 ? (wide_bytes + residual) / static_cast<double>(outer.fragments) : 0;
+  return wide_bytes + (has_momentum ? wide_bytes : 0) + residual + travelling;
+}
+
 std::optional<plan::LearnerWork> learner_work(const train::RunConfig& config,
                                               const plan::Cluster& cluster) {
   const int64_t learners = config.parallel.learners;

@@ -14,6 +14,10 @@ namespace trireme::cli {
 std::optional<plan::LearnerWork> learner_work(const train::RunConfig& config,
                                               const plan::Cluster& cluster);
 
+// What a rank keeps per weight for exchanges, in bytes: the common weights, their momentum, what
+// messages lose, and of a delayed fragment what travels while it computes. 0 without learners.
+double outer_bytes_per_weight(const train::RunConfig& config, double wide_bytes);
+
 struct RunPrediction {
   plan::StepPrediction step{};  // of the whole run
   std::optional<plan::LearnerPrediction> learners{};

@@ -12,6 +12,10 @@ namespace trireme::plan {
 namespace {
 
 constexpr int64_t kNoteBytes = 8;
+// Latencies beside those of the bytes: a message is announced and asked for before it travels, and
+// an all-gather ends with a word.
+constexpr double kBeforeMessage = 2;
+constexpr double kAroundGather = 3;
 // The notes of an exchange: of each group of weights, and the learner's own with the first one.
 constexpr int64_t kNotesOfGroup = 2;
 constexpr int64_t kOwnNotes = 2;
@@ -146,7 +150,7 @@ double graph_seconds(const parallel::LearnerGraph& graph, const Distances& dista
       }
       latency = std::max(latency, link.seconds);
     }
-    seconds += transfer + latency;
+    seconds += transfer + (1 + kBeforeMessage) * latency;
   }
   return seconds / graph.period();
 }
@@ -156,15 +160,18 @@ double exchange_seconds(const LearnerWork& outer, const Cluster& cluster, int64_
                         const Message& message) {
   if (outer.graph) return graph_seconds(*outer.graph, {cluster, ranks}, message.whole);
   const Group group{outer.learners, ranks};
-  const double p = number(outer.learners);
+  const double p = number(outer.learners), latency = ring_rate(cluster, group).seconds;
   // Two learners send each other whole numbers as they send coded ones: all to all at once.
   if (outer.learners == 2) {
-    return all_to_all_seconds(cluster, group, p * (message.coded + message.whole));
+    return all_to_all_seconds(cluster, group, p * (message.coded + message.whole)) +
+           kAroundGather * latency;
   }
   double seconds = 0;
-  if (is_coded(outer)) seconds += all_to_all_seconds(cluster, group, p * message.coded);
+  if (is_coded(outer)) {
+    seconds += all_to_all_seconds(cluster, group, p * message.coded) + kAroundGather * latency;
+  }
   if (!is_coded(outer) || outer.num_states > 0) {
-    seconds += all_reduce_seconds(cluster, group, message.whole);
+    seconds += all_reduce_seconds(cluster, group, message.whole) + kBeforeMessage * latency;
   }
   return seconds;
 }
@@ -184,7 +191,8 @@ double most_messages(const parallel::LearnerGraph& graph) {
 
 Cluster cluster_of_learner(const Cluster& cluster, int64_t learners) {
   const int64_t of_node = std::max<int64_t>(1, learners / cluster.nodes);
-  const bool is_even = (cluster.nodes % learners == 0 || learners % cluster.nodes == 0) &&
+  const bool is_even = learners >= 1 &&
+                       (cluster.nodes % learners == 0 || learners % cluster.nodes == 0) &&
                        cluster.devices_per_node % of_node == 0;
   TRIREME_CHECK(
       is_even, "parallel.learners is ", learners, " on ", cluster.nodes, " nodes of ",

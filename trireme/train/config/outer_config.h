@@ -91,8 +91,6 @@ struct OuterConfig {
   bool has_common() const {
     return method == OuterMethod::kAverage || method == OuterMethod::kDiloco;
   }
-  // Whether messages lose something, which the next ones make good.
-  bool loses() const { return wire != parallel::WireCode::kFloat32 || kept < 1; }
   bool operator==(const OuterConfig&) const = default;
 };
 

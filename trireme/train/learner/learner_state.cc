@@ -38,6 +38,10 @@ parallel::WireForm wire_form(const OuterConfig& outer) {
   return {.code = outer.wire, .kept = outer.kept};
 }
 
+bool loses(const OuterConfig& outer) {
+  return outer.wire != parallel::WireCode::kFloat32 || outer.kept < 1;
+}
+
 // The dtype in which learners compute with weights of `dtype`.
 at::ScalarType wide(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -88,7 +92,7 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
     }
     weight.anchor = weight.live.detach().to(wide(weight.live.scalar_type()), false, /*copy=*/true);
     if (has_momentum) weight.momentum = at::zeros_like(weight.anchor);
-    if (config.outer.loses()) {
+    if (loses(config.outer)) {
       weight.residual = at::zeros_like(weight.anchor, at::TensorOptions(at::kFloat));
     }
     weight.fragment = fragments.at(shard.name);
@@ -202,7 +206,7 @@ LearnerState::Flat LearnerState::differences_of(const std::vector<size_t>& weigh
     if (weight.counts) flat.squares += squares;
     if (weight.residual.defined()) residuals.push_back(weight.residual);
   }
-  if (config_.outer.loses()) {
+  if (loses(config_.outer)) {
     flat.residual = flattened(residuals, wide_options().dtype(at::kFloat));
   }
   flat.values = flattened(differences, wide_options());

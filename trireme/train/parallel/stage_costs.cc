@@ -36,18 +36,6 @@ double state_bytes_per_element(const RunConfig& config, int64_t D) {
   return static_cast<double>(bytes) / static_cast<double>(D * D);
 }
 
-// What a learner keeps per weight (train/learner/learner_state.h), and of a delayed fragment what
-// travels while it computes.
-double outer_bytes(const RunConfig& config) {
-  if (config.parallel.learners == 1) return 0;
-  const OuterConfig& outer = config.outer;
-  const double wide = wide_itemsize(config), residual = outer.loses() ? sizeof(float) : 0;
-  const bool has_momentum = outer.method == OuterMethod::kDiloco && outer.momentum != 0;
-  const double travelling =
-      outer.delay > 0 ? (wide + residual) / static_cast<double>(outer.fragments) : 0;
-  return wide + (has_momentum ? wide : 0) + residual + travelling;
-}
-
 }  // namespace
 
 double itemsize(const RunConfig& config) {
@@ -64,7 +52,6 @@ plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
       .is_bf16 = config.dtype() == at::kBFloat16,
       .states = state_bytes_per_element(config, width),
       .has_masters = itemsize(config) < 4 && config.train.master_weights,
-      .outer = outer_bytes(config),
       .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk,
       .weight_offload_rate =
           config.leaves_memory(config.offload.parameters) ? plan::kUnknownRate : 0,

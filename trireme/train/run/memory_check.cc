@@ -72,6 +72,17 @@ std::string advice(const RunConfig& config, const MemoryNeed& need, int num_rank
                 " and more ranks");
 }
 
+// Bytes of what a rank keeps of the weights that learners have in common, and of their momentum.
+double common_weights(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.learners == 1) return 0;
+  const auto parts = static_cast<double>(parallel.tensor * parallel.pipeline * parallel.shard);
+  const double tensors = config.outer.method == OuterMethod::kDiloco ? 2 : 1;
+  const double bytes = config.train.precision == c10::kDouble ? 8 : 4;
+  return static_cast<double>(config.task->model().traits().num_parameters) / parts * tensors *
+         bytes;
+}
+
 }  // namespace
 
 MemoryNeed least_memory(const RunConfig& config) {
@@ -88,6 +99,7 @@ MemoryNeed least_memory(const RunConfig& config) {
   const auto stages = static_cast<double>(config.parallel.pipeline);
   need.states /= stages;
   need.activations /= stages;
+  need.states += common_weights(config);
   need.samples = static_cast<double>(config.train.global_batch) /
                  static_cast<double>(sample_ranks(config.parallel) * config.parallel.learners) *
                  sample_bytes(*config.task);
