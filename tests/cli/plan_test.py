@@ -96,6 +96,39 @@ class Plan(ProgramTest):
         self.assertIn("does not divide", tensor[1]["error"])
         self.assertGreater(tensor[0]["peak_memory_bytes"], tensor[2]["peak_memory_bytes"])
 
+    def test_learners(self):
+        outer = ["--parallel.learners=2", "--outer.every=50"]
+        near, far = self.simulate(), self.simulate(*outer, "--network.site_nodes=1", "--network.site_gb_per_second=0.001",
+                                                   "--network.site_microseconds=50000")
+        self.assertNotIn("outer", near)
+        found = far["outer"]
+        self.assertEqual((found["learners"], found["round_steps"], far["devices"]), (2, 50, 16))
+        self.assertAlmostEqual(sum(far["seconds"].values()), far["step_seconds"], places=9)
+        self.assertAlmostEqual(far["seconds"]["outer"], found["exposed_seconds_per_round"] / 50, places=9)
+        self.assertAlmostEqual(far["step_seconds"], found["inner_step_seconds"] + far["seconds"]["outer"], places=9)
+        self.assertAlmostEqual(far["tokens_per_second"] * far["step_seconds"], 64 * 2048, delta=1)
+        # Each of eight ranks sends its part in fp32 at 1 MB/s.
+        self.assertAlmostEqual(found["exchange_seconds_per_round"], found["bytes_per_round"] / 8 / 1e6 + 0.2, delta=1e-3)
+        self.assertGreater(found["memory_bytes"], 0)
+        coded = self.simulate(*outer, "--outer.wire=int4", "--outer.fragments=5", "--outer.delay=5")["outer"]
+        self.assertLess(7 * coded["bytes_per_round"], found["bytes_per_round"])
+        self.assertEqual(coded["exposed_seconds_per_round"], 0)
+        text = self.succeed("simulate", "model.toml", "cluster.toml", *outer)
+        self.assertRegex(text, r"learners 2 with steps of .*; each sends .* in a round of 50 steps")
+        best = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--best", 1, *outer, "--output",
+                                       "best.toml"))["plans"][0]
+        self.assertEqual(best["devices"], 16)
+        self.assertIn("learners 2 x data", best["layout"])
+        again = json.loads(self.succeed("simulate", "best.toml", "cluster.toml", "--json"))
+        for key in ("step_seconds", "peak_memory_bytes"):
+            self.assertAlmostEqual(again[key] / best[key], 1, places=9)
+        self.fail_with(2, ["parallel.learners is 3", "on 2 nodes of 8 devices"], "plan", "model.toml", "cluster.toml",
+                       "--parallel.learners=3", "--train.global_batch=48")
+        self.fail_with(2, ["network.site_nodes is 1", "both"], "simulate", "model.toml", "cluster.toml",
+                       "--network.site_nodes=1")
+        self.fail_with(2, ["--gpus-at-most is 1", "a device for each learner"], "plan", "model.toml", "cluster.toml", *outer,
+                       "--gpus-at-most", 1)
+
     def test_the_plan_is_the_fastest_of_what_fits(self):
         found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--output", "best.toml"))
         best = found["plans"][0]

@@ -170,7 +170,7 @@ inline Overrides draw_problem(Draw& draw) {
 }
 
 // The part of a layout that changes no bit: stages, what ZeRO shards, and when things happen.
-inline DrawnLayout with_other_stages(Draw& draw, DrawnLayout layout) {
+inline DrawnLayout with_other_stages(Draw& draw, DrawnLayout layout, int64_t most_ranks = 8) {
   layout.others.clear();
   const auto set = [&](const std::string& key, const std::string& value) {
     layout.others.emplace_back(key, value);
@@ -178,7 +178,7 @@ inline DrawnLayout with_other_stages(Draw& draw, DrawnLayout layout) {
   const RunConfig config = config_of(layout.sums);
   const ParallelConfig& axes = config.parallel;
   const int64_t ranks = axes.data * axes.tensor * axes.context;
-  const int64_t pipeline = draw.number(1, std::min<int64_t>(8 / ranks, 4));
+  const int64_t pipeline = draw.number(1, std::min<int64_t>(most_ranks / ranks, 4));
   layout.ranks = static_cast<int>(ranks * pipeline);
   set("parallel.pipeline", std::to_string(pipeline));
   const bool may_have_chunks = pipeline <= 2;
@@ -214,14 +214,14 @@ inline DrawnLayout with_other_stages(Draw& draw, DrawnLayout layout) {
   return layout;
 }
 
-inline DrawnLayout draw_layout(Draw& draw, const Overrides& problem) {
+inline DrawnLayout draw_layout(Draw& draw, const Overrides& problem, int64_t most_ranks = 8) {
   DrawnLayout layout;
   const auto set = [&](const std::string& key, const std::string& value) {
     layout.sums.emplace_back(key, value);
   };
   int64_t data = 1, tensor = 1, context = 1;
   for (int64_t* size : {&data, &tensor, &context}) {
-    *size = draw.number(1, std::min<int64_t>(8 / (data * tensor * context), 4));
+    *size = draw.number(1, std::min<int64_t>(most_ranks / (data * tensor * context), 4));
   }
   set("parallel.data", std::to_string(data));
   set("parallel.tensor", std::to_string(tensor));
@@ -241,7 +241,7 @@ inline DrawnLayout draw_layout(Draw& draw, const Overrides& problem) {
     set("parallel.expert", draw.one_of(degrees));
     set("parallel.expert_chunk", draw.one_of({"0", "0", "4", "100"}));
   }
-  layout = with_other_stages(draw, layout);
+  layout = with_other_stages(draw, layout, most_ranks);
   // Tensor ranks may have too few heads to share out once more.
   if (!is_legal(joined(problem, layout.all()), layout.ranks)) set("parallel.context_form", "ring");
   return layout;

@@ -64,5 +64,21 @@ TEST(CollectiveTime, ASendGoesOverTheLinkOrTheNetwork) {
   EXPECT_DOUBLE_EQ(send_seconds(cluster, {2, 4}, 1e9), 0.1);
 }
 
+TEST(CollectiveTime, SitesAreFartherApartThanNodes) {
+  Cluster cluster = two_nodes_of_four();
+  cluster.nodes = 4;
+  cluster.site_nodes = 2;
+  cluster.site_rate = 1e6;
+  cluster.site_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {8, 1}).bytes_per_second, 40e9);  // on one site
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {16, 1}).bytes_per_second, 8e6);  // eight rings
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {2, 8}).bytes_per_second, 1e6);
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {2, 8}).seconds, 0.5);
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(cluster, {16, 1}, 1e6), 0.5 * 1e6 / 1e6 + 0.5);
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(cluster, {8, 1}, 1e9), 0.5 * 1e9 / 10e9);
+  EXPECT_DOUBLE_EQ(send_seconds(cluster, {2, 8}, 1e6), 1.5);
+  EXPECT_DOUBLE_EQ(send_seconds(cluster, {2, 4}, 1e9), 1e9 / 10e9);
+}
+
 }  // namespace
 }  // namespace trireme::plan

@@ -83,6 +83,18 @@ TEST(StateBytes, FrozenParametersHaveWeightsAlone) {
   }
 }
 
+TEST(StateBytes, ALearnersCommonWeightsAreDividedAsStates) {
+  NumberSizes sizes = kMixed;
+  sizes.outer = 8;
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    EXPECT_EQ(
+        state_bytes_per_parameter(sizes, zero, 4) - state_bytes_per_parameter(kMixed, zero, 4),
+        zero == 0 ? 8 : 2);
+  }
+  EXPECT_EQ(state_bytes_per_parameter(sizes.with_share(0.25), 0, 1),
+            state_bytes_per_parameter(kMixed.with_share(0.25), 0, 1) + 2);
+}
+
 TEST(StateBytes, StatesOnDiskTakeNoMemory) {
   NumberSizes sizes = kMixed;
   sizes.states_on_disk = true;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/error.h"
+
 namespace trireme::plan {
 namespace {
 
@@ -29,6 +31,20 @@ TEST(Cluster, GivenRatesReplaceTheBuiltInOnes) {
   EXPECT_EQ(cluster.device.network_rate, 6.25e9);
   EXPECT_DOUBLE_EQ(cluster.device.link_seconds, 7e-6);
   EXPECT_EQ(cluster.device.peak_single, device_named("cpu").peak_single);
+}
+
+TEST(Cluster, SitesHaveABandwidth) {
+  ClusterFile file;
+  file.cluster.nodes = 4;
+  EXPECT_EQ(make_cluster(file).site_devices(), 32);
+  file.network.site_nodes = 2;
+  EXPECT_THROW(make_cluster(file), ConfigError);
+  file.network.site_gb_per_second = 0.001;
+  file.network.site_microseconds = 50'000;
+  const Cluster cluster = make_cluster(file);
+  EXPECT_EQ(cluster.site_devices(), 16);
+  EXPECT_DOUBLE_EQ(cluster.site_rate, 1e6);
+  EXPECT_DOUBLE_EQ(cluster.site_seconds, 0.05);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/plan/learner_plan.h"
 #include "trireme/train/parallel/run_layout.h"
 
 namespace trireme::cli {
@@ -12,7 +13,7 @@ namespace {
 std::string illegality(const train::RunConfig& run, const plan::Workload& work) {
   try {
     train::RunConfig config = with_layout(run, work);
-    resolve_on(config, work.axes.num_ranks());
+    resolve_on(config, work.axes.num_ranks() * run.parallel.learners);
     return "";
   } catch (const ConfigError& error) {
     return error.what();
@@ -25,14 +26,14 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(config.parallel.teachers == 0, "parallel.teachers is ", config.parallel.teachers,
                 ", which the cost model does not know; set it to 0 to plan with the teacher on the "
                 "ranks that train");
-  TRIREME_CHECK(config.parallel.learners == 1, "parallel.learners is ", config.parallel.learners,
-                ", which the cost model does not know; set it to 1 and plan one learner");
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
   std::optional<plan::Workload> work = config.task->model().workload(config);
   TRIREME_CHECK(work.has_value(), "task.name is \"", config.task_choice.name,
                 "\", whose models the cost model does not know; it knows those of the task "
                 "\"language\"");
+  plan::NumberSizes& sizes = work->sizes;
+  sizes.outer = sizes.trained_share * outer_bytes_per_weight(config, sizes.wide);
   return *std::move(work);
 }
 
@@ -73,10 +74,16 @@ train::RunConfig with_layout(const train::RunConfig& run, const plan::Workload& 
   return with_layout(run, settings_of(work));
 }
 
-plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster cluster,
+plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster all,
                                   plan::SearchOptions options) {
+  const int64_t learners = run.parallel.learners;
+  plan::Cluster cluster = cluster_of_learner(all, learners);
+  TRIREME_CHECK(options.most_devices == 0 || options.most_devices >= learners, "--gpus-at-most is ",
+                options.most_devices, " and parallel.learners ", learners,
+                "; expected a device for each learner");
+  options.most_devices /= learners;
   options.recompute_modules = run.train.recompute_modules;
-  // Keys that are not searched are the same for one rank.
+  // Keys that are not searched are the same for one rank of each learner.
   train::RunConfig alone = with_layout(run, plan::Workload());
   alone.parallel.stage_memory = 0;
   TRIREME_CHECK(run.train.shares.empty(),
@@ -92,10 +99,14 @@ plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster clu
                   "recomputed modules; fix full or selective");
     options.must_recompute = true;
   }
-  plan::Workload base = resolve_on(alone, 1);
+  plan::Workload base = resolve_on(alone, learners);
   set_offload(run.offload, base, cluster);
-  return plan::search(base, cluster, options,
-                      [&](const plan::Workload& work) { return illegality(run, work); });
+  plan::SearchResult found = plan::search(
+      base, cluster, options, [&](const plan::Workload& work) { return illegality(run, work); });
+  for (plan::Plan& plan : found.best) {
+    plan.step = predict_run(with_layout(run, plan.work), plan.work, all, plan.layout).step;
+  }
+  return found;
 }
 
 std::string describe_failure(const plan::SearchResult& found, const plan::Cluster& cluster) {

@@ -11,7 +11,7 @@
 namespace trireme::cli {
 
 // Resolves the run on `num_devices` devices with the runtime's own checks. The model must be known,
-// from open data or from its keys.
+// from open data or from its keys. With learners, what one of them does.
 // Throws: ConfigError when it cannot run there, and when the cost model does not know its task
 plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices);
 // Bytes per second to and from the memory of a device's host, as copies reach on PCIe 4 x16.
@@ -27,7 +27,9 @@ train::RunConfig with_layout(const train::RunConfig& run, std::span<const train:
 // The run with a candidate's layout.
 train::RunConfig with_layout(const train::RunConfig& run, const plan::Workload& work);
 
-// plan::search() for the model, batch and precision of `run`, whose layout does not count.
+// plan::search() for the model, batch and precision of `run`, whose layout does not count. With
+// learners, for the layout of each: the best are predicted
+// with all, and those that are too large as one of them.
 // Throws: ConfigError
 plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster cluster,
                                   plan::SearchOptions options);

@@ -19,6 +19,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/plan/layout_search.h"
+#include "trireme/cli/plan/learner_plan.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/plan/table_report.h"
 #include "trireme/cli/terminal_text.h"
@@ -71,10 +72,19 @@ plan::SearchResult find_plans(const PlanArguments& arguments, const PlanningCase
   return search_layouts(planning.config, planning.cluster, options);
 }
 
+// Of a learner, if there are several.
+std::string layout_of(const plan::Plan& plan, const PlanningCase& planning) {
+  const int64_t learners = planning.config.parallel.learners;
+  return concat(learners > 1 ? concat("learners ", learners, " x ") : "", describe(plan.work));
+}
+
 nlohmann::json plan_to_json(const plan::Plan& plan, const PlanningCase& planning) {
   nlohmann::json one = to_json(plan.step);
   one["run"] = to_json(forecast(plan.step, planning.cluster, planning.config.train.steps));
-  one["layout"] = describe(plan.work);
+  one["layout"] = layout_of(plan, planning);
+  const train::RunConfig config = with_layout(planning.config, plan.work);
+  const RunPrediction run = predict_run(config, plan.work, planning.cluster, plan.layout);
+  if (run.learners) one["outer"] = to_json(*run.learners, config);
   for (const auto& [key, value] : settings_of(plan.work)) one["settings"][key] = value;
   return one;
 }
@@ -110,7 +120,7 @@ void print_plans(const plan::SearchResult& found, const PlanningCase& planning, 
   for (size_t i = 0; i < found.best.size(); ++i) {
     const plan::Plan& plan = found.best[i];
     std::printf("%zu  %s\n   %.3f s, %s tokens/s, MFU %.1f %%, %s of %s%s%s\n", i + 1,
-                describe(plan.work).c_str(), plan.step.step_seconds(),
+                layout_of(plan, planning).c_str(), plan.step.step_seconds(),
                 human_count(plan.step.tokens_per_second()).c_str(),
                 100 * plan.step.flops_per_device() / plan.step.peak,
                 human_bytes(plan.step.memory.total()).c_str(),
@@ -119,8 +129,8 @@ void print_plans(const plan::SearchResult& found, const PlanningCase& planning, 
     std::printf("   %s\n", train_time(plan, planning).c_str());
   }
   for (const plan::Plan& plan : found.too_large) {
-    std::printf("-  %s\n   %.3f s, but needs %s more than there is\n", describe(plan.work).c_str(),
-                plan.step.step_seconds(),
+    std::printf("-  %s\n   %.3f s, but needs %s more than there is\n",
+                layout_of(plan, planning).c_str(), plan.step.step_seconds(),
                 human_bytes(plan.step.memory.total() - plan.step.available_bytes).c_str());
   }
 }
@@ -129,9 +139,9 @@ void print_plans(const plan::SearchResult& found, const PlanningCase& planning, 
 // also fits clusters of other sizes.
 void write_config(const std::string& path, const PlanningCase& planning, const plan::Plan& plan) {
   train::RunConfig config = with_layout(planning.config, plan.work);
-  if (plan.work.axes.num_ranks() == planning.cluster.num_devices()) config.parallel.data = 0;
+  if (plan.step.num_devices == planning.cluster.num_devices()) config.parallel.data = 0;
   write_output("--output", path,
-               concat("# ", describe(plan.work), ": predicted ",
+               concat("# ", layout_of(plan, planning), ": predicted ",
                       format("%.3f s a step, %.1f GiB", plan.step.step_seconds(),
                              plan.step.memory.total() / (1 << 30)),
                       "\n", train::to_toml(config)));

@@ -158,6 +158,7 @@ nlohmann::json to_json(const plan::StepPrediction& step) {
             {"context", seconds.context},
             {"expert", seconds.expert},
             {"data", seconds.data},
+            {"outer", seconds.outer},
             {"bubble", seconds.bubble},
             {"optimizer", seconds.optimizer},
             {"rest", seconds.rest}}},
@@ -167,6 +168,19 @@ nlohmann::json to_json(const plan::StepPrediction& step) {
             {"temporary", memory.temporary()},
             {"reserved", memory.reserved},
             {"pipeline_rank", memory.pipeline_rank}}}};
+}
+
+nlohmann::json to_json(const plan::LearnerPrediction& prediction, const train::RunConfig& config) {
+  const auto every = static_cast<double>(config.outer.every);
+  return {{"learners", config.parallel.learners},
+          {"round_steps", config.outer.every},
+          {"inner_step_seconds", prediction.inner.step_seconds()},
+          {"bytes_per_round", prediction.round_bytes},
+          {"bytes_per_step", prediction.round_bytes / every},
+          {"exchange_seconds_per_round", prediction.exchange_seconds},
+          {"exposed_seconds_per_round", prediction.exposed_seconds},
+          {"round_trips_per_round", prediction.round_trips},
+          {"memory_bytes", prediction.all.memory.outer}};
 }
 
 nlohmann::json to_json(const RunForecast& run) {
@@ -190,8 +204,9 @@ std::string show(const plan::StepPrediction& step) {
   const std::pair<const char*, double> causes[] = {
       {"computation", seconds.compute},         {"tensor, exposed", seconds.tensor},
       {"context, exposed", seconds.context},    {"expert, exposed", seconds.expert},
-      {"data and ZeRO, exposed", seconds.data}, {"pipeline bubble", seconds.bubble},
-      {"optimizer", seconds.optimizer},         {"data, norm, logging", seconds.rest}};
+      {"data and ZeRO, exposed", seconds.data}, {"learners, exposed", seconds.outer},
+      {"pipeline bubble", seconds.bubble},      {"optimizer", seconds.optimizer},
+      {"data, norm, logging", seconds.rest}};
   for (const auto& [name, value] : causes) {
     if (value > 0) add_line(out, name, shown_seconds(value), value / all);
   }
@@ -209,6 +224,18 @@ std::string show(const plan::StepPrediction& step) {
     add_line(out, name, human_bytes(value), value / step.available_bytes);
   }
   return out.str();
+}
+
+std::string show(const plan::LearnerPrediction& prediction, const train::RunConfig& config) {
+  const auto every = static_cast<double>(config.outer.every);
+  return concat("learners ", config.parallel.learners, " with steps of ",
+                shown_seconds(prediction.inner.step_seconds()), "; each sends ",
+                human_bytes(prediction.round_bytes), " in a round of ", config.outer.every,
+                " steps, ", human_bytes(prediction.round_bytes / every), " a step\n",
+                "         a round exchanges for ", shown_seconds(prediction.exchange_seconds), " (",
+                format("%.1f", prediction.round_trips), " round trips), exposed ",
+                shown_seconds(prediction.exposed_seconds), "; memory ",
+                human_bytes(prediction.all.memory.outer), " of the states\n");
 }
 
 std::string describe(const RunForecast& run) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "trireme/plan/device/cluster.h"
+#include "trireme/plan/step/learner_prediction.h"
 #include "trireme/plan/step/step_prediction.h"
 #include "trireme/train/config/config.h"
 
@@ -49,8 +50,11 @@ RunForecast forecast(const plan::StepPrediction& step, const plan::Cluster& clus
 std::string describe(const plan::Cluster& cluster);
 nlohmann::json to_json(const plan::StepPrediction& step);
 nlohmann::json to_json(const RunForecast& run);
+// config: of the run, for its [outer]
+nlohmann::json to_json(const plan::LearnerPrediction& prediction, const train::RunConfig& config);
 // Lines for people: seconds by cause with bars, and memory by use.
 std::string show(const plan::StepPrediction& step);
+std::string show(const plan::LearnerPrediction& prediction, const train::RunConfig& config);
 std::string show(const RunForecast& run, int64_t steps);
 // "12.3 days, 18.9 k device-hours, 19 k kWh, cost 37.7 k".
 std::string describe(const RunForecast& run);

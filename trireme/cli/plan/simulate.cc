@@ -14,6 +14,7 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/plan/cluster_file.h"
 #include "trireme/cli/plan/layout_search.h"
+#include "trireme/cli/plan/learner_plan.h"
 #include "trireme/cli/plan/measured_steps.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/plan/serve.h"
@@ -99,13 +100,15 @@ int simulate(const SimulateArguments& arguments) {
   plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
   set_offload(planning.config.offload, work, planning.cluster);
   const plan::StageLayout layout = runtime_stages(planning.config);
-  const plan::StepPrediction step = predict_step(work, planning.cluster, layout);
+  const RunPrediction predicted = predict_run(planning.config, work, planning.cluster, layout);
+  const plan::StepPrediction& step = predicted.step;
   const int64_t steps = planning.config.train.steps;
   const RunForecast run = forecast(step, planning.cluster, steps);
   std::optional<MeasuredSteps> measured;
   if (!arguments.measured.empty()) measured = read_steps(arguments.measured);
   if (arguments.json) {
     nlohmann::json all = to_json(step);
+    if (predicted.learners) all["outer"] = to_json(*predicted.learners, planning.config);
     if (measured) all["measured"] = to_json(*measured);
     all["layout"] = train::describe_layout(planning.config);
     all["run"] = to_json(run);
@@ -118,10 +121,19 @@ int simulate(const SimulateArguments& arguments) {
     std::printf("cluster  %s\n", describe(planning.cluster).c_str());
     std::printf("layout   %s\n", train::describe_layout(planning.config).c_str());
     std::fputs(show(step).c_str(), stdout);
+    if (predicted.learners) {
+      std::fputs(show(*predicted.learners, planning.config).c_str(), stdout);
+    }
     std::fputs(show(run, steps).c_str(), stdout);
-    if (measured) std::fputs(compare(step, *measured).c_str(), stdout);
+    if (measured) {
+      // Most steps have no exchange, and medians are those of most.
+      const bool has_learners = predicted.learners.has_value();
+      std::fputs(compare(has_learners ? predicted.learners->inner : step, *measured).c_str(),
+                 stdout);
+    }
   }
-  write_drawings(arguments, work, planning.cluster, layout);
+  write_drawings(arguments, work,
+                 cluster_of_learner(planning.cluster, planning.config.parallel.learners), layout);
   return kDone;
 }
 

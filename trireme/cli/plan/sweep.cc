@@ -11,6 +11,7 @@
 #include "trireme/base/words.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/plan/layout_search.h"
+#include "trireme/cli/plan/learner_plan.h"
 #include "trireme/cli/terminal_text.h"
 
 namespace trireme::cli {
@@ -43,7 +44,8 @@ SweepPoint predict_at(const CaseFiles& files, const std::string& value,
   try {
     plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
     set_offload(planning.config.offload, work, planning.cluster);
-    point.step = predict_step(work, planning.cluster, runtime_stages(planning.config));
+    point.step =
+        predict_run(planning.config, work, planning.cluster, runtime_stages(planning.config)).step;
   } catch (const ConfigError& error) {
     point.refusal = error.what();
   }

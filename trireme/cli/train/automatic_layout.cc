@@ -19,6 +19,7 @@
 #include "trireme/cli/plan/layout_search.h"
 #include "trireme/cli/train/key_choice.h"
 #include "trireme/comm/objects.h"
+#include "trireme/plan/step/learner_prediction.h"
 
 namespace trireme::cli {
 namespace {
@@ -32,6 +33,10 @@ struct Choice {
 
 plan::SearchResult best_layout(const train::RunConfig& config, const plan::Cluster& cluster,
                                int num_ranks) {
+  TRIREME_CHECK(config.parallel.learners == 1,
+                "parallel.auto with parallel.learners = ", config.parallel.learners,
+                ": ranks choose a layout for one learner; take it from `trireme plan`, or set "
+                "parallel.auto to false");
   plan::SearchResult found = search_layouts(config, cluster, {.num_best = 1});
   TRIREME_CHECK(!found.best.empty(), "parallel.auto: ", describe_failure(found, cluster));
   TRIREME_CHECK(found.best.front().work.axes.num_ranks() == num_ranks,
@@ -170,6 +175,7 @@ void RunRecord::begin(const train::RunConfig& config) {
   work_ = config.task->model().workload(config);
   if (!work_) return;
   layout_ = runtime_stages(config);
+  learners_ = config.parallel.learners;
   // The cost model covers only ranks that train, and a ledger does not see the memory of GPUs.
   const bool is_known = config.parallel.servers == 0 && config.parallel.teachers == 0 &&
                         config.parallel.learners == 1 && config.device.is_cpu();
@@ -213,7 +219,8 @@ bool RunRecord::is_comparable() const {
 
 std::string RunRecord::compare_with(const plan::Cluster& cluster) const {
   plan::Workload work = *work_;
-  plan::Cluster with_rates = cluster;
+  // Medians are those of steps without an exchange.
+  plan::Cluster with_rates = cluster_of_learner(cluster, learners_);
   set_offload(offload_, work, with_rates);
   return compare(predict_step(work, with_rates, layout_), summary_of(samples_));
 }

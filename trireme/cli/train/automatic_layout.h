@@ -60,6 +60,7 @@ class RunRecord {
   train::OffloadConfig offload_;
   std::optional<plan::Workload> work_;
   plan::StageLayout layout_;
+  int64_t learners_ = 1;
   std::vector<StepSample> samples_;
   std::optional<BytesByKind> planned_memory_;
   std::optional<BytesByKind> memory_;  // of the last step

@@ -47,6 +47,14 @@ bool Group::is_on_one_node(const Cluster& cluster) const {
   return (ranks - 1) * stride < cluster.devices_per_node;
 }
 
+int64_t Group::per_site(const Cluster& cluster) const {
+  return std::clamp<int64_t>(cluster.site_devices() / stride, 1, ranks);
+}
+
+bool Group::is_on_one_site(const Cluster& cluster) const {
+  return (ranks - 1) * stride < cluster.site_devices();
+}
+
 RingRate ring_rate(const Cluster& cluster, const Group& group) {
   const Device& device = cluster.device;
   const double in_node = device.link_rate * device.link_share;
@@ -55,7 +63,9 @@ RingRate ring_rate(const Cluster& cluster, const Group& group) {
       device.network_rate * device.network_share * static_cast<double>(group.per_node(cluster));
   const int64_t leaf = cluster.leaf_nodes * cluster.devices_per_node;
   if (leaf > 0 && (group.ranks - 1) * group.stride >= leaf) out /= cluster.oversubscription;
-  return {std::min(in_node, out), device.network_seconds};
+  if (group.is_on_one_site(cluster)) return {std::min(in_node, out), device.network_seconds};
+  const double far = cluster.site_rate * static_cast<double>(group.per_site(cluster));
+  return {std::min({in_node, out, far}), cluster.site_seconds};
 }
 
 double all_gather_seconds(const Cluster& cluster, const Group& group, double bytes) {
@@ -78,11 +88,17 @@ double all_to_all_seconds(const Cluster& cluster, const Group& group, double byt
   const double in_node = bytes * (local - 1) / p / (device.link_rate * device.link_share);
   if (group.is_on_one_node(cluster)) return in_node + device.link_seconds;
   const double out = bytes * (p - local) / p / (device.network_rate * device.network_share);
-  return std::max(in_node, out) + device.network_seconds;
+  if (group.is_on_one_site(cluster)) return std::max(in_node, out) + device.network_seconds;
+  const auto near = static_cast<double>(group.per_site(cluster));
+  const double far = bytes * (p - near) / p / cluster.site_rate;
+  return std::max({in_node, out, far}) + cluster.site_seconds;
 }
 
 double send_seconds(const Cluster& cluster, const Group& group, double bytes) {
   const Device& device = cluster.device;
+  if (group.stride >= cluster.site_devices()) {
+    return bytes / cluster.site_rate + cluster.site_seconds;
+  }
   const bool is_near = group.stride < cluster.devices_per_node;
   return is_near ? bytes / (device.link_rate * device.link_share) + device.link_seconds
                  : bytes / (device.network_rate * device.network_share) + device.network_seconds;

@@ -37,6 +37,9 @@ struct Group {
   // Its ranks on one node.
   int64_t per_node(const Cluster& cluster) const;
   bool is_on_one_node(const Cluster& cluster) const;
+  // Its ranks on one site.
+  int64_t per_site(const Cluster& cluster) const;
+  bool is_on_one_site(const Cluster& cluster) const;
 };
 
 // The busiest link's rate per rank, and the latency of one message, in a ring over the group. Ranks

@@ -148,7 +148,10 @@ StateBytes state_bytes_by_kind(const NumberSizes& sizes, int64_t zero, int64_t r
   } else {  // and otherwise is in the sum
     gradients = kept;
   }
-  return {.weights = weights, .gradients = gradients, .states = states / parts};
+  return {.weights = weights,
+          .gradients = gradients,
+          .states = states / parts,
+          .outer = sizes.outer / parts};
 }
 
 double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {

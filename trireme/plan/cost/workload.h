@@ -54,6 +54,7 @@ struct NumberSizes {
   bool is_bf16 = false;  // weights and activations
   double states = 8;
   bool has_masters = false;
+  double outer = 0;  // what a learner keeps beside its states
   // The share of the parameters that is trained. Bytes of gradients, states and masters are means
   // over all of them.
   double trained_share = 1;
@@ -88,6 +89,7 @@ struct NumberSizes {
     sizes.trained_share = share;
     sizes.gradient *= share;
     sizes.states *= share;
+    sizes.outer *= share;
     return sizes;
   }
 };
@@ -198,8 +200,9 @@ struct StateBytes {
   double weights = 0;
   double gradients = 0;
   double states = 0;
+  double outer = 0;  // of a learner
 
-  double total() const { return weights + gradients + states; }
+  double total() const { return weights + gradients + states + outer; }
 };
 
 // Bytes of weights, gradients and optimizer states per parameter in a rank's part of the model,

@@ -1,5 +1,7 @@
 #include "trireme/plan/device/cluster.h"
 
+#include "trireme/base/error.h"
+
 namespace trireme::plan {
 namespace {
 
@@ -10,6 +12,10 @@ void replace(double& value, double given, double unit = 1) {
 }  // namespace
 
 Cluster make_cluster(const ClusterFile& file) {
+  TRIREME_CHECK((file.network.site_nodes > 0) == (file.network.site_gb_per_second > 0),
+                "network.site_nodes is ", file.network.site_nodes,
+                " and network.site_gb_per_second ", file.network.site_gb_per_second,
+                "; expected both, of sites that are far apart, or neither");
   Cluster cluster{.device = device_named(file.cluster.device),
                   .nodes = file.cluster.nodes,
                   .devices_per_node = file.cluster.devices_per_node,
@@ -17,6 +23,9 @@ Cluster make_cluster(const ClusterFile& file) {
                   .expert_skew = file.cluster.expert_skew,
                   .leaf_nodes = file.network.leaf_nodes,
                   .oversubscription = file.network.oversubscription,
+                  .site_nodes = file.network.site_nodes,
+                  .site_rate = 1e9 * file.network.site_gb_per_second,
+                  .site_seconds = 1e-6 * file.network.site_microseconds,
                   .price = file.price,
                   .failures = file.failures};
   Device& device = cluster.device;

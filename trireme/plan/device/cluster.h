@@ -112,6 +112,15 @@ struct NetworkConfig {
   TRIREME_KEY(double, oversubscription, 1, kMayChange,
               "ratio of the bandwidth below a leaf switch to the bandwidth between leaf switches",
               Range{1, 1e3})
+  TRIREME_KEY(int64_t, site_nodes, 0, kMayChange,
+              "nodes per site, of sites that are far apart; 0 = all nodes are on one site",
+              Range{0, kMaxRanks})
+  TRIREME_KEY(double, site_gb_per_second, 0, kMayChange,
+              "bandwidth per device between sites that large messages reach, in GB/s: the site's "
+              "bandwidth divided by its devices",
+              Range{0, 1e6})
+  TRIREME_KEY(double, site_microseconds, 0, kMayChange,
+              "latency between sites, one way, in microseconds", Range{0, 1e9})
   TRIREME_KEYS_END()
 };
 
@@ -166,13 +175,20 @@ struct Cluster {
   double expert_skew = 1;
   int64_t leaf_nodes = 0;
   double oversubscription = 1;
+  int64_t site_nodes = 0;
+  double site_rate = 0;     // bytes per second and device, between sites
+  double site_seconds = 0;  // latency between them
   PriceConfig price{};
   FailureConfig failures{};
 
   int64_t num_devices() const { return nodes * devices_per_node; }
+  // Of a site; of all nodes where there is one.
+  int64_t site_devices() const {
+    return site_nodes > 0 ? site_nodes * devices_per_node : num_devices();
+  }
 };
 
-// Throws: ConfigError when the device is not known
+// Throws: ConfigError when the device is not known, or sites have no bandwidth
 Cluster make_cluster(const ClusterFile& file);
 
 }  // namespace trireme::plan

@@ -271,6 +271,7 @@ double add_states(const Workload& work, const StageSeconds& stage, StepMemory& m
     memory.weights += parameters * bytes.weights;
     memory.gradients += parameters * bytes.gradients;
     memory.states += parameters * bytes.states;
+    memory.outer += parameters * bytes.outer;
     if (work.sizes.states_on_disk) {
       const double parts = work.zero == 0 ? 1 : number(ranks);
       on_disk += parameters * work.sizes.states_and_masters() / parts;

@@ -48,6 +48,7 @@ struct StepMemory {
   double weights = 0;
   double gradients = 0;  // that stay from microbatch to microbatch
   double states = 0;
+  double outer = 0;        // common weights of learners, and what goes with them
   double activations = 0;  // of all microbatches that it holds
   double passing = 0;      // logits, and what a layer needs while it runs
   double gathered = 0;     // units of ZeRO-3
@@ -55,13 +56,13 @@ struct StepMemory {
   double reserved = 0;     // driver and libraries
   int pipeline_rank = 0;
 
-  double model_states() const { return weights + gradients + states; }
+  double model_states() const { return weights + gradients + states + outer; }
   double temporary() const { return passing + gathered + buckets; }
   double tensors() const { return model_states() + activations + temporary(); }
   double total() const { return tensors() + reserved; }
   // The tensors in the order of MemoryKind, so that a run's ledger can be read beside them.
   std::array<double, kNumMemoryKinds> by_kind() const {
-    return {weights, gradients, states, activations + passing, gathered, buckets, 0};
+    return {weights, gradients, states + outer, activations + passing, gathered, buckets, 0};
   }
 };
 
@@ -72,14 +73,13 @@ struct StepSeconds {
   double context = 0;
   double expert = 0;
   double data = 0;
+  double outer = 0;   // what learners exchange, a mean over the steps of a round
   double bubble = 0;  // the pipeline waits
   double optimizer = 0;
   double rest = 0;  // data, norm, logging
 
-  double total() const {
-    return compute + tensor + context + expert + data + bubble + optimizer + rest;
-  }
-  double communication() const { return tensor + context + expert + data; }
+  double total() const { return compute + communication() + bubble + optimizer + rest; }
+  double communication() const { return tensor + context + expert + data + outer; }
 };
 
 struct StepPrediction {

@@ -170,9 +170,10 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
                    .with_share(train::trained_share(config, parameters.parameters()));
   work.sizes.kept_share = train::kept_share(config, parameters.parameters());
   work.axes = train::plan_axes(parallel);
+  // A learner's part of them.
   const int64_t sequences = own.sequences_per_sample();
-  work.global_batch = sequences * config.train.global_batch;
-  work.smallest_batch = sequences * config.train.batch_ramp_start;
+  work.global_batch = sequences * config.train.global_batch / parallel.learners;
+  work.smallest_batch = sequences * config.train.batch_ramp_start / parallel.learners;
   work.micro_batch = sequences * config.largest_micro_batch();
   work.reproducible = config.train.reproducible;
   if (parallel.gradient_order != train::GradientOrder::kAuto) {

@@ -1,0 +1,157 @@
+"""Validation loss of learners at equal samples, beside data parallelism: what each way to exchange less costs.
+
+Trains the demo's model on the demo's text, which `make demo` prepares, with each method and seed, on as many ranks with one
+thread as there are learners. Every run sees the same samples of a seed. Prints a table of means over the seeds; losers too.
+Finished runs are in a results file, an unfinished one in its folder: started again with the same options, it goes on.
+
+    benchmarks/learners_loss.py --steps 2000 --seeds 3
+"""
+
+import argparse
+import datetime
+import json
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from trireme_runs import ROOT, add_arguments, checked, write_note
+
+
+def cases(every, steps):
+    """The options of each method, and the word of `trireme train --help` without which a program does not have it."""
+    fragments = next(number for number in (5, 4, 2, 1) if every % number == 0 and every // number > 1 or number == 1)
+    stride = every // fragments
+    streaming = [f"--outer.every={every}", f"--outer.fragments={fragments}"]
+    if stride > 1:
+        streaming += [f"--outer.delay={min(5, stride - 1)}", "--outer.mix=0.5"]
+
+    def graph(method, name, every=every):
+        return [f"--outer.method={method}", f"--outer.graph={name}", f"--outer.every={every}"]
+
+    return {
+        "data parallelism": ([], ""),
+        f"local SGD, H = {every}": (["--outer.method=average", f"--outer.every={every}"], "outer"),
+        f"DiLoCo, H = {every}": ([f"--outer.every={every}"], "outer"),
+        f"streaming, H = {every}": (streaming, "outer"),
+        f"streaming, int4, H = {every}": ([*streaming, "--outer.wire=int4"], "outer"),
+        "gossip on a ring, H = 1": (graph("gossip", "ring", 1), "outer"),
+        f"gossip on a ring, H = {every}": (graph("gossip", "ring"), "outer"),
+        f"gossip, base-2, H = {every}": (graph("gossip", "base-2"), "outer"),
+        f"push-sum, exponential, H = {every}": (graph("push-sum", "exponential"), "outer"),
+        f"gradient tracking on a ring, H = {every}": (graph("gradient-tracking", "ring"), "gradient-tracking"),
+        "1-bit Adam": (["--optimizer.name=onebit-adam", f"--optimizer.freeze_step={max(1, steps // 5)}"], "onebit-adam"),
+    }
+
+
+class Results:
+    """A line of JSON for each finished run, with what identifies it."""
+
+    def __init__(self, path):
+        self.path = path
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        # An interruption may have left a part of a line.
+        self.runs = [json.loads(line) for line in lines if line.endswith("\n")]
+        if lines and not lines[-1].endswith("\n"):
+            path.write_text("".join(lines[:-1]))
+
+    def find(self, key):
+        return next((run for run in self.runs if all(run[name] == value for name, value in key.items())), None)
+
+    def add(self, run):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+        self.runs.append(run)
+
+
+def train(args, options, seed, folder):
+    """The last validation loss, and the bytes that a learner has sent for exchanges."""
+    apart = [f"--parallel.learners={args.learners}"] if any(option.startswith("--outer.") for option in options) else []
+    checked([args.trireme.resolve(), "train", "examples/demo.toml", "--ranks", args.learners, "--threads", 1,
+             f"--output.folder={folder}", f"--data.path={args.data}", f"--train.steps={args.steps}",
+             f"--train.micro_batch={max(1, 16 // args.learners)}", f"--train.seed={seed}", f"--data.seed={seed}",
+             f"--train.evaluate_interval={args.steps}", f"--train.evaluate_sequences={args.sequences}",
+             f"--checkpoint.interval={max(1, args.steps // 8)}", "--checkpoint.keep=1", *apart, *options])
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {"validation_loss": lines[-1]["validation_loss"], "bytes": sum(line.get("outer_bytes", 0) for line in lines)}
+
+
+def key_of(args, name, options, seed):
+    return {"case": name, "options": options, "seed": seed, "steps": args.steps, "learners": args.learners,
+            "data": str(args.data), "sequences": args.sequences}
+
+
+def run_all(args, methods, results):
+    todo = [(seed, name) for seed in range(1, args.seeds + 1) for name in methods]
+    begin, trained = time.time(), 0
+    for number, (seed, name) in enumerate(todo, 1):
+        key = key_of(args, name, methods[name][0], seed)
+        if results.find(key):
+            continue
+        folder = args.folder / f"{list(methods).index(name)}-{seed}-{args.steps}-{args.learners}-{args.every}"
+        start = time.time()
+        run = key | train(args, methods[name][0], seed, folder)
+        results.add(run)
+        shutil.rmtree(folder)
+        trained += 1
+        left = (time.time() - begin) / trained * (len(todo) - number)
+        print(f"[{number}/{len(todo)}] seed {seed}, {name}: {run['validation_loss']:.4f} in {time.time() - start:.0f} s; about "
+              f"{datetime.timedelta(seconds=round(left))} left", file=sys.stderr, flush=True)
+    return {name: [results.find(key_of(args, name, options, seed)) for seed in range(1, args.seeds + 1)]
+            for name, (options, _) in methods.items()}
+
+
+def rows_of(found):
+    base = [run["validation_loss"] for run in found["data parallelism"]]
+    rows = {}
+    for name, runs in found.items():
+        losses = [run["validation_loss"] for run in runs]
+        rows[name] = {"validation_loss": statistics.mean(losses), "spread": max(losses) - min(losses),
+                      "difference": statistics.mean(loss - plain for loss, plain in zip(losses, base, strict=True)),
+                      "bytes_per_step": statistics.mean(run["bytes"] / run["steps"] for run in runs)}
+    return rows
+
+
+def table(args, rows):
+    text = (f"# Loss of learners at equal samples, {datetime.date.today()}\n\nThe demo's model and text, {args.steps} steps of "
+            f"16 sequences, {args.learners} learners of one rank or as many data-parallel ranks, seeds: {args.seeds}. Validation "
+            f"loss after the last step, on {args.sequences} sequences. The spread is between the lowest and the highest seed, "
+            "the difference the mean of those of each seed.\n\n"
+            "| | validation loss | spread | difference to data parallelism | bytes per step and learner |\n"
+            "|---|---|---|---|---|\n")
+    for name, row in rows.items():
+        sent = f"{row['bytes_per_step']:,.0f}" if row["bytes_per_step"] else ""
+        text += f"| {name} | {row['validation_loss']:.4f} | {row['spread']:.4f} | {row['difference']:+.4f} | {sent} |\n"
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--learners", type=int, default=4, help="a divisor of 16")
+    parser.add_argument("--every", type=int, default=50, help="steps of a round")
+    parser.add_argument("--sequences", type=int, default=512, help="validation sequences")
+    parser.add_argument("--data", default=ROOT / "data/python", type=Path, help="prefix of prepared tokens")
+    parser.add_argument("--folder", default=ROOT / "runs/learners_loss", type=Path, help="of runs, and of the results file")
+    args = parser.parse_args()
+    if not args.data.with_suffix(".bin").exists():
+        sys.exit(f"{args.data}.bin is missing; `make demo` prepares the demo's text, or give another with --data")
+    known = checked([args.trireme.resolve(), "train", "--help"])
+    methods = {name: case for name, case in cases(args.every, args.steps).items() if case[1] in known}
+    args.folder.mkdir(parents=True, exist_ok=True)
+    rows = rows_of(run_all(args, methods, Results(args.folder / "results.jsonl")))
+    if args.json:
+        print(json.dumps(rows, indent=2))
+        return
+    text = table(args, rows)
+    print(text)
+    if not args.no_note:
+        write_note(f"{datetime.date.today()}-learners-loss.md", text)
+
+
+if __name__ == "__main__":
+    main()
