@@ -70,9 +70,10 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_bench_device(CLI::App& bench, int& exit_code);
 void add_bench_pipeline(CLI::App& bench, int& exit_code);
 
-// trireme network, for the program `trireme` only.
+// trireme network and trireme meet, for the program `trireme` only.
 
 void add_network(CLI::App& app, int& exit_code);
+void add_meet(CLI::App& app, int& exit_code);
 
 // `trireme data`.
 

@@ -27,7 +27,7 @@ struct Notes {
 };
 
 int ranks_of_learner(const RunConfig& config, const comm::Communicator& world) {
-  return world.size() / static_cast<int>(config.parallel.learners);
+  return world.size() / static_cast<int>(config.learners_here());
 }
 
 }  // namespace
@@ -37,9 +37,11 @@ LearnerUpdates::LearnerUpdates(const RunConfig& config, comm::Communicator& worl
     : config_(config),
       world_(world),
       observer_(observer),
-      learner_(world.rank() / ranks_of_learner(config, world)),
+      learner_(config.outer.meets() ? static_cast<int>(config.outer.place)
+                                    : world.rank() / ranks_of_learner(config, world)),
       ranks_(world.split(learner_, 0, concat("learner ", learner_))),
       learners_(world.split(world.rank() % ranks_of_learner(config, world), 0, "learners")),
+      meeting_(config.outer.meets() ? std::make_unique<LearnerRounds>(config_, *ranks_) : nullptr),
       rounds_({.every = config.outer.every,
                .fragments = config.outer.fragments,
                .delay = config.outer.delay,
@@ -47,7 +49,8 @@ LearnerUpdates::LearnerUpdates(const RunConfig& config, comm::Communicator& worl
 
 void LearnerUpdates::attach(TrainingState& state) {
   state.use_forms([this, &state] {
-    state_ = std::make_unique<LearnerState>(config_, state, *learners_, find_graph());
+    state_ =
+        std::make_unique<LearnerState>(config_, state, *learners_, find_graph(), meeting_.get());
     return state_.get();
   });
 }
@@ -68,8 +71,18 @@ std::optional<parallel::LearnerGraph> LearnerUpdates::find_graph() {
   return graph;
 }
 
-void LearnerUpdates::start(const RunStart& start, TrainingState* /*state*/) {
+void LearnerUpdates::start(const RunStart& start, TrainingState* state) {
   num_steps_ = start.num_steps;
+  if (meeting_) {
+    for (const auto& [name, buffer] : state->model().buffers()) {
+      TRIREME_CHECK(!buffer.is_floating_point(), "outer.meeting with a model that has ", name,
+                    ", which is neither trained nor fixed; use learners that are ranks of one run");
+    }
+    int64_t met = start.step;  // the last step with a round
+    while (met > 0 && !rounds_.beginning(met)) --met;
+    if (start.step >= num_steps_) return meeting_->come_back(*state_, num_steps_);
+    return take_over(meeting_->join(*state_, met, num_steps_));
+  }
   const std::optional<int> saved = state_->fragment_under_way();
   TRIREME_CHECK(!saved || saved == rounds_.under_way(start.step), "the checkpoint of step ",
                 start.step,
@@ -133,7 +146,7 @@ void LearnerUpdates::end_backward() {
 
 std::vector<double> LearnerUpdates::take_notes() {
   const Notes notes{.loss = num_losses_ > 0 ? losses_ / num_losses_ : 0,
-                    .leave = static_cast<double>(asked_)};
+                    .leave = meeting_ ? 0 : static_cast<double>(asked_)};
   losses_ = num_losses_ = 0;
   return notes.numbers();
 }
@@ -167,7 +180,10 @@ void LearnerUpdates::take_in(const LearnerState::Arrival& arrival) {
     mean_loss_ = losses / static_cast<double>(arrival.notes.size());
   if (arrival.excluded.empty() || world_.rank() != 0) return;
   std::set<std::string> names;
-  for (const int learner : arrival.excluded) names.insert(std::to_string(learner));
+  for (const int learner : arrival.excluded) {
+    names.insert(
+        std::to_string(meeting_ ? meeting_->places()[static_cast<size_t>(learner)] : learner));
+  }
   observer_.on_finding(concat("step ", step_,
                               ": left out of the exchange, because their weights "
                               "are not finite: ",
@@ -175,8 +191,34 @@ void LearnerUpdates::take_in(const LearnerState::Arrival& arrival) {
                               "; they go on with the weights of the others"));
 }
 
+// A round with those that are there.
+void LearnerUpdates::meet_others() {
+  const bool is_due = rounds_.beginning(step_).has_value();
+  const auto begin = Clock::now();
+  state_->start(/*fragment=*/0, take_notes());
+  const std::optional<int64_t> reached = meeting_->exchange(*state_, step_);
+  waited_ += Clock::now() - begin;
+  if (reached) return take_over(reached);
+  const LearnerState::Arrival arrival = state_->finish(/*own_share=*/0, /*is_mean=*/!is_due);
+  spread_ = arrival.spread;
+  take_in(arrival);
+  meeting_->commit(*state_, step_);
+}
+
+void LearnerUpdates::take_over(std::optional<int64_t> reached) {
+  if (!reached) return;
+  reached_ = *reached;
+  if (world_.rank() != 0) return;
+  observer_.on_finding(concat("behind the other learners: takes their common weights of step ",
+                              reached_, " and goes on from there"));
+}
+
 void LearnerUpdates::end_step() {
   const OuterConfig& outer = config_.outer;
+  if (meeting_) {
+    if (step_ == num_steps_ || rounds_.beginning(step_)) meet_others();
+    return;
+  }
   if (is_together()) {
     state_->follow();
     return;
@@ -206,12 +248,14 @@ void LearnerUpdates::finish_run() {
 }
 
 Leave LearnerUpdates::settle(Leave of_peers) {
+  if (meeting_) return of_peers;  // the others go on without this learner
   asked_ = std::max(asked_, of_peers);
   return decided_;
 }
 
 void LearnerUpdates::add_metrics(StepMetrics& metrics) const {
-  metrics.learners = config_.parallel.learners;
+  metrics.learners = meeting_ && !meeting_->places().empty() ? std::ssize(meeting_->places())
+                                                             : config_.parallel.learners;
   if (!has_exchanged_) return;
   metrics.learner_spread = spread_;
   metrics.learner_loss = mean_loss_;
@@ -223,6 +267,12 @@ Meeting LearnerUpdates::meet(int64_t step, Leave leave) {
   Meeting meeting = UpdateStrategy::meet(step, std::max(leave, asked_));
   decided_ = std::max(decided_, meeting.leave);
   return meeting;
+}
+
+// Once the last checkpoint is saved: a learner that dies before it is expected again.
+Outcome LearnerUpdates::finish(Outcome outcome) {
+  if (meeting_) meeting_->leave();
+  return outcome;
 }
 
 }  // namespace trireme::train

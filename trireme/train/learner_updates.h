@@ -5,6 +5,7 @@
 //         (Streaming DiLoCo)
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/learner/rounds.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/learner/learner_rounds.h"
 #include "trireme/train/learner/learner_state.h"
 #include "trireme/train/observer.h"
 #include "trireme/train/update_strategy.h"
@@ -31,7 +33,7 @@ class LearnerUpdates final : public UpdateStrategy {
   comm::Communicator& savers(const mesh::DeviceMesh& /*model*/) const override { return world_; }
   comm::Communicator& peers() const override { return *ranks_; }
   bool is_alone() const override { return true; }
-  bool has_met() const override { return has_exchanged_ || is_together(); }
+  bool has_met() const override { return has_exchanged_ || is_together() || meeting_; }
 
   void prepare(RunConfig& config) override { config.learner = learner_; }
   void attach(TrainingState& state) override;
@@ -47,12 +49,16 @@ class LearnerUpdates final : public UpdateStrategy {
   void add_metrics(StepMetrics& metrics) const override;
   std::chrono::nanoseconds waited() const override { return waited_; }
   Meeting meet(int64_t step, Leave leave) override;
+  int64_t reached_step(int64_t step) const override { return std::max(step, reached_); }
+  Outcome finish(Outcome outcome) override;
 
  private:
   bool is_together() const { return step_ <= config_.outer.begin; }
   void begin(int fragment);
   void finish(double own_share, bool is_mean = false);
   void finish_run();
+  void meet_others();
+  void take_over(std::optional<int64_t> reached);
   void mix(int fragment);
   void take_in(const LearnerState::Arrival& arrival);
   std::vector<double> take_notes();
@@ -64,10 +70,12 @@ class LearnerUpdates final : public UpdateStrategy {
   int learner_;
   std::unique_ptr<comm::Communicator> ranks_;     // of this learner
   std::unique_ptr<comm::Communicator> learners_;  // of equal place
+  std::unique_ptr<LearnerRounds> meeting_;        // with learners that are runs of their own
   parallel::Rounds rounds_;
   std::unique_ptr<LearnerState> state_;
   int64_t num_steps_ = 0;
   int64_t step_ = 0;
+  int64_t reached_ = 0;  // that others' weights were taken of
   double terms_ = 1;
   double losses_ = 0;  // of this learner since the last exchange
   double num_losses_ = 0;

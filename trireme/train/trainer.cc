@@ -291,7 +291,7 @@ Leave TrainerImpl::train_step() {
   profile_pipeline();
   const std::optional<std::string> finding =
       overlap_.end_step({state_.model().layers_window(), state_.model().tensor_waiting()});
-  ++step_;
+  step_ = updates_.reached_step(step_ + 1);
   const bool is_last = step_ == config_.train.steps;
   if (!validation_batches_.empty() && leave == Leave::kNo &&
       (is_due(config_.train.evaluate_interval) || is_last)) {
@@ -364,6 +364,7 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   const MemoryScope scope(MemoryKind::kOther, memory_);
   stop_ = &stop;
   updates_.connect();
+  step_ = updates_.reached_step(step_);
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
     updates_.leave(step_, Leave::kAsked);
     return Outcome::kStopped;

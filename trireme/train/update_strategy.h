@@ -127,6 +127,10 @@ class UpdateStrategy {
   virtual std::optional<double> norm_factor() const { return 1.0; }
   // Waits until the parts' updates are on their way.
   virtual void end_step() {}
+  // The step after which this rank goes on, at the start and after each step: a later one where it
+  // has taken what others have reached.
+  // step: that it has finished
+  virtual int64_t reached_step(int64_t step) const { return step; }
   // What an answer of the peers, the largest so far, means for the run now.
   virtual Leave settle(Leave of_peers) { return of_peers; }
   // Adds what the step has that others have not.

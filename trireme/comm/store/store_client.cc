@@ -59,11 +59,11 @@ std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
 
 // For errors: who asks, and how to choose another port.
 std::string name_of(const StoreClientOptions& options) {
-  return options.size == 0 ? "this agent" : concat("rank ", options.rank);
+  return options.size == 0 ? options.member : concat("rank ", options.rank);
 }
 
 std::string port_advice(const StoreClientOptions& options) {
-  return options.size == 0 ? "give --rdzv-endpoint a free port on all agents of this job"
+  return options.size == 0 ? options.port_advice
                            : "set MASTER_PORT to a free port on all ranks of this job";
 }
 
@@ -113,44 +113,45 @@ bool introduce(int fd, const StoreClientOptions& options, const std::string& whe
 
 }  // namespace
 
-StoreClient::StoreClient(StoreClientOptions options, std::shared_ptr<StoreServer> server)
-    : c10d::Store(options.timeout),
-      options_(std::move(options)),
-      endpoints_(resolve(options_.address)),
-      server_(std::move(server)) {
-  idle_.push_back(join(options_.timeout));
-}
-
-StoreClient::~StoreClient() = default;
-
-std::string StoreClient::refusals() const { return server_ != nullptr ? server_->refusals() : ""; }
-
-Descriptor StoreClient::join(std::chrono::milliseconds timeout) const {
+Descriptor join_store(const StoreClientOptions& options, const std::vector<Endpoint>& endpoints,
+                      std::chrono::milliseconds timeout) {
   const std::string where =
-      concat("the store at ", options_.address.host, ":", options_.address.port);
+      concat("the store at ", options.address.host, ":", options.address.port);
   const Clock::time_point deadline = Clock::now() + patience_of(timeout);
   std::string problem = "nobody answered";
   do {
-    if (options_.cancellation) options_.cancellation->check("reaching " + where);
+    if (options.cancellation) options.cancellation->check("reaching " + where);
     const Clock::time_point end =
-        options_.cancellation ? std::min(deadline, Clock::now() + kCancellablePatience) : deadline;
-    Descriptor socket = connect_to(endpoints_, end, problem);
+        options.cancellation ? std::min(deadline, Clock::now() + kCancellablePatience) : deadline;
+    Descriptor socket = connect_to(endpoints, end, problem);
     if (socket.is_open()) {
-      const auto watch =
-          comm::watch(options_.cancellation,
-                      [fd = socket.get()](const std::string&) { ::shutdown(fd, SHUT_RDWR); });
-      if (introduce(socket.get(), options_, where, end)) return socket;
+      const auto watch = comm::watch(options.cancellation, [fd = socket.get()](const std::string&) {
+        ::shutdown(fd, SHUT_RDWR);
+      });
+      if (introduce(socket.get(), options, where, end)) return socket;
       // EAGAIN: the deadline has passed.
       problem = errno == EAGAIN ? "it says nothing" : "it closed the connection";
     }
     std::this_thread::sleep_for(kRetryDelay);
   } while (Clock::now() < deadline);
-  const bool is_agent = options_.size == 0;
-  throw CommError(concat(name_of(options_), is_agent ? "" : concat(" of ", options_.size),
-                         ": no store at ", options_.address.host, ":", options_.address.port,
+  const bool is_agent = options.size == 0;
+  throw CommError(concat(name_of(options), is_agent ? "" : concat(" of ", options.size),
+                         ": no store at ", options.address.host, ":", options.address.port,
                          " within ", in_seconds(timeout), " s: ", problem, "; ",
-                         is_agent ? "the agent of that host" : "rank 0", " serves it"));
+                         is_agent ? options.server : "rank 0", " serves it"));
 }
+
+StoreClient::StoreClient(StoreClientOptions options, std::shared_ptr<StoreServer> server)
+    : c10d::Store(options.timeout),
+      options_(std::move(options)),
+      endpoints_(resolve(options_.address)),
+      server_(std::move(server)) {
+  idle_.push_back(join_store(options_, endpoints_, options_.timeout));
+}
+
+StoreClient::~StoreClient() = default;
+
+std::string StoreClient::refusals() const { return server_ != nullptr ? server_->refusals() : ""; }
 
 void StoreClient::fail_lost(const char* how) {
   is_lost_ = true;
@@ -171,7 +172,7 @@ Descriptor StoreClient::take_connection() {
     }
   }
   try {
-    return join(std::min(options_.timeout, kSecondConnectionPatience));
+    return join_store(options_, endpoints_, std::min(options_.timeout, kSecondConnectionPatience));
   } catch (const Error&) {
     fail_lost(" is gone");
   }

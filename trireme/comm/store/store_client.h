@@ -25,6 +25,11 @@ struct StoreClientOptions {
   std::string job = {};
   int rank = 0;
   int size = 1;  // 0: a member without a rank
+  // What a member without a rank and the server's process are called in errors, and what to do
+  // where the port is another job's.
+  std::string member = "this agent";
+  std::string server = "the agent of that host";
+  std::string port_advice = "give --rdzv-endpoint a free port on all agents of this job";
   // How long to wait for the server, and by default for keys.
   std::chrono::milliseconds timeout{300'000};
   // Time for the server to answer a request that need not wait. A later answer is none. Does not
@@ -33,6 +38,13 @@ struct StoreClientOptions {
   // Ends the attempts to reach the server; null: nothing does.
   std::shared_ptr<Cancellation> cancellation = nullptr;
 };
+
+// A connection over which the server at the address takes requests.
+// endpoints: those of the address
+// timeout:   in place of that of the options
+// Throws: as StoreClient
+Descriptor join_store(const StoreClientOptions& options, const std::vector<Endpoint>& endpoints,
+                      std::chrono::milliseconds timeout);
 
 // Thread safe. A call that waits for a key delays no other, because each call uses its own
 // connection while it runs. Idle connections are reused.
@@ -71,7 +83,6 @@ class StoreClient : public c10d::Store {
   bool hasExtendedApi() const override { return true; }
 
  private:
-  Descriptor join(std::chrono::milliseconds timeout) const;
   Descriptor take_connection();
   [[noreturn]] void fail_lost(const char* how);
   // Returns the fields of the reply.

@@ -273,7 +273,7 @@ class StoreServer::Loop {
       return false;
     }
     if (!length || connection.in.size() < 4 + *length) return true;
-    StoreTable::Outcome outcome = table_.apply(std::span(connection.in).subspan(4));
+    StoreTable::Outcome outcome = answer(std::span(connection.in).subspan(4));
     if (!outcome.reply && !outcome.waiting) {
       refuse(id, "sent what no rank sends");
       return false;
@@ -288,6 +288,13 @@ class StoreServer::Loop {
       has_changed_ = true;
     }
     return true;
+  }
+
+  StoreTable::Outcome answer(std::span<const uint8_t> request) {
+    if (!options_.answer) return table_.apply(request);
+    Bytes reply = options_.answer(request);
+    if (reply.empty()) return {};
+    return {.reply = std::move(reply), .waiting = std::nullopt};
   }
 
   void answer_waiting(Clock::time_point now) {

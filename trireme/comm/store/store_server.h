@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct StoreServerOptions {
   std::string token = {};  // empty: every process that reaches the listeners passes
   std::string job = {};    // the launcher's name for the job; all ranks must have the same
   int size = 1;            // ranks of the job; 0: members without ranks, any number of them
+  // Answers requests (a message without its length) in place of the store's table, at once and from
+  // the server's thread; empty: no member sends such a request.
+  std::function<std::vector<uint8_t>(std::span<const uint8_t> request)> answer = nullptr;
   // How long a connection may take to identify itself, and how many may be doing so at once.
   std::chrono::milliseconds patience{5000};
   size_t max_strangers = 128;

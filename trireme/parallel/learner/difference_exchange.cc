@@ -33,8 +33,8 @@ std::vector<at::Tensor> swap(comm::Communicator& group, const at::Tensor& mine, 
 }  // namespace
 
 DifferenceExchange::DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas,
-                                       int tag, const WireForm& form)
-    : learners_(learners), replicas_(replicas), tag_(tag), form_(form) {
+                                       int tag, const WireForm& form, ShareCarrier* carrier)
+    : learners_(learners), replicas_(replicas), tag_(tag), form_(form), carrier_(carrier) {
   check_wire_form(form);
 }
 
@@ -52,8 +52,11 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
     const at::Tensor bytes =
         residual_.defined() ? encode_with_residual(form_, values, view_share(residual_, replicas_))
                             : encode(form_, values.cpu());
+    if (carrier_ != nullptr) return hand_over(bytes, at::tensor(notes, at::kDouble));
     shares_ = swap(learners_, bytes, tag_, works_);
     sent_bytes_ = (size - 1) * bytes.numel();
+  } else if (carrier_ != nullptr) {
+    return hand_over(share_.cpu().contiguous(), at::tensor(notes, at::kDouble));
   } else if (size == 2) {
     shares_ = swap(learners_, share_, tag_, works_);
   } else if (share_.numel() > 0) {
@@ -61,6 +64,20 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
   }
   notes_ = swap(learners_, at::tensor(notes, at::kDouble), tag_ + 1, works_);
   sent_bytes_ += (size - 1) * std::ssize(notes) * static_cast<int64_t>(sizeof(double));
+}
+
+void DifferenceExchange::hand_over(const at::Tensor& share, const at::Tensor& notes) {
+  part_ = carrier_->add(share);
+  carrier_->add(notes);
+  sent_bytes_ = share.numel() * static_cast<int64_t>(share.element_size()) +
+                notes.numel() * static_cast<int64_t>(notes.element_size());
+}
+
+void DifferenceExchange::abandon() {
+  TRIREME_ASSERT(carrier_ != nullptr, "messages under way between ranks");
+  difference_.reset();
+  residual_.reset();
+  share_.reset();
 }
 
 // Sums the learners' shares into this rank's.
@@ -80,6 +97,10 @@ void DifferenceExchange::add_shares() {
 DifferenceExchange::Result DifferenceExchange::finish() {
   TRIREME_ASSERT(is_under_way(), "the end of no exchange of differences");
   for (const comm::WorkPtr& work : std::exchange(works_, {})) work->wait();
+  if (carrier_ != nullptr) {
+    shares_ = carrier_->take(part_);
+    notes_ = carrier_->take(part_ + 1);
+  }
   add_shares();
   Result result{.sum = std::exchange(difference_, {}), .residual = std::exchange(residual_, {})};
   for (const at::Tensor& notes : notes_) {

@@ -3,6 +3,7 @@
 // send a share of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,21 @@
 
 namespace trireme::parallel {
 
+// How learners that are not ranks of one job bring each other what they exchange: takes the parts
+// of this rank's message, and gives those of the ranks of equal place in all learners that take
+// part, once they have come. Not thread safe.
+class ShareCarrier {
+ public:
+  virtual ~ShareCarrier() = default;
+
+  // Adds a part to the message. Returns its number: from 0 in each exchange, the same on all.
+  // mine: on the CPU, contiguous
+  virtual size_t add(const at::Tensor& mine) = 0;
+  // That part of each learner's message, in the order of learners.
+  // Shapes: as `mine`
+  virtual std::vector<at::Tensor> take(size_t part) const = 0;
+};
+
 // Not thread safe. The groups must outlive it. Every function but the queries is collective: every
 // rank of all learners that exchange calls it, in the same order.
 class DifferenceExchange {
@@ -23,8 +39,10 @@ class DifferenceExchange {
   // replicas: the ranks of this learner that hold the same values
   // tag:      of its messages, and the next one; exchanges of a group that overlap have other ones
   // form:     in which differences are sent
+  // carrier:  brings the messages in place of `learners`; null: none does. finish() comes once it
+  //           has brought them
   DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas, int tag = 0,
-                     const WireForm& form = {});
+                     const WireForm& form = {}, ShareCarrier* carrier = nullptr);
 
   // Begins to sum. It goes on in the background.
   // difference: [n] fp32 or fp64, contiguous; taken, nobody else may change it
@@ -47,10 +65,14 @@ class DifferenceExchange {
   // Throws: CommError
   Result finish();
 
+  // Forgets an exchange that a carrier has not brought about.
+  void abandon();
+
   // What this rank has sent to other learners in the last exchange, in bytes.
   int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
+  void hand_over(const at::Tensor& share, const at::Tensor& notes);
   bool is_coded() const { return form_.code != WireCode::kFloat32 || form_.kept < 1; }
   void add_shares();
 
@@ -58,6 +80,8 @@ class DifferenceExchange {
   comm::Communicator& replicas_;
   int tag_;
   WireForm form_;
+  ShareCarrier* carrier_;
+  size_t part_ = 0;        // of the carrier's message; the next one has the notes
   at::Tensor difference_;  // undefined: none is under way
   at::Tensor share_;       // of this rank, in difference_
   at::Tensor residual_;

@@ -203,6 +203,9 @@ struct RunConfig {
   // Whether data ranks have unequal shares, or may come to have them.
   bool may_have_shares() const { return !shares.empty() || train.shares_interval > 0; }
 
+  // Learners that are ranks of this run.
+  int64_t learners_here() const { return outer.meets() ? 1 : parallel.learners; }
+
   // Whether the planner has yet to choose the layout, or only these keys.
   bool has_choices() const { return parallel.automatic || !chosen_keys().empty(); }
   // train.micro_batch, train.recompute: those that are "auto".
@@ -337,6 +340,8 @@ void check_served_model(const RunConfig& config);
 // Throws: ConfigError, one line, when parallel.learners cannot be combined with another key or the
 //         task, or does not divide the ranks, and when section [outer] is not as it must be
 void check_learners(const RunConfig& config, int num_ranks);
+// What learners that are runs of their own must have in common: a line for each key.
+std::string common_settings(const RunConfig& config);
 
 // Throws: ConfigError, one line, when parallel.teachers cannot be combined with another key, leaves
 //         no rank that trains, or has another number of copies than the data ranks can ask

@@ -1,4 +1,6 @@
 // What a config with learners must be.
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -93,6 +95,34 @@ void check_gossip(const RunConfig& config) {
                 "outer.method = \"push-sum\"");
 }
 
+// Learners that are runs of their own.
+void check_meeting(const RunConfig& config) {
+  const OuterConfig& outer = config.outer;
+  if (!outer.meets()) {
+    TRIREME_CHECK(outer.place == 0, "outer.place is ", outer.place,
+                  " without outer.meeting; set that to where `trireme meet` listens");
+    return;
+  }
+  TRIREME_CHECK(outer.place < config.parallel.learners, "outer.place is ", outer.place,
+                " of parallel.learners = ", config.parallel.learners, "; expected 0 to ",
+                config.parallel.learners - 1);
+  const auto refuse = [](bool is_set, const std::string& what, const char* why) {
+    TRIREME_CHECK(!is_set, "outer.meeting cannot be combined with ", what, ": ", why,
+                  "; leave one of them out");
+  };
+  refuse(!outer.has_common(), "outer.method = \"" + name_of(kOuterMethods, outer.method) + "\"",
+         "who comes late takes the common weights, and there are none");
+  refuse(outer.begin > 0, concat("outer.begin = ", outer.begin),
+         "learners that come and go cannot sum gradients in every step");
+  refuse(outer.fragments > 1, concat("outer.fragments = ", outer.fragments),
+         "a round decides about the whole model");
+  refuse(outer.delay > 0, concat("outer.delay = ", outer.delay),
+         "a round is decided before the next step");
+  refuse(outer.states == OuterStates::kAverage, "outer.states = \"average\"",
+         "each learner keeps its states");
+  refuse(config.train.epochs > 0, "train.epochs", "learners begin at steps of their own");
+}
+
 void check_outer(const RunConfig& config) {
   const OuterConfig& outer = config.outer;
   const OuterConfig none;
@@ -135,20 +165,54 @@ void check_learners(const RunConfig& config, int num_ranks) {
                   "set parallel.learners, for example to 2, or leave the section out");
     return;
   }
-  TRIREME_CHECK(num_ranks % learners == 0, "parallel.learners is ", learners,
-                ", which does not divide the ", num_ranks, num_ranks == 1 ? " rank" : " ranks",
-                "; start a multiple of it");
+  TRIREME_CHECK(config.outer.meets() || num_ranks % learners == 0, "parallel.learners is ",
+                learners, ", which does not divide the ", num_ranks,
+                num_ranks == 1 ? " rank" : " ranks", "; start a multiple of it");
   for (const LearnerRule& rule : learner_rules(config)) {
     TRIREME_CHECK(!rule.is_set, "parallel.learners cannot be combined with ", rule.setting, ": ",
                   rule.reason, "; ", rule.remedy);
   }
   check_outer(config);
+  check_meeting(config);
   if (!config.task) return;
   const TaskTraits task = config.task->traits();
   TRIREME_CHECK(!task.has_tables, "parallel.learners with the task ", config.task_choice.name,
                 ", whose embedding tables learners do not exchange; set it to 1");
   TRIREME_CHECK(task.num_scores == 0, "parallel.learners with the task ", config.task_choice.name,
                 ", whose samples are scored by all ranks before training; set it to 1");
+}
+
+// All that must stay when a run goes on, all that decides what a step does, and the layout: ranks
+// of equal place in their learners have the same part of the model. Where files lie may differ.
+std::string common_settings(const RunConfig& config) {
+  static const std::set<std::string, std::less<>> others = {"train.steps",
+                                                            "train.global_batch",
+                                                            "train.batch_ramp_start",
+                                                            "train.batch_ramp_steps",
+                                                            "parallel.data",
+                                                            "parallel.zero",
+                                                            "parallel.shard",
+                                                            "parallel.tensor",
+                                                            "parallel.pipeline",
+                                                            "parallel.schedule",
+                                                            "parallel.stages_per_rank",
+                                                            "parallel.stage_layers",
+                                                            "parallel.context",
+                                                            "parallel.expert"};
+  static const std::set<std::string, std::less<>> own = {"outer.place", "init.folder", "data.path",
+                                                         "data.sources", "objective.teacher"};
+  RunConfig copy = config;
+  std::set<std::string> kept;
+  for (const Field& field : fields_of(copy)) {
+    const bool is_common = field.on_resume == OnResume::kMustStay || others.contains(field.key) ||
+                           field.key.starts_with("optimizer.");
+    if (is_common && !own.contains(field.key)) kept.insert(field.key);
+  }
+  std::string text;
+  for (const auto& [key, value] : settings(config)) {
+    if (kept.contains(key)) text += concat(key, " = ", value, '\n');
+  }
+  return text;
 }
 
 }  // namespace trireme::train

@@ -85,8 +85,18 @@ struct OuterConfig {
               "share of the changes that are sent, those of largest magnitude; the others wait for "
               "the next message",
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})
+  TRIREME_KEY(
+      std::string, meeting, "", kMayChange,
+      "HOST:PORT of a `trireme meet` at which learners meet that come and go, each a run of "
+      "its own; empty = the learners are ranks of this run")
+  TRIREME_KEY(
+      int64_t, place, 0, kMustStay,
+      "outer.meeting: the number of this learner, from 0, whose share of each batch it reads",
+      Range{0, kMaxRanks})
   TRIREME_KEYS_END()
 
+  // Whether the learners are runs of their own.
+  bool meets() const { return !meeting.empty(); }
   // Whether learners have common weights, which each exchange changes.
   bool has_common() const {
     return method == OuterMethod::kAverage || method == OuterMethod::kDiloco;

@@ -45,8 +45,8 @@ void check_reproducible(const RunConfig& config) {
 }
 
 // Fills in parallel.data and parallel.shard.
-void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
-  int64_t others = parallel.learners;
+void resolve_ranks(ParallelConfig& parallel, int64_t learners, int num_ranks) {
+  int64_t others = learners;
   std::string product = others > 1 ? "learners" : "";
   for (const AxisKey& key : kAxisKeys) {
     if (mesh::kind_of(key.axis).is_folded) continue;
@@ -293,7 +293,7 @@ void resolve(RunConfig& config, int num_ranks) {
   check_learners(config, num_ranks);
   check_teachers(config, num_ranks);
   const int64_t others = config.parallel.servers + config.parallel.teachers;
-  resolve_ranks(config.parallel, num_ranks - static_cast<int>(others));
+  resolve_ranks(config.parallel, config.learners_here(), num_ranks - static_cast<int>(others));
   check_teacher_copies(config);
   resolve_shares(config);
   check_train(config);

@@ -66,13 +66,15 @@ std::map<std::string, std::map<std::string, at::Tensor>> states_by_name(
 
 LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
                            comm::Communicator& learners,
-                           std::optional<parallel::LearnerGraph> graph)
+                           std::optional<parallel::LearnerGraph> graph,
+                           parallel::ShareCarrier* carrier)
     : config_(config),
       state_(state),
       learners_(learners),
       ranks_(state.model().mesh().world()),
       alone_(learners.split(learners.rank(), 0, "alone")),
-      graph_(std::move(graph)) {
+      graph_(std::move(graph)),
+      carrier_(carrier) {
   const ParallelModel& model = state_.model();
   const std::map<std::string, int> fragments = fragments_by_name(model, config.outer);
   auto states = states_by_name(state_.optimizer());
@@ -118,8 +120,8 @@ void LearnerState::make_groups() {
     const int tag = kTagsOfGroup * static_cast<int>(groups_.size());
     Group& made = groups_.emplace_back();
     made.replicas = &replicas;
-    made.differences = std::make_unique<parallel::DifferenceExchange>(learners_, replicas, tag,
-                                                                      wire_form(config_.outer));
+    made.differences = std::make_unique<parallel::DifferenceExchange>(
+        learners_, replicas, tag, wire_form(config_.outer), carrier_);
     made.exact = std::make_unique<parallel::DifferenceExchange>(learners_, replicas, tag + 2);
     for (size_t i = 0; i < weights_.size(); ++i) {
       if (has(*weights_[i].shard)) made.weights.push_back(i);

@@ -34,8 +34,10 @@ class LearnerState final : public SavedForm {
   // state:    built
   // learners: the ranks of equal place, in the order of learners
   // graph:    of gossip and push-sum
+  // carrier:  brings differences between learners that are runs of their own; null: they are ranks
   LearnerState(const RunConfig& config, TrainingState& state, comm::Communicator& learners,
-               std::optional<parallel::LearnerGraph> graph = std::nullopt);
+               std::optional<parallel::LearnerGraph> graph = std::nullopt,
+               parallel::ShareCarrier* carrier = nullptr);
 
   // Until outer.begin: adds the other learners' gradients to this rank's, and averages buffers;
   // later lets the common weights follow.
@@ -71,6 +73,15 @@ class LearnerState final : public SavedForm {
   // Gives all learners the mean of their weights.
   // Comm: as DifferenceExchange for them
   Arrival agree(std::vector<double> notes);
+
+  // What all learners have in common, of this rank: the weights, then the outer momentum.
+  // Shapes: [n] fp32 or fp64, on the CPU
+  at::Tensor common() const;
+  // A hash of its bits.
+  std::string common_hash() const;
+  // Begins anew with those of another learner. An exchange that a carrier has not brought about is
+  // forgotten, and so is what messages have lost.
+  void take_common(const at::Tensor& common);
 
   // Bytes that the ranks of this learner have sent in the last exchange, as far as finish() knows.
   int64_t sent_bytes() const { return sent_bytes_; }
@@ -149,6 +160,7 @@ class LearnerState final : public SavedForm {
   std::vector<Weight> weights_;
   std::vector<Group> groups_;
   std::optional<parallel::LearnerGraph> graph_;
+  parallel::ShareCarrier* carrier_;
   std::map<int, Mixed> mixed_;  // by fragment
   std::map<int, int64_t> num_mixed_;
   std::optional<int> fragment_;  // under way

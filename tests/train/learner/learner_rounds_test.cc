@@ -1,0 +1,213 @@
+// Learners that are runs of their own, each with ranks as threads, and a service in this process.
+#include "trireme/train/learner/learner_rounds.h"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/comm/rendezvous/sockets.h"
+#include "tests/harness/ranks.h"
+#include "tests/train/text_run.h"
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/comm/rounds/round_service.h"
+#include "trireme/comm/store/store_server.h"
+#include "trireme/train/parallel/run_layout.h"
+#include "trireme/train/run/inputs.h"
+#include "trireme/train/state/saved_form.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kLearners = 3;
+
+class LearnerRoundsTest : public TextRun {
+ protected:
+  LearnerRoundsTest() {
+    comm::Port port;
+    address_ = concat("127.0.0.1:", port.number());
+    port.release();
+    serve();
+  }
+  // Begins anew with another service.
+  void serve() {
+    server_.reset();
+    service_ = std::make_unique<comm::RoundService>(comm::RoundServiceOptions{
+        .table = {.places = kLearners, .lease = std::chrono::seconds(100)}});
+    server_ = comm::serve_rounds(*service_, address_, nullptr);
+  }
+
+  RunConfig learners(const std::string& name, std::vector<Override> overrides = {}) const {
+    overrides.insert(overrides.begin(), {{"parallel.learners", std::to_string(kLearners)},
+                                         {"train.global_batch", "12"},
+                                         {"train.micro_batch", "1"},
+                                         {"outer.every", "2"}});
+    return config(name, std::move(overrides));
+  }
+  RunConfig learner(int place, const std::string& name,
+                    std::vector<Override> overrides = {}) const {
+    overrides.insert(overrides.end(),
+                     {{"outer.meeting", address_}, {"outer.place", std::to_string(place)}});
+    return learners(concat(name, place), std::move(overrides));
+  }
+  // Each learner trains to the end, on `num_ranks` ranks.
+  void run_all(const std::string& name, const std::vector<Override>& overrides, int num_ranks) {
+    std::vector<std::thread> threads;
+    for (int place = 0; place < kLearners; ++place) {
+      threads.emplace_back([&, place] {
+        const RunConfig mine = learner(place, name, overrides);
+        harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+          TrainObserver observer;
+          Trainer(mine, world, observer).run([] { return false; });
+        });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  // The model's tensors at the end.
+  std::map<std::string, at::Tensor> weights(const std::string& run) const {
+    std::map<std::string, at::Tensor> found;
+    const fs::path checkpoint = folder_ / run / "checkpoints" / checkpoint::folder_name(6, 1);
+    for (const auto& [name, tensor] : checkpoint::load_global(checkpoint)) {
+      if (!name.starts_with("optimizer.") && !name.starts_with(kLearnerPrefix)) {
+        found[name] = tensor;
+      }
+    }
+    return found;
+  }
+  void expect_same_bits(const std::string& actual, const std::string& expected) const {
+    const auto a = weights(actual), b = weights(expected);
+    ASSERT_EQ(a.size(), b.size());
+    EXPECT_GT(b.size(), 10U);
+    for (const auto& [name, tensor] : b) EXPECT_TRUE(a.at(name).equal(tensor)) << actual << name;
+  }
+
+  // A state and rounds for each learner of one rank, in a thread of its own.
+  template <typename Function>
+  void with_states(const Function& function) {
+    std::vector<std::thread> threads;
+    for (int place = 0; place < kLearners; ++place) {
+      threads.emplace_back([&, place] {
+        RunConfig mine = learner(place, "state");
+        open_inputs(mine, 1);
+        harness::run_ranks(1, [&](comm::Communicator& world) {
+          const mesh::DeviceMesh mesh(world, mesh_axes(mine.parallel));
+          Callbacks callbacks(mine.callbacks, mine, {});
+          TrainingState state(mine, mesh, world, callbacks, nullptr, {});
+          state.build();
+          LearnerRounds rounds(mine, world);
+          LearnerState of_learner(mine, state, world, std::nullopt, &rounds);
+          function(place, state, of_learner, rounds);
+        });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  static void fill(TrainingState& state, double by) {
+    const c10::NoGradGuard no_grad;
+    for (const parallel::Shard& shard : state.model().shards()) shard.weights.add_(by);
+  }
+
+  std::string address_;
+  std::unique_ptr<comm::RoundService> service_;
+  std::unique_ptr<comm::StoreServer> server_;
+};
+
+TEST_F(LearnerRoundsTest, LearnersOfTheirOwnHaveTheBitsOfRanksOfOneRun) {
+  const std::vector<std::pair<int, std::vector<Override>>> cases{
+      {1, {}},
+      {1, {{"outer.method", "average"}}},
+      {1, {{"outer.wire", "int8"}, {"outer.kept", "0.5"}}},
+      {1, {{"outer.every", "4"}}},  // the last exchange is a mean
+      {2, {{"parallel.zero", "3"}, {"parallel.gradient_order", "microbatch-first"}}},
+      {2, {{"parallel.tensor", "2"}, {"model.kv_heads", "2"}}}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const auto& [num_ranks, overrides] = cases[i];
+    const std::string one = concat("one", i), own = concat("own", i, "-");
+    run(learners(one, overrides), kLearners * num_ranks);
+    serve();
+    run_all(own, overrides, num_ranks);
+    for (int place = 0; place < kLearners; ++place) expect_same_bits(concat(own, place), one);
+    EXPECT_TRUE(service_->is_done());
+  }
+}
+
+TEST_F(LearnerRoundsTest, OneThatIsNotFiniteIsLeftOutOnAll) {
+  std::mutex mutex;
+  std::set<std::string> hashes;
+  with_states([&](int place, TrainingState& state, LearnerState& learner, LearnerRounds& rounds) {
+    EXPECT_FALSE(rounds.join(learner, 0, 100));
+    fill(state, place == 1 ? std::numeric_limits<double>::quiet_NaN() : 0.25 * place);
+    learner.start(0, {});
+    EXPECT_FALSE(rounds.exchange(learner, 2));
+    EXPECT_THAT(rounds.places(), ElementsAre(0, 1, 2));
+    EXPECT_THAT(learner.finish(0).excluded, ElementsAre(1));
+    rounds.commit(learner, 2);
+    for (const parallel::Shard& shard : state.model().shards()) {
+      EXPECT_TRUE(shard.weights.isfinite().all().item<bool>());
+    }
+    const std::lock_guard lock(mutex);
+    hashes.insert(learner.common_hash());
+  });
+  EXPECT_EQ(hashes.size(), 1U);
+}
+
+TEST_F(LearnerRoundsTest, CommonWeightsComeWithTheirMomentum) {
+  at::Tensor given;
+  with_states([&](int place, TrainingState& state, LearnerState& learner, LearnerRounds& rounds) {
+    rounds.join(learner, 0, 100);
+    fill(state, 0.5);
+    learner.start(0, {});
+    EXPECT_FALSE(rounds.exchange(learner, 2));
+    learner.finish(0);
+    rounds.commit(learner, 2);
+    if (place == 0) given = learner.common();
+  });
+  serve();
+  with_states([&](int place, TrainingState& state, LearnerState& learner, LearnerRounds&) {
+    if (place != 0) return;
+    const std::string before = learner.common_hash();
+    fill(state, std::numeric_limits<double>::quiet_NaN());
+    learner.take_common(given);
+    EXPECT_NE(learner.common_hash(), before);
+    EXPECT_TRUE(learner.common().equal(given));
+    EXPECT_GT(given.slice(0, given.numel() / 2).abs().max().item<double>(), 0);
+    int64_t begin = 0;
+    for (const parallel::Shard& shard : state.model().shards()) {
+      const auto part = given.narrow(0, begin, shard.weights.numel()).view_as(shard.weights);
+      EXPECT_TRUE(shard.weights.equal(part)) << shard.name;
+      begin += shard.weights.numel();
+    }
+  });
+}
+
+TEST_F(LearnerRoundsTest, WhatDecidesTheStepsIsCommonAndWhereTheyRunIsNot) {
+  const std::string text = common_settings(learner(1, "run"));
+  for (const char* const key :
+       {"train.seed = ", "train.global_batch = ", "outer.every = ", "optimizer.learning_rate = ",
+        "parallel.learners = ", "parallel.zero = ", "model.layers = "}) {
+    EXPECT_THAT(text, HasSubstr(key));
+  }
+  for (const char* const key : {"outer.place", "outer.meeting", "output.folder", "data.path"}) {
+    EXPECT_EQ(text.find(key), std::string::npos) << key;
+  }
+  EXPECT_EQ(text, common_settings(learner(2, "another")));
+}
+
+}  // namespace
+}  // namespace trireme::train
