@@ -74,7 +74,7 @@ Coded code_whole(WireCode code, WireRounding rounding, const at::Tensor& rows, R
     const at::Tensor below = exact.floor();
     // Compared and not added: a sum would round, and move numbers that are whole.
     whole = below + random_fractions(key, first, rows).lt(exact - below);
-    // A scale of 0 gives 0 / 0 = NaN; the code then has no meaning, but must be the same everywhere.
+    // A scale of 0 gives 0 / 0 = NaN. The code then means nothing, but must be alike everywhere.
     whole.clamp_(-most, most).nan_to_num_(0, 0, 0);
   } else {
     whole = comm::nearest_whole(rows, scales, most);
