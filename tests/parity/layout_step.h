@@ -97,7 +97,7 @@ inline StepOutcome run(RunConfig config, int num_ranks,
     const mesh::DeviceMesh mesh(world, mesh_axes(config.parallel));
     OverlapChoice overlap(config.parallel.async_tensor, world,
                           HiddenCommunication(nullptr, "tensor", mesh.size("tensor")));
-    ParallelModel model(config, mesh, make_gradient_hook(config.train), overlap.flag());
+    ParallelModel model(config, mesh, make_gradient_hook(config), overlap.flag());
     model.set_input_store(
         make_activation_store(config.offload.activations, folder.path(), config.device));
     if (auto frozen = teacher_config(config)) {

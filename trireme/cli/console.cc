@@ -261,7 +261,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
                is_in_folder ? config.output.folder + "/checkpoints" : summary.resumed_place));
     if (summary.compression_restarted) {
       print_line(
-          config.train.compression == parallel::Compression::kNone
+          config.train.compression == parallel::Compression::kNone && summary.compression_bytes == 0
               ? "resume  without the earlier gradient compression: its residuals are dropped"
               : "resume  gradient compression starts again: its state belongs to another layout or "
                 "rule");

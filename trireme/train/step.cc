@@ -254,7 +254,8 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   scope.enter(Phase::kOptimizer);
   metrics.skipped = !accept(context, metrics, squares);
   if (!metrics.skipped) {
-    const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
+    const double clip =
+        context.may_clip ? clip_factor(metrics.grad_norm, config.train.gradient_clip) : 1;
     for (StepPart* const part : context.parts) part->step(metrics.learning_rate, clip * scale);
     model.use_counts(metrics.counts);
   } else {

@@ -43,6 +43,7 @@ struct StepContext {
   Profiler* profiler = nullptr;
   comm::Recorder* recorder = nullptr;  // of the step and what it waited for
   RankNumbers* numbers = nullptr;      // for the series of ranks; null: nobody wants them
+  bool may_clip = true;                // false: the optimizer gets no gradients but their momentum
   // Called between the norm and the optimizer, with what the step's metrics hold by then and the
   // factor that undoes the loss scale. Empty: nobody wants it.
   std::function<void(const StepMetrics& metrics, double gradient_factor)> on_gradients{};

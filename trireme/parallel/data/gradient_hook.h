@@ -21,6 +21,11 @@ inline constexpr Choice<Compression> kCompressions[] = {
     {"fp16", Compression::kFp16},         {"int8", Compression::kInt8},
     {"powersgd", Compression::kPowerSgd}, {"topk", Compression::kTopK}};
 
+// How ranks add their gradients: by +, or by the projections of AdasumHook.
+enum class GradientSum { kSum, kAdasum };
+inline constexpr Choice<GradientSum> kGradientSums[] = {{"sum", GradientSum::kSum},
+                                                        {"adasum", GradientSum::kAdasum}};
+
 // Whether a rank keeps what a step did not send and adds it to the next gradient.
 constexpr bool keeps_residual(Compression compression) {
   return compression == Compression::kPowerSgd || compression == Compression::kTopK;
@@ -41,6 +46,8 @@ struct GradientSpec {
   std::string name;  // the parameter's
   std::vector<int64_t> shape;
   at::TensorOptions options;  // dtype and device of the gradient in its bucket
+  int num_ranks = 1;          // of the group that it is summed over
+  int rank = 0;               // this one's number there
 };
 
 // One bucket that is complete on this rank: summed over its microbatches, or of one microbatch if
@@ -57,6 +64,13 @@ struct HookState {
   std::string name;  // unique in the hook, the same on every rank
   at::Tensor tensor;
   bool same_on_ranks = false;
+  std::string parameter{};  // whose gradient it belongs to; empty: to none
+  int num_ranks = 1;        // see GradientSpec
+  int rank = 0;
+  // Not empty: the tensor is rows [cuts[rank], cuts[rank + 1]) of one that the group's ranks hold
+  // together. Empty: each rank has a tensor of its own, shaped like the gradient, and a sum over
+  // ranks may be divided among them in another way. Without `same_on_ranks`
+  std::vector<int64_t> cuts{};
 };
 
 // Thread safety: called from one thread, the one that computes. A hook with state serves one
@@ -68,6 +82,9 @@ class GradientHook {
   // Called once before the first step, with all gradients that there will be. From then on state()
   // is complete.
   virtual void prepare(std::span<const GradientSpec> gradients) {}
+
+  // Whether it is also called in a group of one rank, where nothing travels.
+  virtual bool changes_own() const { return false; }
 
   // Called before the first bucket of each step.
   virtual void begin_step() {}

@@ -137,13 +137,16 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
 }
 
 void GradientReducer::prepare_hook() {
+  const comm::Communicator* const group = memory_group(groups_);
   std::vector<GradientSpec> gradients;
   for (State& state : states_) {
     for (const size_t index : state.bucket->parameters) {
       state.names.push_back(options_.names[index]);
       gradients.push_back({.name = state.names.back(),
                            .shape = parameters_[index].sizes().vec(),
-                           .options = gradient_options(*state.bucket, options_.reduce_in_fp32)});
+                           .options = gradient_options(*state.bucket, options_.reduce_in_fp32),
+                           .num_ranks = group->size(),
+                           .rank = group->rank()});
     }
   }
   options_.hook->prepare(gradients);

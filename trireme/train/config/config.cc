@@ -14,6 +14,7 @@
 #include "trireme/plan/cost/workload.h"
 #include "trireme/train/config/field_values.h"
 #include "trireme/train/config/read_sections.h"
+#include "trireme/train/optimizer/sign_schedule.h"
 
 namespace trireme::train {
 
@@ -74,6 +75,12 @@ bool RunConfig::is_rank_first() const {
 std::string RunConfig::reason_against_rank_first() const {
   if (parallel.servers > 0 && parallel.served == Served::kAll) {
     return "a worker pushes the sum of its microbatches to the servers";
+  }
+  if (signs_of(optimizer) != SignsOf::kNothing) {
+    return concat("optimizer.name \"", optimizer.name, "\" exchanges signs once per step");
+  }
+  if (train.gradient_sum != parallel::GradientSum::kSum) {
+    return "train.gradient_sum \"adasum\" is over the gradients of whole steps";
   }
   if (!train.reproducible || !task) return "";
   // Ranks would take turns at the samples.

@@ -351,5 +351,8 @@ void check_teacher_copies(const RunConfig& config);
 // Throws: ConfigError when parallel.gradient_order is rank-first and cannot be, once the data is
 //         open
 void check_gradient_order(const RunConfig& config);
+// Throws: ConfigError when compression, Adasum or an optimizer that exchanges signs is combined
+//         with what it excludes on any layout. Call once the numbers of ranks are resolved
+void check_gradients(const RunConfig& config);
 
 }  // namespace trireme::train

@@ -9,6 +9,7 @@
 #include "trireme/parallel/learner/named_graph.h"
 #include "trireme/parallel/learner/rounds.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/optimizer/sign_schedule.h"
 
 namespace trireme::train {
 namespace {
@@ -40,6 +41,12 @@ std::vector<LearnerRule> learner_rules(const RunConfig& config) {
        "set parallel.gradient_order to \"microbatch-first\""},
       {"train.precision = \"fp16\"", train.precision == c10::kHalf,
        "each learner would have a loss scale of its own", "use bf16 or fp32"},
+      {concat("optimizer.name = \"", shown(config.optimizer.name),
+              "\" and outer.states = \"average\""),
+       signs_of(config.optimizer) == SignsOf::kMomentum &&
+           config.outer.states == OuterStates::kAverage,
+       "the mean would change the momentum of which ranks exchange signs",
+       "set outer.states to \"keep\""},
       {"train.shares", !train.shares.empty(), apart, "leave it out"},
       {"train.shares_interval", train.shares_interval > 0, apart, "set it to 0"},
       {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},

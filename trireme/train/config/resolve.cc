@@ -72,30 +72,6 @@ void resolve_ranks(ParallelConfig& parallel, int64_t learners, int num_ranks) {
                 "; expected a divisor of the ", parallel.data, " data ranks, or 0 for all");
 }
 
-// Call after resolve_ranks().
-void check_compression(const TrainConfig& train, const ParallelConfig& parallel) {
-  if (train.compression == parallel::Compression::kNone) return;
-  const std::string compression = name_of(parallel::kCompressions, train.compression);
-  TRIREME_CHECK(!train.reproducible, "train.compression is \"", compression,
-                "\" with train.reproducible, which sums in another order; set one of them to its "
-                "default");
-  TRIREME_CHECK(parallel.zero == 0 || parallel.shard == sample_ranks(parallel),
-                "train.compression is \"", compression, "\" with parallel.shard = ", parallel.shard,
-                " of ", sample_ranks(parallel),
-                " data ranks; it sums over all of them at once: set parallel.shard = 0");
-  const bool has_residual = parallel::keeps_residual(train.compression);
-  TRIREME_CHECK(!has_residual || train.precision != c10::kHalf, "train.compression is \"",
-                compression,
-                "\" with train.precision = \"fp16\", whose loss scale changes what a residual "
-                "means; use bf16");
-  TRIREME_CHECK(!has_residual || train.skip_bad_steps == 0, "train.compression is \"", compression,
-                "\" with train.skip_bad_steps; a residual takes up the gradient of a step that is "
-                "skipped: set one of them to its default");
-  TRIREME_CHECK(!has_residual || !train.measure_noise, "train.compression is \"", compression,
-                "\" with train.measure_noise, which compares gradients with their sum; measure "
-                "without compression");
-}
-
 // Reads the shares of the data ranks. Call after resolve_ranks().
 void resolve_shares(RunConfig& config) {
   const TrainConfig& train = config.train;
@@ -214,7 +190,7 @@ void check_offload(const RunConfig& config) {
 void check_train(const RunConfig& config) {
   const TrainConfig& train = config.train;
   check_precision(train);
-  check_compression(train, config.parallel);
+  check_gradients(config);
   config.recompute_plan();
   check_offload(config);
   check_batch(config);
@@ -444,13 +420,6 @@ void check_servers(const RunConfig& config, int num_ranks) {
   check(axis_rules(parallel));
   check(train_rules(config.train, parallel));
   check(other_rules(config));
-}
-
-void check_gradient_order(const RunConfig& config) {
-  if (config.parallel.gradient_order != GradientOrder::kRankFirst) return;
-  const std::string reason = config.reason_against_rank_first();
-  TRIREME_CHECK(reason.empty(), "parallel.gradient_order is \"rank-first\", and ", reason,
-                "; set it to microbatch-first, or leave it out");
 }
 
 void check_served_model(const RunConfig& config) {

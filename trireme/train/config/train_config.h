@@ -148,6 +148,10 @@ struct TrainConfig {
       bool, symmetric_memory, true, kMayChange,
       "keep gradients and tensor-parallel activations in shared memory, where the ranks of a host "
       "reduce them in place; false = ordinary memory, for a host whose /dev/shm is too small")
+  TRIREME_KEY(parallel::GradientSum, gradient_sum, parallel::GradientSum::kSum, kMayChange,
+              "how data ranks add their gradients; adasum = pairwise projections, by which what "
+              "ranks have in common counts once",
+              parallel::kGradientSums)
   TRIREME_KEY(parallel::Compression, compression, parallel::Compression::kNone, kMayChange,
               "compression of gradients sent between ranks", parallel::kCompressions)
   TRIREME_KEY(int64_t, compression_rank, 4, kMayChange, "powersgd: rank of the approximation",

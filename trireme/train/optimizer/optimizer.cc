@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/patterns.h"
 #include "trireme/train/optimizer/elementwise.h"
+#include "trireme/train/optimizer/onebit_rules.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/optimizer/update_rules.h"
 
@@ -85,6 +86,10 @@ RulePtr make_muon(const OptimizerConfig& c) {
                   .epsilon = c.epsilon});
 }
 
+OneBitOptions onebit_options(const OptimizerConfig& c) {
+  return {.beta1 = c.beta1, .beta2 = c.beta2, .epsilon = c.epsilon, .freeze_step = c.freeze_step};
+}
+
 // A new optimizer needs a line here and its rule.
 constexpr Choice<RulePtr (*)(const OptimizerConfig&)> kRules[] = {
     {"adamw",
@@ -108,6 +113,18 @@ constexpr Choice<RulePtr (*)(const OptimizerConfig&)> kRules[] = {
      }},
     {"lars",
      [](const OptimizerConfig& c) -> RulePtr { return std::make_unique<LarsRule>(c.momentum); }},
+    {"onebit-adam",
+     [](const OptimizerConfig& c) -> RulePtr {
+       return std::make_unique<OneBitAdamRule>(onebit_options(c));
+     }},
+    {"onebit-lamb",
+     [](const OptimizerConfig& c) -> RulePtr {
+       return std::make_unique<OneBitLambRule>(onebit_options(c));
+     }},
+    {"zero-one-adam",
+     [](const OptimizerConfig& c) -> RulePtr {
+       return std::make_unique<ZeroOneAdamRule>(c.beta1, c.beta2, c.epsilon, c.variance_updates);
+     }},
 };
 
 // The tensors of one state, the first of those that are left.

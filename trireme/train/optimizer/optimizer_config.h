@@ -46,6 +46,15 @@ struct OptimizerConfig {
               "decay=0; lm_head.*: rate=0.5\"")
   TRIREME_KEY(std::string, adamw_parameters, "*embed*, *wte*, *wpe*, *lm_head*", kMustStay,
               "muon: comma-separated name patterns of matrices that AdamW updates instead")
+  TRIREME_KEY(
+      int64_t, freeze_step, 1000, kMayChange,
+      "onebit-adam, onebit-lamb: last step that sums gradients in full; later ones keep the "
+      "variance and exchange signs of the momentum",
+      Range{1, kMaxSteps})
+  TRIREME_KEY(int64_t, variance_updates, 16, kMayChange,
+              "zero-one-adam: updates of the variance before their interval doubles; other steps "
+              "exchange signs of gradients",
+              Range{1, kMaxSteps})
   TRIREME_KEY(StateDtype, state_dtype, StateDtype::kFp32, kMustStay,
               "number format of the optimizer's states, such as moments and momentum, between "
               "updates; bf16 is rounded stochastically, int8 has a scale per 64 elements of a row",

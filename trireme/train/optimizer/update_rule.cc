@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/machine/bf16_numbers.h"
 #include "trireme/base/machine/simd.h"
 
@@ -41,6 +42,14 @@ mesh::Layout with_dim(const mesh::Layout& layout, int64_t dim,
   return layout.outer() == nullptr
              ? result
              : result.inside(with_dim(*layout.outer(), dim, map), layout.outer_rank());
+}
+
+mesh::Layout with_length_one(const mesh::Layout& layout, int64_t dim) {
+  return with_dim(layout, dim, [](int64_t position, int64_t length) -> int64_t {
+    TRIREME_ASSERT(position == 0 || position == length, "a matrix is cut at ", position, " of ",
+                   length);
+    return position == 0 ? 0 : 1;
+  });
 }
 
 at::Tensor converted_gradient(const UpdateItem& item) {

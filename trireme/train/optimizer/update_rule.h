@@ -70,6 +70,10 @@ StateSpec state_like(const parallel::Shard& shard, const std::string& name,
 // position == length, and where it is cut for the layout's cuts.
 mesh::Layout with_dim(const mesh::Layout& layout, int64_t dim,
                       const std::function<int64_t(int64_t position, int64_t length)>& map);
+// The layout with the length 1 in one dimension. If the tensor lies whole at one coordinate and is
+// empty at the others, so does the result.
+// Throws: InternalError when the dimension is cut elsewhere
+mesh::Layout with_length_one(const mesh::Layout& layout, int64_t dim);
 
 // The gradient times its factor in the dtype of the weights; the gradient itself if that is the
 // same.

@@ -100,15 +100,19 @@ at::Tensor LambRule::adam_step(const UpdateItem& item, int64_t step) const {
   return at::div(exp_avg, scratch.mul_(1 - std::pow(beta1_, t)));
 }
 
+at::Tensor LambRule::update_one(const UpdateItem& item, double rate, int64_t step) const {
+  const at::Tensor weights = item.weights.detach();
+  const at::Tensor direction = adam_step(item, step);
+  if (item.weight_decay != 0) direction.add_(at::mul(weights, item.weight_decay));
+  const at::Tensor ratio = trust_ratio(l2_norm(weights), l2_norm(direction));
+  weights.sub_(direction.mul_(ratio.mul(rate)));
+  return ratio;
+}
+
 void LambRule::update(std::span<const UpdateItem> items, double learning_rate, int64_t step) const {
   const c10::NoGradGuard no_grad;
   for (const UpdateItem& item : items) {
-    if (item.weights.numel() == 0) continue;
-    const at::Tensor weights = item.weights.detach();
-    const at::Tensor direction = adam_step(item, step);
-    if (item.weight_decay != 0) direction.add_(at::mul(weights, item.weight_decay));
-    const at::Tensor ratio = trust_ratio(l2_norm(weights), l2_norm(direction));
-    weights.sub_(direction.mul_(ratio.mul(learning_rate * item.rate_scale)));
+    if (item.weights.numel() > 0) update_one(item, learning_rate * item.rate_scale, step);
   }
 }
 
@@ -208,21 +212,11 @@ constexpr double kDecayPower = -0.8;         // beta2 = 1 - step^kDecayPower
 constexpr double kSmallestWeightRms = 1e-3;  // epsilon_2: a step for weights that are zero
 constexpr double kLargestUpdateRms = 1.0;    // d
 
-// The layout with the length 1 in one dimension. If the tensor lies whole at one coordinate and is
-// empty at the others, so does the result.
-mesh::Layout reduced(const mesh::Layout& layout, int64_t dim) {
-  return with_dim(layout, dim, [](int64_t position, int64_t length) -> int64_t {
-    TRIREME_ASSERT(position == 0 || position == length, "a matrix is cut at ", position, " of ",
-                   length);
-    return position == 0 ? 0 : 1;
-  });
-}
-
 // A factor has the parameter's shape except for one dimension of length 1.
 StateSpec factor_of(const parallel::Shard& shard, const std::string& name, int64_t reduced_dim) {
   std::vector<int64_t> local_shape = shard.weights.sizes().vec();
   local_shape[reduced_dim] = std::min<int64_t>(local_shape[reduced_dim], 1);
-  return {name, local_shape, reduced(shard.layout, reduced_dim)};
+  return {name, local_shape, with_length_one(shard.layout, reduced_dim)};
 }
 
 bool is_factored(const std::vector<int64_t>& global_shape) {

@@ -57,6 +57,8 @@ class LambRule : public UpdateRule {
   std::vector<StateSpec> state_of(const parallel::Shard& shard) const override;
   void update(std::span<const UpdateItem> items, double learning_rate, int64_t step) const override;
   bool needs_whole_parameters() const override { return true; }
+  // The update of one item that has elements. Returns its ratio of norms, a number.
+  at::Tensor update_one(const UpdateItem& item, double rate, int64_t step) const;
 
  private:
   // The Adam step of `item`, without the learning rate. Updates its moments.

@@ -15,6 +15,7 @@ RunConfig frozen_config(const RunConfig& run, std::unique_ptr<Task> task) {
   // What is of gradients, of a trained model's parameters, or of its stages.
   frozen.train.freeze.clear();
   frozen.train.compression = parallel::Compression::kNone;
+  frozen.train.gradient_sum = parallel::GradientSum::kSum;
   frozen.train.recompute = model::Recompute::kNone;
   frozen.train.recompute_blocks = 0;
   frozen.train.reproducible = frozen.train.measure_noise = false;

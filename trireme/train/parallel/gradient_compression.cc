@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
+#include <set>
 
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/objects.h"
+#include "trireme/parallel/data/compression/adasum_hook.h"
 #include "trireme/parallel/data/compression/feedback_hooks.h"
 #include "trireme/parallel/data/compression/narrow_hooks.h"
+#include "trireme/parallel/data/compression/sign_hook.h"
+#include "trireme/parallel/data/tree_sum.h"
+#include "trireme/train/optimizer/sign_schedule.h"
 
 namespace trireme::train {
 namespace {
@@ -29,53 +33,168 @@ std::shared_ptr<parallel::GradientHook> make_rule(const TrainConfig& train) {
   throw InternalError("unknown Compression");
 }
 
-bool is_same(const checkpoint::Summary& saved, std::span<const checkpoint::Entry> entries) {
-  std::map<std::string, std::vector<int64_t>> shapes;
-  for (const checkpoint::TensorSummary& tensor : saved.tensors) {
-    if (tensor.name.starts_with(kCompressionPrefix)) shapes[tensor.name] = tensor.shape;
+std::shared_ptr<parallel::GradientHook> make_sign_hook(const OptimizerConfig& optimizer,
+                                                       OptimizerView view) {
+  const bool has_momentum = signs_of(optimizer) == SignsOf::kMomentum;
+  return std::make_shared<parallel::SignHook>(parallel::SignHookOptions{
+      .beta = has_momentum ? optimizer.beta1 : 0,
+      .sends_signs =
+          [optimizer, num_updates = std::move(view.num_updates)] {
+            return num_updates && !is_plain_update(optimizer, num_updates() + 1);
+          },
+      .find_momentum = std::move(view.find_momentum)});
+}
+
+// A tensor of its own on each of the ranks that sum the gradient.
+checkpoint::Entry entry_of_each(const std::string& name, const parallel::HookState& state,
+                                const mesh::Layout& place, int rank_in_place) {
+  std::vector<int64_t> shape = place.shape();
+  std::vector<mesh::Axis> axes = place.axes();
+  std::vector<mesh::Placement> placements = place.placements();
+  for (mesh::Placement& placement : placements) {
+    if (placement.kind == mesh::Placement::Kind::kSharded) ++placement.dim;
   }
-  return shapes.size() == entries.size() &&
-         std::ranges::all_of(entries, [&](const checkpoint::Entry& entry) {
-           const auto found = shapes.find(entry.name);
-           return found != shapes.end() && found->second == entry.layout.shape();
-         });
+  shape.insert(shape.begin(), state.num_ranks);
+  axes.insert(axes.begin(), {"data", state.num_ranks});
+  placements.insert(placements.begin(), mesh::Placement::sharded(0));
+  return {.name = name,
+          .local = state.tensor.unsqueeze(0),
+          .layout = mesh::Layout(std::move(shape), std::move(axes), std::move(placements)),
+          .rank = state.rank * place.num_ranks() + rank_in_place};
+}
+
+// One tensor of all of them.
+checkpoint::Entry entry_of_all(std::string name, const parallel::HookState& state,
+                               const mesh::Layout& place, int rank_in_place) {
+  if (place.local_box(rank_in_place).size != place.shape()) {
+    name += concat("@", place.owner(rank_in_place));
+  }
+  std::vector<int64_t> shape = state.tensor.sizes().vec();
+  shape[0] = state.cuts.back();
+  return {.name = std::move(name),
+          .local = state.tensor,
+          .layout = mesh::Layout(std::move(shape), {{"data", state.num_ranks}},
+                                 {mesh::Placement::sharded(0, state.cuts)}),
+          .rank = state.rank};
+}
+
+checkpoint::Entry entry_of(const parallel::HookState& state, const PlaceOf& place_of) {
+  const std::string name = kCompressionPrefix + state.name;
+  if (state.same_on_ranks) {
+    return {.name = name,
+            .local = state.tensor,
+            .layout = mesh::Layout(state.tensor.sizes().vec(), {}),
+            .rank = 0};
+  }
+  const auto [place, rank] = place_of(state.parameter);
+  return state.cuts.empty() ? entry_of_each(name, state, place, rank)
+                            : entry_of_all(name, state, place, rank);
+}
+
+// "error" of "compression.error.w".
+std::string kind_of(const std::string& name) {
+  const std::string state = name.substr(std::string_view(kCompressionPrefix).size());
+  return state.substr(0, state.find('.'));
+}
+
+bool is_other_rule(const checkpoint::Summary& saved, std::span<const checkpoint::Entry> entries) {
+  std::set<std::string> before, now;
+  for (const checkpoint::TensorSummary& tensor : saved.tensors) {
+    if (tensor.name.starts_with(kCompressionPrefix)) before.insert(kind_of(tensor.name));
+  }
+  for (const checkpoint::Entry& entry : entries) now.insert(kind_of(entry.name));
+  return before != now;
+}
+
+// The entry for a tensor of `num_ranks` ranks, of which this one takes its share.
+checkpoint::Entry shared_out(checkpoint::Entry entry, int64_t num_ranks) {
+  const std::vector<mesh::Axis>& axes = entry.layout.axes();
+  std::vector<int64_t> shape = entry.layout.shape();
+  std::vector<mesh::Placement> placements = entry.layout.placements();
+  shape[0] = num_ranks;
+  placements[0] = mesh::Placement::sharded(0, parallel::even_cuts(num_ranks, axes[0].size));
+  entry.layout = mesh::Layout(std::move(shape), axes, std::move(placements));
+  entry.local = at::zeros(entry.layout.local_box(entry.rank).size, entry.local.options());
+  return entry;
 }
 
 }  // namespace
 
-std::shared_ptr<parallel::GradientHook> make_gradient_hook(const TrainConfig& train) {
+std::shared_ptr<parallel::GradientHook> make_gradient_hook(const RunConfig& config,
+                                                           OptimizerView optimizer) {
+  const TrainConfig& train = config.train;
+  if (signs_of(config.optimizer) != SignsOf::kNothing && !config.is_frozen) {
+    return make_sign_hook(config.optimizer, std::move(optimizer));
+  }
+  if (train.gradient_sum == parallel::GradientSum::kAdasum) {
+    return std::make_shared<parallel::AdasumHook>();
+  }
   std::shared_ptr<parallel::GradientHook> rule = make_rule(train);
   if (rule == nullptr || train.compression_warmup == 0) return rule;
   return std::make_shared<parallel::WarmUpHook>(std::move(rule), train.compression_warmup);
 }
 
+bool copy_momentum(const Optimizer& optimizer, const std::string& parameter,
+                   const at::Tensor& momentum) {
+  const std::vector<checkpoint::Entry> states = optimizer.state();
+  const auto state = std::ranges::find(states, "exp_avg." + parameter, &checkpoint::Entry::name);
+  TRIREME_ASSERT(state != states.end(), "no momentum of ", parameter);
+  const mesh::Box box = state->layout.local_box(state->rank);
+  at::Tensor place = momentum.view(state->layout.shape());
+  for (size_t dim = 0; dim < box.offset.size(); ++dim) {
+    place = place.narrow(static_cast<int64_t>(dim), box.offset[dim], box.size[dim]);
+  }
+  place.copy_(state->offloaded ? state->offloaded->read() : state->local);
+  return state->layout.num_ranks() == 1;
+}
+
 std::vector<checkpoint::Entry> compression_entries(const parallel::GradientHook* hook,
-                                                   std::span<const mesh::Axis> axes) {
+                                                   const PlaceOf& place_of) {
   std::vector<checkpoint::Entry> entries;
   if (hook == nullptr) return entries;
-  const std::vector<mesh::Axis> all_axes(axes.begin(), axes.end());
-  int64_t num_ranks = 1;
-  for (const mesh::Axis& axis : axes) num_ranks *= axis.size;
   for (const parallel::HookState& state : hook->state()) {
-    const std::string name = kCompressionPrefix + state.name;
-    std::vector<int64_t> shape = state.tensor.sizes().vec();
-    if (state.same_on_ranks) {
-      entries.push_back({name, state.tensor, mesh::Layout(std::move(shape), all_axes)});
-      continue;
-    }
-    shape.insert(shape.begin(), num_ranks);
-    const std::vector<mesh::Placement> placements(axes.size(), mesh::Placement::sharded(0));
-    entries.push_back(
-        {name, state.tensor.unsqueeze(0), mesh::Layout(std::move(shape), all_axes, placements)});
+    entries.push_back(entry_of(state, place_of));
   }
   return entries;
 }
 
-bool has_compression_state(const checkpoint::Summary& checkpoint,
-                           std::span<const checkpoint::Entry> entries, comm::Communicator& world) {
-  const std::vector<int64_t> answers =
-      comm::all_gather_numbers(world, is_same(checkpoint, entries) ? 1 : 0);
-  return std::ranges::count(answers, 0) == 0;
+CompressionLoad load_compression(const parallel::GradientHook* hook, const PlaceOf& place_of,
+                                 const checkpoint::Summary& saved, comm::Communicator& world) {
+  std::vector<checkpoint::Entry> entries = compression_entries(hook, place_of);
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const checkpoint::TensorSummary& tensor : saved.tensors) shapes[tensor.name] = tensor.shape;
+  const bool is_other = is_other_rule(saved, entries);
+  CompressionLoad load;
+  std::vector<std::pair<at::Tensor, at::Tensor>> shares;  // residual, those that become it
+  bool lacks_some = false;
+  for (checkpoint::Entry& entry : entries) {
+    const std::vector<int64_t>& wanted = entry.layout.shape();
+    const auto found = shapes.find(entry.name);
+    const bool has_ranks = kind_of(entry.name) == parallel::ErrorFeedback::kResidual;
+    if (found == shapes.end() || found->second.size() != wanted.size() ||
+        !std::equal(wanted.begin() + (has_ranks ? 1 : 0), wanted.end(),
+                    found->second.begin() + (has_ranks ? 1 : 0))) {
+      lacks_some = true;
+    } else if (found->second == wanted) {
+      load.entries.push_back(std::move(entry));
+    } else {
+      const at::Tensor residual = entry.local;
+      load.entries.push_back(shared_out(std::move(entry), found->second[0]));
+      shares.emplace_back(residual, load.entries.back().local);
+    }
+  }
+  constexpr int64_t kFits = 0, kLacksSome = 1, kIsOther = 2;
+  const int64_t mine = is_other ? kIsOther : lacks_some ? kLacksSome : kFits;
+  const int64_t worst = std::ranges::max(comm::all_gather_numbers(world, mine));
+  load.restarted = worst != kFits;
+  if (worst == kIsOther) {
+    load.entries.clear();
+    return load;
+  }
+  load.finish = [shares = std::move(shares)] {
+    for (const auto& [residual, share] : shares) residual.copy_(share.sum(0, /*keepdim=*/true));
+  };
+  return load;
 }
 
 void restart_compression(const parallel::GradientHook* hook, const TrainConfig& train,

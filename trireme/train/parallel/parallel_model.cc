@@ -146,6 +146,12 @@ const mesh::Layout& ParallelModel::layout_of(const std::string& parameter) const
   return found->second;
 }
 
+std::pair<mesh::Layout, int> ParallelModel::place_of(const std::string& parameter) const {
+  const mesh::Layout& layout = layout_of(parameter);
+  const int expert = expert_mesh_ ? expert_mesh_->coordinate("expert") : 0;
+  return {layout, model::rank_in(layout, {mesh_.coordinate("tensor"), expert})};
+}
+
 // A parameter of the plan is in one stage. That the stages have no other parameters, layout_of()
 // finds.
 void ParallelModel::check_plan() const {
@@ -194,11 +200,7 @@ void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
   for (const auto& item : stage.model->module().named_parameters()) {
     if (frozen_.contains(item.key())) item.value().set_requires_grad(false);
   }
-  const auto outer_layout = [this](const std::string& name) {
-    const mesh::Layout& layout = layout_of(name);
-    const int expert = expert_mesh_ ? expert_mesh_->coordinate("expert") : 0;
-    return std::pair(layout, model::rank_in(layout, {mesh_.coordinate("tensor"), expert}));
-  };
+  const auto outer_layout = [this](const std::string& name) { return place_of(name); };
   stage.ddp = std::make_unique<StageDdp>(
       stage.model->module(), data_groups(config_, mesh_),
       expert_mesh_ ? &expert_mesh_->group("data") : nullptr,

@@ -47,6 +47,8 @@ class ParallelModel {
   int64_t num_trained() const { return num_trained_; }
   // The layout of a whole parameter over the axes that split it.
   const mesh::Layout& layout_of(const std::string& parameter) const;
+  // The same, and this rank's number in it.
+  std::pair<mesh::Layout, int> place_of(const std::string& parameter) const;
   // This rank's part of every parameter it holds, stage by stage.
   const std::vector<parallel::Shard>& shards() const { return shards_; }
   // Whether this rank is the first of those that hold the same part as this shard.

@@ -294,6 +294,11 @@ std::vector<LayoutRule> layout_rules() {
        against([](const AxisKind& kind) { return kind.weights != Weights::kSame; }),
        [](const RunConfig& c) { return keeps_compression_state(c.train); },
        "its state covers whole models", "use bf16, fp16 or int8 without warm-up"},
+      {"train.gradient_sum = adasum", against([](const AxisKind& kind) {
+         return kind.tokens == Tokens::kOtherParts || kind.weights == Weights::kParts;
+       }),
+       [](const RunConfig& c) { return c.train.gradient_sum != parallel::GradientSum::kSum; },
+       "its projections are of whole gradients of whole samples", "set it to sum"},
   };
 }
 

@@ -21,7 +21,7 @@ StageDdp::StageDdp(torch::nn::Module& module, parallel::DataGroups groups,
   others_ = std::make_unique<DistributedDataParallel>(module, groups, std::move(of_others));
   options.selects = is_expert;
   // Nothing travels, so nothing is compressed.
-  if (experts->size() == 1) options.hook = nullptr;
+  if (experts->size() == 1 && options.hook && !options.hook->changes_own()) options.hook = nullptr;
   experts_ = std::make_unique<DistributedDataParallel>(module, *experts, std::move(options));
 
   std::map<std::string, const parallel::Shard*> by_name;

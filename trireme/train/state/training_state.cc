@@ -11,6 +11,7 @@
 #include "trireme/base/words.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
 #include "trireme/train/offload/activation_store.h"
+#include "trireme/train/optimizer/sign_schedule.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/run/memory_check.h"
@@ -60,7 +61,6 @@ TrainingState::TrainingState(const RunConfig& config, const mesh::DeviceMesh& me
       callbacks_(callbacks),
       overlap_(std::move(overlap)),
       on_wait_(std::move(on_wait)),
-      hook_(make_gradient_hook(config.train)),
       loss_scale_(make_loss_scale(config.train)),
       bad_steps_(
           {.max_skipped = config.train.skip_bad_steps, .spike_factor = config.train.spike_factor}),
@@ -77,6 +77,13 @@ void TrainingState::build() {
     teacher_ = std::make_shared<FrozenModel>(*std::move(teacher), mesh_, overlap_);
     teacher_->load(key, Weights::kLast, on_wait_);
   }
+  // A new one: parameters may have moved to other ranks.
+  hook_ = make_gradient_hook(config_,
+                             {.num_updates = [this] { return optimizer_->num_steps(); },
+                              .find_momentum =
+                                  [this](const std::string& parameter, const at::Tensor& momentum) {
+                                    return copy_momentum(*optimizer_, parameter, momentum);
+                                  }});
   model_.emplace(config_, mesh_, hook_, overlap_);
   if (teacher_) model_->use_teacher({teacher_, &teacher_->model()});
   if (config_.remote_teacher) model_->use_teacher(config_.remote_teacher);
@@ -109,13 +116,13 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   for (StepPart* const part : parts_) loads.push_back(part->to_load({path, saved.summary, place}));
   std::vector<checkpoint::Entry> entries;
   for (PartLoad& load : loads) std::ranges::move(load.entries, std::back_inserter(entries));
-  auto residuals = compression_entries();
-  compression_restarted_ = !has_compression_state(saved.summary, residuals, world_);
-  if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
+  CompressionLoad residuals = load_compression(hook_.get(), places(), saved.summary, world_);
+  compression_restarted_ = residuals.restarted;
+  std::ranges::move(residuals.entries, std::back_inserter(entries));
   Callbacks::Wanted wanted = callbacks_.wanted(saved.callbacks);
   std::ranges::move(wanted.entries, std::back_inserter(entries));
   for (PartLoad& load : loads) std::ranges::move(load.ignored, std::back_inserter(wanted.ignored));
-  if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
+  wanted.ignored.emplace_back(kCompressionPrefix);
   PartLoad in_form;
   if (form_ != nullptr) {
     in_form = form_->to_load(std::move(entries), saved.summary);
@@ -133,6 +140,7 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   } catch (const CheckpointError& error) {
     throw CheckpointError(error.what() + describe_changes(path, config_));
   }
+  residuals.finish();
   if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
   in_form.finish();
   for (const PartLoad& load : loads) load.finish();
@@ -214,7 +222,7 @@ std::vector<checkpoint::Entry> TrainingState::entries() const {
   for (StepPart* const part : parts_) {
     std::ranges::move(part->to_save(), std::back_inserter(entries));
   }
-  std::ranges::move(compression_entries(), std::back_inserter(entries));
+  std::ranges::move(compression_entries(hook_.get(), places()), std::back_inserter(entries));
   std::ranges::move(callbacks_.entries(), std::back_inserter(entries));
   if (form_ != nullptr) return form_->to_save(std::move(entries));
   return entries;
@@ -250,8 +258,12 @@ void TrainingState::start_save(checkpoint::Saver& saver, const Places& places, R
 
 int64_t TrainingState::compression_bytes() const { return train::compression_bytes(hook_.get()); }
 
-std::vector<checkpoint::Entry> TrainingState::compression_entries() const {
-  return train::compression_entries(hook_.get(), mesh_.axes());
+PlaceOf TrainingState::places() const {
+  return [this](const std::string& parameter) { return model_->place_of(parameter); };
+}
+
+bool TrainingState::gets_gradients() const {
+  return !gets_momentum(config_.optimizer, optimizer_->num_steps() + 1);
 }
 
 }  // namespace trireme::train

@@ -20,6 +20,7 @@
 #include "trireme/train/numerics/gradient_noise.h"
 #include "trireme/train/numerics/loss_scale.h"
 #include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/run/bad_samples.h"
 #include "trireme/train/state/frozen_model.h"
@@ -84,6 +85,8 @@ class TrainingState {
   BadSamples& bad_samples() { return bad_samples_; }
 
   int64_t compression_bytes() const;  // of this rank's residuals
+  // Whether the next update gets gradients, and not their momentum.
+  bool gets_gradients() const;
   // Whether load() found residuals that do not fit, so that they start from zero.
   bool compression_restarted() const { return compression_restarted_; }
   // The checkpoint that begin() has read; empty: none.
@@ -96,7 +99,7 @@ class TrainingState {
 
  private:
   void load_initial();
-  std::vector<checkpoint::Entry> compression_entries() const;
+  PlaceOf places() const;
   // Everything that is saved.
   std::vector<checkpoint::Entry> entries() const;
   void fill_in(RunState& position) const;

@@ -47,7 +47,8 @@ HookRun run_rank(comm::Communicator& inner, const MakeHook& make_hook, const Mak
     hook = make_hook();
     std::vector<GradientSpec> specs;
     for (size_t i = 0; i < shapes().size(); ++i) {
-      specs.push_back({name_of(i), shapes()[i], gradient(0, 0, i).options()});
+      specs.push_back(
+          {name_of(i), shapes()[i], gradient(0, 0, i).options(), group.size(), group.rank()});
     }
     hook->prepare(specs);
   };

@@ -16,22 +16,29 @@
 namespace trireme::parallel {
 
 void ErrorFeedback::add_gradient(const GradientSpec& gradient) {
-  residuals_[gradient.name] =
-      at::zeros(gradient.shape, gradient.options.dtype(compute_dtype(gradient.options)));
+  residuals_[gradient.name] = {
+      at::zeros(gradient.shape, gradient.options.dtype(compute_dtype(gradient.options))),
+      gradient.num_ranks, gradient.rank};
 }
 
 at::Tensor ErrorFeedback::corrected(const std::string& name, const at::Tensor& gradient) const {
-  return residuals_.at(name) + gradient;
+  return residuals_.at(name).value + gradient;
 }
 
 void ErrorFeedback::keep(const std::string& name, const at::Tensor& residual) {
   // A gradient that overflowed once would stay in the residual for ever.
-  at::nan_to_num_out(residuals_.at(name), residual, 0, 0, 0);
+  at::nan_to_num_out(residuals_.at(name).value, residual, 0, 0, 0);
 }
 
 std::vector<HookState> ErrorFeedback::state() const {
   std::vector<HookState> result;
-  for (const auto& [name, residual] : residuals_) result.push_back({"error." + name, residual});
+  for (const auto& [name, residual] : residuals_) {
+    result.push_back({.name = concat(kResidual, ".", name),
+                      .tensor = residual.value,
+                      .parameter = name,
+                      .num_ranks = residual.num_ranks,
+                      .rank = residual.rank});
+  }
   return result;
 }
 
@@ -193,7 +200,8 @@ int64_t PowerSgdHook::all_reduce(const GradientBucket& bucket, comm::Communicato
 
 std::vector<HookState> PowerSgdHook::state() const {
   std::vector<HookState> result = feedback_.state();
-  for (const auto& [name, q] : q_) result.push_back({"q." + name, q, /*same_on_ranks=*/true});
+  for (const auto& [name, q] : q_)
+    result.push_back({.name = "q." + name, .tensor = q, .same_on_ranks = true});
   return result;
 }
 

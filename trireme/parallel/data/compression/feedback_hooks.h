@@ -21,6 +21,8 @@ namespace trireme::parallel {
 //         arXiv:1901.09847
 class ErrorFeedback {
  public:
+  static constexpr const char* kResidual = "error";  // "error.<parameter>" in state()
+
   // Adds a zero residual for this gradient.
   void add_gradient(const GradientSpec& gradient);
 
@@ -31,11 +33,15 @@ class ErrorFeedback {
   // they would stay forever.
   void keep(const std::string& name, const at::Tensor& residual);
 
-  // "error.<parameter>".
   std::vector<HookState> state() const;
 
  private:
-  std::map<std::string, at::Tensor> residuals_;
+  struct Residual {
+    at::Tensor value;
+    int num_ranks = 1;  // of the group, for state()
+    int rank = 0;
+  };
+  std::map<std::string, Residual> residuals_;
 };
 
 // Sends only the largest elements of each gradient. The others wait in the residual.

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/numbers/row_code.h"
 #include "trireme/parallel/data/compression/wire.h"
 
 namespace trireme::parallel {
@@ -31,7 +32,7 @@ int64_t CastHook::all_reduce(const GradientBucket& bucket, comm::Communicator& g
 
 namespace {
 
-constexpr double kLargest = 127;
+constexpr int kLargest = 127;
 constexpr int64_t kScaleBytes = sizeof(float);
 constexpr int64_t kCodeBytes = kScaleBytes + kInt8Block;
 
@@ -52,10 +53,10 @@ void encode(const at::Tensor& rows, const at::Tensor& code) {
   if (rows.size(0) == 0) return;
   const PartCode part = view_code(code);
   // The largest value of a block maps to 127, so no value is cut off.
-  const at::Tensor scales = rows.abs().amax(1, /*keepdim=*/true).div_(kLargest);
+  const at::Tensor scales = comm::scales_of_largest(rows, kLargest);
   part.scales.copy_(scales);
-  // A block of zeros gives 0 / 0 = NaN. A block whose scale is not finite decodes to NaN anyway.
-  part.values.copy_((rows / scales).round_().clamp_(-kLargest, kLargest).nan_to_num_(0, 0, 0));
+  // A block whose scale is not finite decodes to NaN anyway.
+  part.values.copy_(comm::nearest_whole(rows, scales, kLargest));
 }
 
 at::Tensor decode(const at::Tensor& code) {

@@ -10,7 +10,8 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/learner/wire/bit_pack.h"
+#include "trireme/comm/numbers/bit_pack.h"
+#include "trireme/comm/numbers/row_code.h"
 
 namespace trireme::parallel {
 namespace {
@@ -66,18 +67,18 @@ at::Tensor random_fractions(RandomKey key, int64_t first, const at::Tensor& rows
 Coded code_whole(WireCode code, WireRounding rounding, const at::Tensor& rows, RandomKey key,
                  int64_t first) {
   const int bits = size_of(code).bits, most = largest(bits);
-  const at::Tensor scales =
-      rows.abs().amax(1, /*keepdim=*/true).div_(most).clamp_max_(largest_scale(code));
-  at::Tensor whole = rows / scales;
+  const at::Tensor scales = comm::scales_of_largest(rows, most).clamp_max_(largest_scale(code));
+  at::Tensor whole;
   if (rounding == WireRounding::kStochastic) {
-    const at::Tensor below = whole.floor();
+    const at::Tensor exact = rows / scales;
+    const at::Tensor below = exact.floor();
     // Compared and not added: a sum would round, and move numbers that are whole.
-    whole = below + random_fractions(key, first, rows).lt(whole - below);
+    whole = below + random_fractions(key, first, rows).lt(exact - below);
+    // A scale of 0 gives 0 / 0 = NaN. The code then means nothing, but must be alike everywhere.
+    whole.clamp_(-most, most).nan_to_num_(0, 0, 0);
   } else {
-    whole.round_();
+    whole = comm::nearest_whole(rows, scales, most);
   }
-  // A scale of 0 gives 0 / 0 = NaN; the code then has no meaning, but must be the same everywhere.
-  whole.clamp_(-most, most).nan_to_num_(0, 0, 0);
   return {scales, whole.to(at::kInt).bitwise_and_((1 << bits) - 1).to(at::kByte)};
 }
 
@@ -90,7 +91,7 @@ Coded code_magnitudes(WireCode code, const at::Tensor& rows, const at::Tensor& p
     return values.mul(mask).sum(1, true).div_(mask.sum(1, true).clamp_min_(1));
   };
   if (code == WireCode::kSign) {
-    return {mean_of(exact.square(), present).sqrt_().to(at::kFloat), negative};
+    return {comm::scales_of_norm(rows, present.sum(1, true)).to(at::kFloat), negative};
   }
   const at::Tensor is_high = exact.gt(mean_of(exact, present));
   const at::Tensor is_low = is_high.logical_not().logical_and_(present);
@@ -129,7 +130,7 @@ int64_t coded_bytes(WireCode code, int64_t count) {
   if (code == WireCode::kFloat32) return count * static_cast<int64_t>(sizeof(float));
   const auto [bits, num_scales] = size_of(code);
   return num_blocks(count) * num_scales * static_cast<int64_t>(sizeof(float)) +
-         packed_bytes(count, bits);
+         comm::packed_bytes(count, bits);
 }
 
 at::Tensor encode_values(WireCode code, WireRounding rounding, const at::Tensor& x, RandomKey key) {
@@ -154,8 +155,8 @@ at::Tensor encode_values(WireCode code, WireRounding rounding, const at::Tensor&
       coded = code_whole(code, rounding, rows, key, first);
     }
     scales.narrow(0, first / kWireBlock, blocks).copy_(coded.scales);
-    codes.narrow(0, packed_bytes(first, bits), packed_bytes(here, bits))
-        .copy_(pack_codes(coded.codes.view(-1).narrow(0, 0, here), bits));
+    codes.narrow(0, comm::packed_bytes(first, bits), comm::packed_bytes(here, bits))
+        .copy_(comm::pack_codes(coded.codes.view(-1).narrow(0, 0, here), bits));
   }
   return bytes;
 }
@@ -182,9 +183,10 @@ at::Tensor decode_values(WireCode code, const at::Tensor& bytes, int64_t count) 
   for (int64_t first = 0; first < count; first += kBlocksAtOnce * kWireBlock) {
     const int64_t here = std::min(count - first, kBlocksAtOnce * kWireBlock);
     const int64_t blocks = num_blocks(here);
-    const at::Tensor packed = codes.narrow(0, packed_bytes(first, bits), packed_bytes(here, bits));
-    const at::Tensor all =
-        at::constant_pad_nd(unpack_codes(packed, bits, here), {0, blocks * kWireBlock - here});
+    const at::Tensor packed =
+        codes.narrow(0, comm::packed_bytes(first, bits), comm::packed_bytes(here, bits));
+    const at::Tensor all = at::constant_pad_nd(comm::unpack_codes(packed, bits, here),
+                                               {0, blocks * kWireBlock - here});
     const at::Tensor rows = decode_rows(
         code, {scales.narrow(0, first / kWireBlock, blocks), all.view({blocks, kWireBlock})});
     x.narrow(0, first, here).copy_(rows.view(-1).narrow(0, 0, here));

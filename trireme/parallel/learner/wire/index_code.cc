@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/learner/wire/bit_pack.h"
+#include "trireme/comm/numbers/bit_pack.h"
 
 namespace trireme::parallel {
 namespace {
@@ -44,17 +44,17 @@ at::Tensor choose_largest(const at::Tensor& x, int64_t count) {
 
 int64_t index_bytes(int64_t count, int64_t size) {
   const IndexShape shape = shape_of(count, size);
-  return packed_bytes(shape.map_bits, 1) + shape.num_planes * packed_bytes(count, 1);
+  return comm::packed_bytes(shape.map_bits, 1) + shape.num_planes * comm::packed_bytes(count, 1);
 }
 
 at::Tensor encode_indices(const at::Tensor& indices, int64_t size) {
   const IndexShape shape = shape_of(indices.numel(), size);
   const at::Tensor map = at::zeros({shape.map_bits}, indices.options().dtype(at::kByte));
   map.index_fill_(0, indices.bitwise_right_shift(shape.num_planes) + counted(indices), 1);
-  std::vector<at::Tensor> parts{pack_codes(map, 1)};
+  std::vector<at::Tensor> parts{comm::pack_codes(map, 1)};
   for (int plane = 0; plane < shape.num_planes; ++plane) {
     parts.push_back(
-        pack_codes(indices.bitwise_right_shift(plane).bitwise_and_(1).to(at::kByte), 1));
+        comm::pack_codes(indices.bitwise_right_shift(plane).bitwise_and_(1).to(at::kByte), 1));
   }
   return at::cat(parts);
 }
@@ -63,17 +63,17 @@ at::Tensor decode_indices(const at::Tensor& bytes, int64_t count, int64_t size) 
   TRIREME_ASSERT(bytes.numel() == index_bytes(count, size), bytes.numel(), " bytes for ", count,
                  " indices");
   const IndexShape shape = shape_of(count, size);
-  int64_t at = packed_bytes(shape.map_bits, 1);
+  int64_t at = comm::packed_bytes(shape.map_bits, 1);
   const at::Tensor places =
-      unpack_codes(bytes.narrow(0, 0, at), 1, shape.map_bits).nonzero().view(-1);
+      comm::unpack_codes(bytes.narrow(0, 0, at), 1, shape.map_bits).nonzero().view(-1);
   if (places.numel() != count) {
     throw CommError(concat("a sparse difference has ", places.numel(), " indices; expected ", count,
                            "; the message is damaged"));
   }
   at::Tensor indices = (places - counted(places)).bitwise_left_shift_(shape.num_planes);
   for (int plane = 0; plane < shape.num_planes; ++plane) {
-    const int64_t num_bytes = packed_bytes(count, 1);
-    const at::Tensor bits = unpack_codes(bytes.narrow(0, at, num_bytes), 1, count);
+    const int64_t num_bytes = comm::packed_bytes(count, 1);
+    const at::Tensor bits = comm::unpack_codes(bytes.narrow(0, at, num_bytes), 1, count);
     indices.bitwise_or_(bits.to(at::kLong).bitwise_left_shift_(plane));
     at += num_bytes;
   }

@@ -1,4 +1,4 @@
-#include "trireme/parallel/learner/adasum.h"
+#include "trireme/comm/numbers/adasum.h"
 
 #include <algorithm>
 #include <vector>
@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::comm {
 namespace {
 
 // In rows, whose sums no number of threads divides; then row by row.
@@ -27,15 +27,19 @@ double dot_in_order(const at::Tensor& a, const at::Tensor& b) {
   return sum;
 }
 
-at::Tensor add_pair(const at::Tensor& a, const at::Tensor& b) {
-  const double ab = dot_in_order(a, b), aa = dot_in_order(a, a), bb = dot_in_order(b, b);
+}  // namespace
+
+PairProducts products_of(const at::Tensor& a, const at::Tensor& b) {
+  return {.ab = dot_in_order(a, b), .aa = dot_in_order(a, a), .bb = dot_in_order(b, b)};
+}
+
+at::Tensor add_pair(const at::Tensor& a, const at::Tensor& b, const PairProducts& products) {
+  const auto& [ab, aa, bb] = products;
   // With zeros, ab is 0 too.
   const double of_a = aa > 0 ? 1 - ab / (2 * aa) : 1;
   const double of_b = bb > 0 ? 1 - ab / (2 * bb) : 1;
   return a.mul(of_a).add_(b.mul(of_b));
 }
-
-}  // namespace
 
 at::Tensor adasum(std::span<const at::Tensor> terms) {
   TRIREME_ASSERT(!terms.empty(), "no tensor to add");
@@ -43,7 +47,7 @@ at::Tensor adasum(std::span<const at::Tensor> terms) {
   while (level.size() > 1) {
     std::vector<at::Tensor> next;
     for (size_t i = 0; i + 1 < level.size(); i += 2) {
-      next.push_back(add_pair(level[i], level[i + 1]));
+      next.push_back(add_pair(level[i], level[i + 1], products_of(level[i], level[i + 1])));
     }
     if (level.size() % 2 == 1) next.push_back(level.back());
     level = std::move(next);
@@ -51,4 +55,4 @@ at::Tensor adasum(std::span<const at::Tensor> terms) {
   return level[0].clone();
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::comm

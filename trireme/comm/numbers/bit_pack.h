@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::parallel {
+namespace trireme::comm {
 
 // Bytes of `count` codes of 1, 2, 4 or 8 bits.
 int64_t packed_bytes(int64_t count, int bits);
@@ -16,4 +16,4 @@ at::Tensor pack_codes(const at::Tensor& codes, int bits);
 // Shapes: bytes [packed_bytes(count, bits)] uint8 -> [count] uint8
 at::Tensor unpack_codes(const at::Tensor& bytes, int bits, int64_t count);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::comm

@@ -1,4 +1,4 @@
-#include "trireme/parallel/learner/adasum.h"
+#include "trireme/comm/numbers/adasum.h"
 
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 #include "tests/harness/gradients.h"
 
-namespace trireme::parallel {
+namespace trireme::comm {
 namespace {
 
 using Terms = std::vector<at::Tensor>;
@@ -35,6 +35,16 @@ TEST(Adasum, OfMoreIsATreeInOrder) {
                         "three");
   harness::assert_close(adasum(t), pair(pair(pair(t[0], t[1]), pair(t[2], t[3])), t[4]), 1e-13, 0,
                         "five");
+}
+
+TEST(Adasum, ProductsOfPartsAddUpToThoseOfTheWhole) {
+  const at::Tensor a = term(0, 3000), b = term(1, 3000);
+  PairProducts sum;
+  for (const int64_t first : {0, 1000, 2000}) {
+    const PairProducts part = products_of(a.narrow(0, first, 1000), b.narrow(0, first, 1000));
+    sum = {.ab = sum.ab + part.ab, .aa = sum.aa + part.aa, .bb = sum.bb + part.bb};
+  }
+  harness::assert_close(add_pair(a, b, sum), adasum(Terms{a, b}), 1e-13, 0, "by parts");
 }
 
 TEST(Adasum, AveragesEqualAndSumsOrthogonalTerms) {
@@ -67,4 +77,4 @@ TEST(Adasum, LeavesItsTermsAndDoesNotDependOnThreads) {
 }
 
 }  // namespace
-}  // namespace trireme::parallel
+}  // namespace trireme::comm

@@ -1,11 +1,11 @@
-#include "trireme/parallel/learner/wire/bit_pack.h"
+#include "trireme/comm/numbers/bit_pack.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/harness/tensors.h"
 
-namespace trireme::parallel {
+namespace trireme::comm {
 namespace {
 
 TEST(BitPack, TheFirstCodeHasTheLowestBits) {
@@ -31,4 +31,4 @@ TEST(BitPack, UnpacksWhatItPacks) {
 }
 
 }  // namespace
-}  // namespace trireme::parallel
+}  // namespace trireme::comm

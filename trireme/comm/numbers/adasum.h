@@ -1,11 +1,11 @@
-// Adds differences of learners so that what they have in common counts once.
+// Adds gradients, or differences of weights, so that what they have in common counts once.
 #pragma once
 
 #include <span>
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::parallel {
+namespace trireme::comm {
 
 // For two: (1 - ab / 2aa) a + (1 - ab / 2bb) b, with the dot products ab, aa and bb. Orthogonal
 // ones are summed, and equal ones are averaged: any number of equal tensors give that tensor bit
@@ -17,4 +17,14 @@ namespace trireme::parallel {
 //         parameter by itself, as they do
 at::Tensor adasum(std::span<const at::Tensor> terms);
 
-}  // namespace trireme::parallel
+// What the sum of two needs. Those of a tensor are the sums of those of its parts.
+struct PairProducts {
+  double ab = 0;
+  double aa = 0;
+  double bb = 0;
+};
+PairProducts products_of(const at::Tensor& a, const at::Tensor& b);
+// Shapes: a, b [n], all of them or a part -> [n]
+at::Tensor add_pair(const at::Tensor& a, const at::Tensor& b, const PairProducts& products);
+
+}  // namespace trireme::comm

@@ -1,10 +1,10 @@
-#include "trireme/parallel/learner/wire/bit_pack.h"
+#include "trireme/comm/numbers/bit_pack.h"
 
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::comm {
 namespace {
 
 int codes_per_byte(int bits) {
@@ -40,4 +40,4 @@ at::Tensor unpack_codes(const at::Tensor& bytes, int bits, int64_t count) {
   return codes.view(-1).narrow(0, 0, count);
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::comm
