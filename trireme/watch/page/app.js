@@ -75,7 +75,7 @@ const isDead = ({ state }) => state === 'crashed' || state === 'stalled';
 // In the order of the page, from "is it well?" to details. `wanted` says whether the run has it.
 const kSections = [
   { id: 'well', title: 'Is it well?', make: (...all) => new WellView(...all) },
-  { id: 'replay', title: 'How it ended: last calls of all ranks', make: (...all) => new ReplayView(...all), wanted: (about) => about.state !== 'running', isLast: (about) => !isDead(about) },
+  { id: 'replay', title: 'Replay: last calls of all ranks', make: (...all) => new ReplayView(...all), wanted: (about) => about.state !== 'running', isLast: (about) => !isDead(about) },
   { id: 'loss', title: 'Loss and goodput', make: (...all) => new LossView(...all) },
   { id: 'speed', title: 'Throughput', wanted: (about) => speedName(about).length > 0,
     make: (body, page) => new SeriesView(body, page, { label: 'Throughput', names: speedName, fromZero: true, words: speedWords }) },

@@ -42,6 +42,13 @@ function number(value, digits = 4) {
   return Number(value.toPrecision(digits)).toLocaleString('en-US', { maximumFractionDigits: 6 });
 }
 
+// Short enough for an axis.
+function short(value, unit) {
+  if (unit === 's' || unit === 'bytes') return quantity(value, unit);
+  const power = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M']].find(([size]) => Math.abs(value) >= size);
+  return power ? `${number(value / power[0])} ${power[1]}` : number(value);
+}
+
 function seconds(value) {
   if (typeof value !== 'number' || !Number.isFinite(value)) return '–';
   const size = Math.abs(value);
@@ -50,6 +57,7 @@ function seconds(value) {
   if (size < 1) return `${number(value * 1e3, 3)} ms`;
   if (size < 120) return `${number(value, 3)} s`;
   const minutes = Math.round(value / 60);
+  if (size < 600) return `${Math.floor(Math.round(value) / 60)} min ${Math.round(value) % 60} s`;
   if (minutes < 120) return `${minutes} min`;
   const hours = Math.floor(minutes / 60);
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
@@ -247,8 +255,9 @@ class LineChart {
     }
     const several = this.list.length > 1;
     put(this.figure.legend, several && legendOf(this.list.map((each, index) => [kindColour(index), each.label])));
-    this.figure.setTable(['step', ...this.list.flatMap((each) => [each.label, 'least', 'most'])], () => this.rows());
-    if (this.at === null) put(this.figure.readout, this.list.length ? '' : 'Nothing is recorded.');
+    this.figure.setTable(['step', ...this.list.flatMap((each) => [each.label, 'min', 'max'])], () => this.rows());
+    if (!this.list.length) put(this.figure.readout, 'Nothing is recorded.');
+    else if (this.at === null) this.tell(this.data[0].length - 1);
   }
 
   columns() {
@@ -303,8 +312,8 @@ class LineChart {
     this.plot = new uPlot({
       width, height, series, bands, legend: { show: false },
       scales: { x: { time: false }, y: { range: (plot, low, high) => this.rangeOfY(low, high, fromZero || isStacked) } },
-      axes: [{ ...axis, values: (plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? number(tick) : '')) },
-        { ...axis, size: 76, values: (plot, ticks) => ticks.map((tick) => quantity(tick, unit === 's' || unit === 'bytes' ? unit : '')) }],
+      axes: [{ ...axis, values: (plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : '')) },
+        { ...axis, size: 76, values: (plot, ticks) => ticks.map((tick) => short(tick, unit)) }],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => this.hooks.zoom(null) },
         points: { size: 6 } },
       hooks: {
@@ -387,11 +396,11 @@ class LineChart {
     this.tell();
   }
 
-  tell() {
-    const step = this.data[0][this.at];
+  tell(at = this.at) {
+    const step = this.data[0][at];
     const table = this.options.isStacked ? this.unstacked : this.data;
     const texts = this.list.map((each, index) => {
-      const [mean, least, most] = [1, 2, 3].map((column) => table[3 * index + column][this.at]);
+      const [mean, least, most] = [1, 2, 3].map((column) => table[3 * index + column][at]);
       const isWide = Number.isFinite(least) && Number.isFinite(most) && most !== least && !this.options.isStacked;
       const span = isWide ? ` (${quantity(least, each.unit)} to ${quantity(most, each.unit)})` : '';
       return `${each.label} ${quantity(mean, each.unit)}${span}`;
@@ -442,6 +451,6 @@ function wordsOf(series, name = series.label) {
   if (first < 0) return `No value of ${name} is recorded.`;
   const change = mean[last] < mean[first] ? 'fell' : mean[last] > mean[first] ? 'rose' : 'stayed';
   return `${name} ${change} from ${quantity(mean[first], unit)} at step ${number(steps[first])} to ` +
-    `${quantity(mean[last], unit)} at step ${number(steps[last])}; least ${quantity(min[low], unit)} near step ` +
-    `${number(steps[low])}, most ${quantity(max[high], unit)} near step ${number(steps[high])}.`;
+    `${quantity(mean[last], unit)} at step ${number(steps[last])}; minimum ${quantity(min[low], unit)} near step ` +
+    `${number(steps[low])}, maximum ${quantity(max[high], unit)} near step ${number(steps[high])}.`;
 }

@@ -17,7 +17,9 @@ class GridPicture {
 
   // cells: {column, row, share (0 to 1; null: unknown), text, words, isStarving}; columnGap(column), rowGap(row):
   // groups before it; labels are drawn where there is room.
-  set(grid) {
+  // `first` is chosen until the reader chooses.
+  set(grid, first = 0) {
+    if (!this.isChosen) this.chosen = Math.max(first, 0);
     this.grid = { columnGap: () => 0, rowGap: () => 0, rowLabels: [], columnLabels: [], ...grid };
     this.places = new Map(grid.cells.map((cell, index) => [cell.row * grid.columns + cell.column, index]));
     this.chosen = Math.min(this.chosen, Math.max(grid.cells.length - 1, 0));
@@ -31,8 +33,9 @@ class GridPicture {
     const left = rowLabels.length ? Math.min(longest * 6.6 + 10, width * 0.3) : 0;
     const gap = 5;
     const room = width - left - gap * columnGap(columns - 1) - 2;
-    const cell = Math.min(Math.max(room / Math.max(columns, 1), 1), 46);
-    const high = Math.min(Math.max(cell, rows > 64 ? 3 : 12), 34);
+    const most = Math.min(Math.max(560 / Math.max(columns, 1), 46), 90);  // few ranks: larger cells
+    const cell = Math.min(Math.max(room / Math.max(columns, 1), 1), most);
+    const high = Math.min(Math.max(cell * 0.7, rows > 64 ? 3 : 12), 40);
     const top = this.grid.columnLabels.length && cell >= 20 ? 18 : 0;
     return { left, top, cell, high, gap, height: top + rows * high + gap * rowGap(rows - 1) + 4 };
   }
@@ -96,9 +99,11 @@ class GridPicture {
     });
     context.textAlign = 'center';
     if (size.top) {
+      const each = Math.ceil((Math.max(...columnLabels.map((text) => text.length)) * 6.6 + 4) / size.cell);
       columnLabels.forEach((text, column) => {
+        if (column % each) return;
         const x = this.boxOf({ row: 0, column }, size)[0];
-        context.fillText(plain(text).slice(0, 8), x + size.cell / 2, 9, size.cell);
+        context.fillText(plain(text).slice(0, 8), x + size.cell / 2, 9);
       });
     }
   }
@@ -114,6 +119,7 @@ class GridPicture {
 
   choose(index, isPicked) {
     if (index < 0 || !this.grid.cells.length) return;
+    this.isChosen = true;
     if (index !== this.chosen) {
       this.chosen = index;
       this.canvas.redraw();
@@ -227,11 +233,11 @@ class MeshView {
         text: ratio === null ? '' : `${ratio.toFixed(2)}×`,
         words: `Rank ${rank} (${shown.words(rank)}): ${quantity(value, unit)}, ${ratio === null ? 'no median' : `${number(ratio, 3)} times the median of its stage`}` };
     });
-    this.picture.set({ ...shown, cells });
     const order = cells.filter(({ share }) => share !== null).sort((a, b) => b.share - a.share);
     const worst = order[0];
+    this.picture.set({ ...shown, cells }, cells.indexOf(worst));
     const slow = order.filter(({ share }) => share > (1.2 - 0.9) / (kSlowest - 0.9)).length;
-    this.picture.figure.setSummary(worst ? `At step ${number(answer.step)} ${slow ? `${number(slow)} of ${number(cells.length)} ranks ${slow === 1 ? 'takes' : 'take'} over 1.2 times the median of their stage. Largest: ${worst.words}.` : `all ${number(order.length)} ranks are within 1.2 times the median of their stage.`} ${shown.caption}` : 'No rank has a number at this step.');
+    this.picture.figure.setSummary(worst ? `At step ${number(answer.step)}, ${slow ? `${number(slow)} of ${number(cells.length)} ranks ${slow === 1 ? 'is' : 'are'} above 1.2 times the median of ${slow === 1 ? 'its' : 'their'} stage. Largest: ${worst.words}.` : `all ${number(order.length)} ranks are within 1.2 times the median of their stage.`} ${shown.caption}` : 'No rank has a number at this step.');
     put(this.legend, legendOf([0.9, 1, 1.25, 1.5, kSlowest].map((ratio, index) => [rampColour((ratio - 0.9) / (kSlowest - 0.9)).fill,
       index === 0 ? '≤ 0.9' : index === 4 ? '≥ 2 times the median' : number(ratio)])));
     this.picture.figure.setTable(['rank', 'place', column, 'median of its stage', 'ratio'], () =>
@@ -283,7 +289,8 @@ class WaitsView {
     };
     const [awaited, waiters] = [sum('awaited'), sum('waiter')];
     const total = awaited.reduce((all, [, value]) => all + value, 0);
-    const ranks = (list) => list.slice(0, kMatrixRanks).map(([rank]) => rank).sort((a, b) => a - b);
+    // By number, or, of many, those with the longest waits first.
+    const ranks = (list) => (list.length > kMatrixRanks ? list.slice(0, kMatrixRanks).map(([rank]) => rank) : list.map(([rank]) => rank).sort((a, b) => a - b));
     const [across, down] = [ranks(awaited), ranks(waiters)];
     const [column, row] = [across, down].map((list) => new Map(list.map((rank, index) => [rank, index])));
     const pairs = new Map();
@@ -299,10 +306,11 @@ class WaitsView {
     const cells = [...pairs.values()].sort((a, b) => a.row - b.row || a.column - b.column).map((cell) => ({ ...cell,
       share: cell.seconds / most, text: cell.seconds >= 0.95 ? number(cell.seconds, 2) : '',
       words: `Rank ${cell.waiter} waited ${seconds(cell.seconds)} for rank ${cell.awaited} (${cell.axes.join(', ')})` }));
-    this.picture.set({ columns: across.length, rows: down.length, cells, rowLabels: down.map((rank) => `${rank} waits`), columnLabels: across.map((rank) => `for ${rank}`) });
+    this.picture.set({ columns: across.length, rows: down.length, cells, rowLabels: down.map((rank) => `rank ${rank} waits`), columnLabels: across.map((rank) => `for ${rank}`) },
+      cells.findIndex(({ seconds: value }) => value === most));
     const top = awaited[0];
     const isCut = awaited.length > kMatrixRanks || waiters.length > kMatrixRanks;
-    this.picture.figure.setSummary(top ? `Ranks waited ${seconds(total)} for each other, ${percent(top[1] / total)} of it for rank ${top[0]}. Rows wait for columns; darker is longer.${isCut ? ` The ${kMatrixRanks} ranks with the longest waits are drawn.` : ''}` : 'No waits are recorded in these steps.');
+    this.picture.figure.setSummary(top ? `Ranks waited ${seconds(total)} for each other, ${percent(top[1] / total)} of it for rank ${top[0]}. Rows wait for columns; a stronger colour is a longer wait.${isCut ? ` The ${kMatrixRanks} ranks with the longest waits are drawn.` : ''}` : 'No waits are recorded in these steps.');
     put(this.bars, top && barsOf('Seconds that others waited for a rank', awaited.slice(0, 8).map(([rank, value], index) =>
       ({ label: `rank ${rank}`, value, text: `${seconds(value)} (${percent(value / total)})`, fill: colour(index ? 'kind-0' : 'bad') }))));
     this.picture.figure.setTable(['waiter', 'awaited', 'axis', 'seconds'], () => entries.map((entry) =>
@@ -329,7 +337,7 @@ class StackedColumns {
     this.canvas = new Canvas(this.figure.picture, (context, width, height) => this.draw(context, width, height));
     this.parts = [];
     this.count = 0;
-    this.chosen = 0;
+    this.chosen = null;
     this.figure.makeSlider(label, (key, isFast) => {
       const stride = isFast ? 10 : 1;
       const moves = { ArrowLeft: this.chosen - stride, ArrowDown: this.chosen - stride, ArrowRight: this.chosen + stride, ArrowUp: this.chosen + stride, Home: 0, End: this.count - 1 };
@@ -350,7 +358,7 @@ class StackedColumns {
     this.sums = Array.from({ length: this.count }, (_, rank) =>
       parts.reduce((all, { values }) => all + (Number.isFinite(values[rank]) ? values[rank] : 0), 0));
     this.canvas.redraw();
-    this.choose(this.chosen);
+    this.choose(this.chosen ?? this.sums.indexOf(Math.max(...this.sums)));
     put(this.figure.legend, legendOf(parts.map(({ name }, index) => [kindColour(index), name])));
   }
 
@@ -390,7 +398,7 @@ class StackedColumns {
     }
     context.strokeStyle = colour('focus');
     context.lineWidth = 2;
-    const high = (base - 10) * this.sums[this.chosen] / most;
+    const high = (base - 10) * (this.sums[this.chosen] ?? 0) / most;
     context.strokeRect(this.left + this.chosen * this.step - 0.5, base - high - 1, Math.max(this.step, 3), high + 2);
     return height;
   }
@@ -417,7 +425,7 @@ class MemoryView {
     const { sums } = this.picture;
     const full = sums.indexOf(Math.max(...sums));
     const largest = parts.map(({ name, values }) => [name, values[full]]).sort((a, b) => b[1] - a[1])[0];
-    this.picture.figure.setSummary(parts.length ? `At step ${number(answers[0].step)} rank ${full} holds the most: ${bytes(sums[full])}, of which ${largest[0]} ${bytes(largest[1])}. The median is ${bytes(medianOf(sums))}.` : 'No memory by kind is recorded. Train with watch.memory = "kinds".');
+    this.picture.figure.setSummary(parts.length ? `At step ${number(answers[0].step)}, rank ${full} holds the most: ${bytes(sums[full])}, of which ${largest[0]} ${bytes(largest[1])}. The median is ${bytes(medianOf(sums))}.` : 'No memory by kind is recorded. Train with watch.memory = "kinds".');
     this.picture.figure.setTable(['rank', 'all', ...parts.map(({ name }) => name)], () => sums.map((sum, rank) =>
       [number(rank), bytes(sum), ...parts.map(({ values }) => bytes(values[rank]))]));
     const rows = peak.largest ?? [];

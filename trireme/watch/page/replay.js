@@ -52,10 +52,11 @@ class Timeline {
       least = Math.min(least, begin);
       most = Math.max(most, end ?? begin);
     }
-    this.all = least <= most ? [least, most + (most - least) * 0.03 + 1e-9] : [0, 1];
+    this.all = least <= most ? [least, most + (most - least) * 0.01 + 1e-9] : [0, 1];
     this.now ??= this.all[1];
     const [from, to] = window ?? this.all;
     this.look(from, to);
+    this.tell(this.now);
   }
 
   look(from, to) {
@@ -214,12 +215,13 @@ class ReplayView {
     ranks.forEach(({ calls }, lane) => {
       for (const { name, group, begin, end, sequence } of calls ?? []) {
         if (!Number.isFinite(begin) || spans.length >= kMostSpans) continue;
-        spans.push({ lane, begin, end: Number.isFinite(end) ? end : null, name: `${name} of ${group}`, kind: kind(`${name} ${group}`), sequence });
+        spans.push({ lane, begin, end: Number.isFinite(end) ? end : null, name: `${name} of ${group}`, kind: kind(name), sequence });
       }
     });
     this.ranks = ranks.map(({ rank }) => rank);
     this.findings = (answer.findings ?? []).filter(({ text }) => text);
-    const lanes = this.ranks.map((rank) => `rank ${rank}`);
+    const named = new Set(this.findings.flatMap(({ ranks: each }) => each ?? []));
+    const lanes = this.ranks.map((rank) => `${named.has(rank) ? '✕ ' : ''}rank ${rank}`);
     if (spans.length !== this.count) {
       this.count = spans.length;
       this.timeline.set(lanes, spans);
@@ -231,7 +233,7 @@ class ReplayView {
     const last = this.lasts(this.timeline.all[1]);
     const found = this.findings.map(({ text }) => text).join(' ');
     const first = last[0];
-    this.timeline.figure.setSummary(first ? `${found ? `${found} ` : ''}${this.sentence(first, this.timeline.all[1])} Red: never ended.` : 'No calls are recorded.');
+    this.timeline.figure.setSummary(first ? `${found ? `${found} ` : ''}${this.sentence(first, this.timeline.all[1])} Red: never ended; ✕: named by the findings.` : 'No calls are recorded.');
     this.timeline.figure.setTable(['rank', 'last call', 'number', 'began', 'state'], () => this.lasts(this.timeline.now).map((each) =>
       [number(each.rank), each.span?.name ?? '–', number(each.span?.sequence), each.span ? clock(each.span.begin) : '–', this.stateOf(each, this.timeline.now)]));
     this.tell(this.timeline.now);

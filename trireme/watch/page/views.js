@@ -90,7 +90,7 @@ class GoodputStrip {
   fillOf(cause) {
     if (cause === 'training') return colour('good');
     const place = this.causes.findIndex(([name]) => name === cause);
-    return kindColour(place + 1);
+    return kindColour([1, 3, 4, 6, 7, 0][(place + 5) % 6]);  // those unlike the green of training
   }
 
   choose(index, isTold) {
@@ -175,11 +175,11 @@ class LossView extends SeriesView {
   }
 }
 
-function speedWords([speed], { about, row }) {
+function speedWords([speed], page) {
   if (!speed) return 'No throughput is recorded.';
   const middle = medianOf(speed.mean);
   const slow = speed.steps.filter((step, index) => speed.min[index] < middle / 2);
-  return `The median is ${number(middle)} ${row().unit || 'units'} per second` +
+  return `The median is ${number(middle)} ${page.row().unit || 'units'} per second` +
     (slow.length ? `; ${number(slow.length)} of ${number(speed.steps.length)} shown spans have a step below half of it, first near step ${number(slow[0])}.` : '; no step is below half of it.');
 }
 const speedName = (about) => (about.scalars ?? []).map(({ name }) => name).filter((name) => name.endsWith('_per_second')).slice(0, 1);
@@ -209,7 +209,7 @@ function communicationWords(list) {
   const sums = list.map(({ label, mean }) => [label, mean.reduce((all, value) => all + (value ?? 0), 0) / Math.max(mean.length, 1)]);
   const all = sums.reduce((total, [, value]) => total + value, 0);
   const [largest] = sums.sort((a, b) => b[1] - a[1]);
-  return largest && all > 0 ? `On average a rank waits ${seconds(all)} a step for communication that computing does not hide; ${percent(largest[1] / all)} of it is ${largest[0]}.` : 'No exposed communication is recorded.';
+  return largest && all > 0 ? `On average a rank waits ${seconds(all)} a step for communication that computing does not hide; ${percent(largest[1] / all)} of it on the axis ${largest[0]}.` : 'No exposed communication is recorded.';
 }
 
 // How long each stage of the pipeline waits for the others, as a share of the step.
@@ -233,7 +233,7 @@ class BubbleView {
       return ranks.reduce((all, rank) => all + waits.values[rank] / steps.values[rank], 0) / Math.max(ranks.length, 1);
     });
     const most = shares.indexOf(Math.max(...shares));
-    put(this.summary, `At step ${number(waits.step)} the stages wait ${percent(shares.reduce((a, b) => a + b, 0) / shares.length)} of the step for each other; stage ${most} waits most, ${percent(shares[most])}.`);
+    put(this.summary, `At step ${number(waits.step)}, the stages wait ${percent(shares.reduce((a, b) => a + b, 0) / shares.length)} of the step for each other; stage ${most} waits most, ${percent(shares[most])}.`);
     put(this.bars, barsOf('share of the step that a stage waits', shares.map((value, stage) => ({ label: `stage ${stage}`, value, text: percent(value) }))));
   }
 }
@@ -381,5 +381,8 @@ class RecordsView {
     const lines = answers[1].lines;
     put(this.log, lines.length ? lines.map((line) => element('li', {}, element('time', {}, clock(line.time)), ' ', line.text))
       : element('li', {}, 'No line.'));
+    const nearest = lines.reduce((best, line, index) => (distance(line) < distance(lines[best]) ? index : best), 0);
+    const row = this.log.children[Number.isFinite(time) ? nearest : this.log.children.length - 1];
+    this.log.scrollTop = row.offsetTop - this.log.clientHeight / 2;
   }
 }
