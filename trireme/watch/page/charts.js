@@ -49,7 +49,11 @@ function short(value, unit) {
   return power ? `${number(value / power[0])} ${power[1]}` : number(value);
 }
 
-function seconds(value) {
+// A number and its unit stay in one line.
+const joined = (text) => text.replaceAll(' ', '\u00a0');
+const seconds = (value) => joined(duration(value));
+
+function duration(value) {
   if (typeof value !== 'number' || !Number.isFinite(value)) return '–';
   const size = Math.abs(value);
   if (size === 0) return '0 s';
@@ -71,10 +75,10 @@ function bytes(value) {
     value /= 1024;
     power += 1;
   }
-  return `${number(value, 3)} ${names[power]}`;
+  return joined(`${number(value, 3)} ${names[power]}`);
 }
 
-const percent = (share) => (Number.isFinite(share) ? `${number(share * 100, 3)} %` : '–');
+const percent = (share) => (Number.isFinite(share) ? joined(`${number(share * 100, 3)} %`) : '–');
 
 function quantity(value, unit) {
   if (unit === 's') return seconds(value);
@@ -280,8 +284,8 @@ class LineChart {
   }
 
   rescale() {
+    if (!this.plot || !this.data[0].length) return;
     const all = this.data[0];
-    if (!this.plot || !all.length) return;
     const [from, to] = this.range || [all[0], all[all.length - 1]];
     this.plot.setScale('x', { min: from, max: Math.max(to, from + 1) });
     if (this.at !== null) this.show(this.at);
@@ -336,12 +340,14 @@ class LineChart {
     const { ctx, bbox } = plot;
     ctx.save();
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    let last = -Infinity;
+    let [last, tick] = [-Infinity, -Infinity];
     for (const mark of this.marks) {
       const x = Math.round(plot.valToPos(mark.step, 'x', true));
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
       ctx.strokeStyle = ctx.fillStyle = colour(mark.isQuiet ? 'quiet' : 'bad');
-      ctx.setLineDash(mark.isQuiet ? [2, 4] : [6, 3]);
+      if (mark.isQuiet && x - tick < 3 * devicePixelRatio) continue;
+      if (mark.isQuiet) tick = x;
+      ctx.setLineDash(mark.isQuiet ? [] : [6, 3]);
       ctx.beginPath();
       ctx.moveTo(x, mark.isQuiet ? bbox.top + bbox.height - 8 * devicePixelRatio : bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
@@ -435,22 +441,4 @@ class LineChart {
     return indices.map((index) => [number(table[0][index]), ...this.list.flatMap((each, at) =>
       [1, 2, 3].map((column) => quantity(table[3 * at + column][index], each.unit)))]);
   }
-}
-
-// One series in words: where it begins and ends, and where it is least and most.
-function wordsOf(series, name = series.label) {
-  const { steps, mean, min, max, unit } = series;
-  let [first, last, low, high] = [-1, -1, -1, -1];
-  for (let index = 0; index < steps.length; ++index) {
-    if (!Number.isFinite(mean[index])) continue;
-    if (first < 0) first = index;
-    last = index;
-    if (low < 0 || min[index] < min[low]) low = index;
-    if (high < 0 || max[index] > max[high]) high = index;
-  }
-  if (first < 0) return `No value of ${name} is recorded.`;
-  const change = mean[last] < mean[first] ? 'fell' : mean[last] > mean[first] ? 'rose' : 'stayed';
-  return `${name} ${change} from ${quantity(mean[first], unit)} at step ${number(steps[first])} to ` +
-    `${quantity(mean[last], unit)} at step ${number(steps[last])}; minimum ${quantity(min[low], unit)} near step ` +
-    `${number(steps[low])}, maximum ${quantity(max[high], unit)} near step ${number(steps[high])}.`;
 }

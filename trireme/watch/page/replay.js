@@ -42,7 +42,8 @@ class Timeline {
     }));
   }
 
-  set(lanes, spans, window = null) {
+  // `room`: seconds to show after the last span.
+  set(lanes, spans, room = 0) {
     this.lanes = lanes.slice(0, kMostLanes);
     this.byLane = this.lanes.map(() => []);
     for (const span of spans) this.byLane[span.lane]?.push(span);
@@ -52,10 +53,9 @@ class Timeline {
       least = Math.min(least, begin);
       most = Math.max(most, end ?? begin);
     }
-    this.all = least <= most ? [least, most + (most - least) * 0.01 + 1e-9] : [0, 1];
+    this.all = least <= most ? [least, most + room + (most - least) * 1e-3 + 1e-9] : [0, 1];
     this.now ??= this.all[1];
-    const [from, to] = window ?? this.all;
-    this.look(from, to);
+    this.look(...this.all);
     this.tell(this.now);
   }
 
@@ -91,7 +91,7 @@ class Timeline {
   tell(time) {
     const span = this.spanAt(this.lane, time);
     const inside = span && (span.end === null || span.end >= time);
-    const what = !span ? 'nothing yet' : inside ? `${span.name}, ${span.end === null ? `open since ${seconds(time - span.begin)}` : seconds(span.end - span.begin)}`
+    const what = !span ? 'nothing yet' : inside ? `${span.name}, ${span.end === null ? 'which never ended' : seconds(span.end - span.begin)}`
       : `between spans, ${seconds(time - span.end)} after ${span.name}`;
     const place = Math.round((time - this.all[0]) / (this.all[1] - this.all[0]) * 1000);
     this.figure.setSlider(place, 0, 1000, `${seconds(time - this.all[0])}, ${this.lanes[this.lane] ?? ''}: ${what}`);
@@ -224,11 +224,12 @@ class ReplayView {
     const lanes = this.ranks.map((rank) => `${named.has(rank) ? '✕ ' : ''}rank ${rank}`);
     if (spans.length !== this.count) {
       this.count = spans.length;
-      this.timeline.set(lanes, spans);
-      const { all, byLane } = this.timeline;
-      const longest = Math.max(1, ...byLane.map((list) => list.length));
-      const shown = (all[1] - all[0]) * Math.min(1, 60 / longest);  // about the last 60 calls of a rank
-      this.timeline.look(all[1] - shown, all[1]);
+      const longest = Math.max(1, ...ranks.map(({ calls }) => calls?.length ?? 0));
+      const begins = spans.map(({ begin }) => begin).sort((a, b) => a - b);
+      const shown = (begins[begins.length - 1] - begins[0] || 0) * Math.min(1, 60 / longest);  // about 60 calls of a rank
+      this.timeline.set(lanes, spans, spans.some(({ end }) => end === null) ? shown * 0.3 : 0);
+      const [, last] = this.timeline.all;
+      this.timeline.look(last - shown * 1.3, last);
     }
     const last = this.lasts(this.timeline.all[1]);
     const found = this.findings.map(({ text }) => text).join(' ');
@@ -247,6 +248,7 @@ class ReplayView {
 
   stateOf({ span }, time) {
     if (!span) return 'no call yet';
+    if (span.end === null && time >= this.timeline.all[1]) return 'which never ended';
     return span.end === null || span.end > time ? `in it for ${seconds(time - span.begin)}` : `ended ${seconds(time - span.end)} before`;
   }
 
@@ -343,7 +345,7 @@ class ProfileView {
   async open(name, url) {
     const asked = new URL(url, 'http://localhost').searchParams.get('name') ?? name;
     put(this.body, element('p', {}, `Reading ${name} …`));
-    const { lanes, spans, dropped } = readTrace(await this.page.ask('/api/trace', { name: asked }));
+    const { lanes, spans, dropped } = readTrace(await this.page.ask('/api/trace', { run: this.page.run, name: asked }));
     put(this.body);
     const timeline = new Timeline(this.body, `Trace ${name}`);
     const totals = new Map();

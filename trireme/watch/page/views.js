@@ -2,6 +2,24 @@
 // `refresh` asks the server and draws; `cursor` follows the step that the reader points at.
 'use strict';
 
+// One series in words: where it begins and ends, and where it is least and most.
+function wordsOf(series, name = series.label) {
+  const { steps, mean, min, max, unit } = series;
+  let [first, last, low, high] = [-1, -1, -1, -1];
+  for (let index = 0; index < steps.length; ++index) {
+    if (!Number.isFinite(mean[index])) continue;
+    if (first < 0) first = index;
+    last = index;
+    if (low < 0 || min[index] < min[low]) low = index;
+    if (high < 0 || max[index] > max[high]) high = index;
+  }
+  if (first < 0) return `No value of ${name} is recorded.`;
+  const change = mean[last] < mean[first] ? 'fell' : mean[last] > mean[first] ? 'rose' : 'stayed';
+  return `${name} ${change} from ${quantity(mean[first], unit)} at step ${number(steps[first])} to ` +
+    `${quantity(mean[last], unit)} at step ${number(steps[last])}; minimum ${quantity(min[low], unit)} near step ` +
+    `${number(steps[low])}, maximum ${quantity(max[high], unit)} near step ${number(steps[high])}.`;
+}
+
 const kStates = { running: '▶', finished: '✓', stopped: '■', crashed: '✕', stalled: '‖', unknown: '?' };
 const stateOf = (state) => element('span', { class: `state state-${state in kStates ? state : 'unknown'}` },
   `${kStates[state] ?? '?'} ${state}`);
@@ -79,7 +97,7 @@ class GoodputStrip {
     const sums = new Map();
     for (const { from, to, cause } of this.spans) sums.set(cause, (sums.get(cause) ?? 0) + to - from);
     this.causes = [...sums].sort((a, b) => (b[0] === 'training') - (a[0] === 'training') || b[1] - a[1]);
-    this.canvas.redraw();
+    this.choose(this.chosen, false);
     const lost = this.causes.filter(([cause]) => cause !== 'training').map(([cause, sum]) => `${seconds(sum)} ${cause}`);
     this.figure.setSummary(this.spans.length ? `${percent(goodput.share)} of ${seconds(this.to - this.from)} went into training${lost.length ? `; the rest: ${lost.join(', ')}` : ''}.` : 'When the run trained is not recorded.');
     put(this.figure.legend, legendOf(this.causes.map(([cause, sum]) => [this.fillOf(cause), `${cause} ${seconds(sum)}`])));
@@ -285,9 +303,9 @@ class ExpertsView {
     const cells = lists.flatMap(({ name, values }, row) => values.map((value, column) => ({ row, column,
       share: Number.isFinite(value) ? value / even[row] / 2 : null, isStarving: value < kStarving * even[row],
       text: number(value, 3), words: `${name}, expert ${column}: ${number(value)} tokens, ${number(value / even[row], 3)} of an even share`, ratio: value / even[row] })));
-    const columns = Math.max(0, ...lists.map(({ values }) => values.length));
-    this.picture.set({ columns, rows: lists.length, cells, rowLabels: lists.map(({ name }) => name), columnLabels: Array.from({ length: columns }, (_, index) => String(index)) });
     const order = [...cells].sort((a, b) => b.ratio - a.ratio);
+    const columns = Math.max(0, ...lists.map(({ values }) => values.length));
+    this.picture.set({ columns, rows: lists.length, cells, rowLabels: lists.map(({ name }) => name), columnLabels: Array.from({ length: columns }, (_, index) => String(index)) }, cells.indexOf(order[0]));
     const starving = cells.filter(({ isStarving }) => isStarving).length;
     this.picture.figure.setSummary(order.length ? `At step ${number(answer.step)}: ${order[0].words}, the most. ${starving ? `${number(starving)} of ${number(cells.length)} experts starve (crossed out): they get less than ${percent(kStarving)} of an even share.` : 'No expert starves.'}` : 'No load of experts is recorded.');
     put(this.picture.figure.legend, legendOf([0, 0.5, 1].map((share, index) => [rampColour(share).fill, ['no token', 'an even share', '≥ 2 even shares'][index]])));

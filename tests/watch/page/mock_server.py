@@ -1,5 +1,5 @@
 """The JSON routes of `trireme watch` with drawn runs, to look at its page without a run:
-python3 tests/watch/mock_server.py, or its answers as the data of one file (`answers_of`).
+python3 tests/watch/page/mock_server.py, or its answers as the data of one file (`answers_of`).
 
 Runs: healthy, straggler, crash, experts, thousand (1,024 ranks), hostile (names that would break a
 careless page), long (10^7 steps with a spike of one step).
@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-PAGE = Path(__file__).resolve().parents[2] / "trireme" / "watch" / "page"
+PAGE = Path(__file__).resolve().parents[3] / "trireme" / "watch" / "page"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css"}
 START = 1764480000.0
@@ -286,8 +286,6 @@ def answers_of(run):
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
     def do_GET(self):
         parts = urlsplit(self.path)
         file = PAGE / (parts.path.lstrip("/") or "index.html")
@@ -311,8 +309,14 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a browser may close before it has read all
+            super().handle_error(request, client_address)
+
+
 def serve(port=0):
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    return Server(("127.0.0.1", port), Handler)
 
 
 if __name__ == "__main__":
