@@ -111,7 +111,7 @@ class Page(unittest.TestCase):
             seen, = browse("keys", served.address)
         self.assertEqual(seen["problems"], [])
         self.assertNotIn("secret", seen["address"])
-        self.assertEqual([seen[key] for key in ("j1", "j2", "k3", "slash")], ["loss-title", "speed-title", "loss-title", "filter"])
+        self.assertEqual([seen[key] for key in ("j1", "j2", "k3", "slash")], ["well-title", "loss-title", "well-title", "filter"])
         self.assertEqual(seen["filtered"], ["speed"])
         self.assertTrue(seen["help"])
         self.assertEqual(seen["home"], "1")

@@ -3,6 +3,7 @@
 'use strict';
 
 const kMostBytes = 64 * 1024 * 1024;  // of one answer
+const kPatienceMilliseconds = 15000;  // a server that is stopped keeps the connection
 const kPollMilliseconds = 2000;
 const kMostPollMilliseconds = 60000;
 
@@ -19,7 +20,9 @@ function readEmbedded() {
   const answers = new Map();
   for (const [key, answer] of Object.entries(JSON.parse(block.textContent))) {
     const [path, query] = key.split(/\?(.*)/s);
-    answers.set(keyOf(path, Object.fromEntries(new URLSearchParams(query ?? ''))), answer);
+    const parameters = Object.fromEntries(new URLSearchParams(query ?? ''));
+    answers.set(keyOf(path, parameters), answer);
+    if (parameters.runs !== undefined) answers.set(keyOf(path, {}), answer);  // it has all runs of the file
   }
   return answers;
 }
@@ -29,7 +32,7 @@ function askEmbedded(answers, path, parameters) {
     const all = parameters.name.map((name) => askEmbedded(answers, path, { ...parameters, name }));
     return { series: all.flatMap(({ series }) => series) };
   }
-  const { rank, ...others } = parameters;
+  const { rank, runs, ...others } = parameters;
   const answer = answers.get(keyOf(path, parameters)) ?? answers.get(keyOf(path, others));
   if (answer === undefined) throw new Error('This file does not contain these numbers; "trireme watch" on the run does.');
   if (!Array.isArray(answer)) return answer;
@@ -63,7 +66,7 @@ async function ask(path, parameters = {}) {
   for (const [name, value] of Object.entries(parameters)) {
     for (const each of [value].flat()) query.append(name, each);
   }
-  const response = await fetch(`${path}?${query}`, { headers: { Accept: 'application/json' } });
+  const response = await fetch(`${path}?${query}`, { headers: { Accept: 'application/json' }, signal: AbortSignal.timeout(kPatienceMilliseconds) });
   const answer = await readBounded(response);
   if (!response.ok) throw new Error(answer.error ?? `The server answers ${response.status}.`);
   return answer;
@@ -250,6 +253,14 @@ class Page {
   openRun(run) {
     Object.assign(this, { run, range: null, cursor: null, rank: null, mapStep: null, text: null, times: null });
     document.getElementById('all-steps').hidden = true;
+    for (const section of this.sections) {
+      section.view = null;  // with what was chosen in it
+      put(section.body);
+    }
+    const address = new URL(location.href);
+    address.searchParams.set('run', run);
+    if (!embedded) history.replaceState(null, '', address);
+    window.scrollTo(0, 0);
     return this.load();
   }
 
@@ -324,10 +335,12 @@ class Poller {
       if (!page.about) page.say(error.message);
     }
     const isLive = page.about && ['running', 'stalled', 'unknown'].includes(page.about.state);
-    const text = embedded ? 'one file' : isLost ? `stale${this.seen ? ` since ${clock(this.seen)}` : ''}` : isLive ? 'live' : 'complete';
+    const text = embedded ? 'one file' : isLost ? `stale${this.seen ? ` since ${clock(this.seen)}` : ''}` : isLive ? 'live' : 'ended';
     this.connection.dataset.state = text.split(' ')[0];
     put(this.connection, text);
-    if (!embedded && !document.hidden && (isLive || isLost)) this.timer = setTimeout(() => this.poll(), this.delay);
+    // A run that has ended may be resumed.
+    const delay = isLive || isLost ? this.delay : kMostPollMilliseconds;
+    if (!embedded && !document.hidden) this.timer = setTimeout(() => this.poll(), delay);
   }
 }
 

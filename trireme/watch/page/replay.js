@@ -343,7 +343,7 @@ class ProfileView {
   }
 
   async open(name, url) {
-    const asked = new URL(url, 'http://localhost').searchParams.get('name') ?? name;
+    const asked = new URL(url, location.href).searchParams.get('name') ?? name;
     put(this.body, element('p', {}, `Reading ${name} …`));
     const { lanes, spans, dropped } = readTrace(await this.page.ask('/api/trace', { run: this.page.run, name: asked }));
     put(this.body);

@@ -50,9 +50,13 @@ class CompareView {
     const span = this.range ? { from: this.range[0], to: this.range[1] } : {};
     const serial = (this.serial = (this.serial ?? 0) + 1);
     const answers = await Promise.all(runs.map((run) => page.ask('/api/series', { run, name, points: 800, ...span }).catch(() => ({ series: [] }))));
-    const { differences = [] } = runs.length > 1 ? await page.ask('/api/compare', { runs: runs.join(',') }).catch(() => ({})) : {};
+    const compared = runs.length > 1 ? await page.ask('/api/compare', { runs: runs.join(',') }).catch(() => ({})) : {};
     if (serial !== this.serial) return;
     const list = answers.flatMap(({ series }, index) => series.slice(0, 1).map((each) => ({ ...each, label: nameOf(runs[index]) })));
+    // The answer may be about more runs than are chosen.
+    const columns = runs.map((run) => (compared.runs ?? runs).indexOf(run));
+    const differences = (compared.differences ?? []).map(({ key, values }) => ({ key, values: columns.map((column) => values[column] ?? null) }))
+      .filter(({ values }) => new Set(values.map(String)).size > 1);
     this.chart.set(list, this.range);
     const lasts = list.filter(({ steps }) => steps.length).map(({ label, mean, steps, unit }) => `${label} ${quantity(mean[mean.length - 1], unit)} at step ${number(steps[steps.length - 1])}`);
     this.chart.figure.setSummary(runs.length > 1 ? `${name} last: ${lasts.join('; ')}. ${differences.length ? `Their configs differ in ${number(differences.length)} keys.` : 'No difference of their configs is known.'}` : 'Choose two or more runs in the list of runs.');
