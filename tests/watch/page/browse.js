@@ -127,6 +127,7 @@ async function map(browser) {
   await page.focus('#mesh .picture');
   for (const key of ['Home', 'ArrowRight', 'ArrowDown']) await page.keyboard.press(key);
   seen.readout = await page.textContent('#mesh .readout');
+  seen.drawMilliseconds = await zoomed(page, 'ArrowUp');
   seen.colours = await page.$eval('#mesh canvas', (canvas) => {
     const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
     const found = new Set();

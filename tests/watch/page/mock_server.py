@@ -144,12 +144,12 @@ def spans_of(run):
 
 def about(run, query):
     text = {"running": "The run is well: the loss falls and all ranks are even.", "finished": "The run has finished all steps.",
-            "crashed": "The run has crashed: rank 3 died in an all_reduce of data; nothing is lost before step 700."}
+            "crashed": "The run has crashed: rank 3 died in step 713. The last checkpoint is of step 700; 12 steps are lost."}
     slow = f"The run trains, but rank {run.slow} computes 1.9 times as long as its peers."
     alerts = [{"time": run.time(run.last * 0.4), "step": int(run.last * 0.4) + 1, "kind": "slow", "text": f"rank {run.slow} is slow{run.tail}"}]
     scalars = ["loss", "grad_norm", "learning_rate", "tokens_per_second", "step_seconds", "time"]
     scalars += [f"expert_max_violation/{block}" for block in range(4 if run.experts else 0)] + ([EVIL] if run.tail else [])
-    found = {"crashed": [{"text": "Rank 3 died in step 713, in an all_reduce of data; ranks 1, 5 and 7 wait for it.", "ranks": [3]}]}
+    found = {"crashed": [{"text": "Rank 3 died in step 713, before an all_reduce of data; the others wait for it there.", "ranks": [3]}]}
     return {"name": run.name, "state": run.state, "why": run.why, "config": f"[run]\nname = \"{run.name}\"\n[optimizer]\nlearning_rate = 1e-3\n",
             "version": "0.4.0", "ranks": run.ranks, "axes": [{"name": name, "size": size} for name, size in run.axes],
             "coordinates": run.coordinates(), "first_step": 1, "last_step": run.last, "steps": run.steps,
@@ -216,13 +216,13 @@ def calls(run, query):
         for sequence in range(400):
             begin = end - 20 + sequence * 0.05 + 0.004 * noise(rank, sequence)
             name = ("all_reduce", "all_gather", "reduce_scatter")[sequence % 3]
-            is_last = sequence == (380 if rank == dead else 382 if dead is not None else 399)
+            is_last = sequence == (383 if rank == dead else 384 if dead is not None else 399)
             made.append({"sequence": sequence + 9000, "name": name + run.tail, "group": run.axes[sequence % len(run.axes)][0], "begin": begin,
-                         "end": None if is_last and dead is not None else begin + 0.03 + 0.01 * noise(sequence, rank), "bytes": 1 << 20})
+                         "end": None if is_last and dead not in (None, rank) else begin + 0.03 + 0.01 * noise(sequence, rank), "bytes": 1 << 20})
             if is_last:
                 break
         every.append({"rank": rank, "calls": made})
-    found = [{"time": end - 0.9, "text": "Rank 3 died here, in an all_reduce of data.", "ranks": [3]}] if dead is not None else []
+    found = [{"time": end - 0.8, "text": "Rank 3 died here, before its all_reduce of data; the others wait for it.", "ranks": [3]}] if dead is not None else []
     return {"ranks": every, "findings": found}
 
 

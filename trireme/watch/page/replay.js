@@ -42,8 +42,9 @@ class Timeline {
     }));
   }
 
-  // `room`: seconds to show after the last span.
-  set(lanes, spans, room = 0) {
+  // `room`: seconds to show after the last span; `named`: lanes that are to be seen first.
+  set(lanes, spans, room = 0, named = new Set()) {
+    this.named = named;
     this.lanes = lanes.slice(0, kMostLanes);
     this.byLane = this.lanes.map(() => []);
     for (const span of spans) this.byLane[span.lane]?.push(span);
@@ -120,7 +121,7 @@ class Timeline {
     const scale = (width - left) / (this.to - this.from);
     context.textBaseline = 'middle';
     this.lanes.forEach((name, lane) => {
-      context.fillStyle = colour(lane === this.lane ? 'ink' : 'quiet');
+      context.fillStyle = colour(this.named.has(lane) ? 'bad' : lane === this.lane ? 'ink' : 'quiet');
       context.textAlign = 'right';
       if (high >= 12 || lane % Math.ceil(12 / high) === 0) {
         context.fillText(plain(name).slice(0, 40), left - 6, lane * high + Math.max(high, 12) / 2, left - 8);
@@ -142,6 +143,7 @@ class Timeline {
   drawLane(context, lane, left, width, scale) {
     const { high } = this;
     let edge = left;
+    let shown = left;  // to here something is drawn
     const list = this.byLane[lane];
     let index = Math.max(0, list.indexOf(this.spanAt(lane, this.from)));
     for (; index < list.length && list[index].begin <= this.to; ++index) {
@@ -152,7 +154,7 @@ class Timeline {
       const wide = Math.max(end - x, 0.8);
       context.fillStyle = span.end === null ? colour('bad') : kindColour(span.kind);
       context.fillRect(x, lane * high, wide, Math.max(high - 1, 1));
-      edge = x + wide;
+      edge = shown = x + wide;
       if (wide > 40 && high >= 12) {
         context.fillStyle = colour('on-kind');
         context.save();
@@ -162,6 +164,10 @@ class Timeline {
         context.fillText(plain(span.name), x + 3, lane * high + high / 2);
         context.restore();
       }
+    }
+    if (this.named.has(lane) && index === list.length && width - shown > 90 && high >= 12) {
+      context.fillStyle = colour('bad');
+      context.fillText('no call since', shown + 6, lane * high + high / 2);
     }
   }
 
@@ -227,7 +233,8 @@ class ReplayView {
       const longest = Math.max(1, ...ranks.map(({ calls }) => calls?.length ?? 0));
       const begins = spans.map(({ begin }) => begin).sort((a, b) => a - b);
       const shown = (begins[begins.length - 1] - begins[0] || 0) * Math.min(1, 60 / longest);  // about 60 calls of a rank
-      this.timeline.set(lanes, spans, spans.some(({ end }) => end === null) ? shown * 0.3 : 0);
+      this.timeline.set(lanes, spans, spans.some(({ end }) => end === null) ? shown * 0.3 : 0,
+        new Set(this.ranks.flatMap((rank, lane) => (named.has(rank) ? [lane] : []))));
       const [, last] = this.timeline.all;
       this.timeline.look(last - shown * 1.3, last);
     }
@@ -249,7 +256,7 @@ class ReplayView {
   stateOf({ span }, time) {
     if (!span) return 'no call yet';
     if (span.end === null && time >= this.timeline.all[1]) return 'which never ended';
-    return span.end === null || span.end > time ? `in it for ${seconds(time - span.begin)}` : `ended ${seconds(time - span.end)} before`;
+    return span.end === null || span.end > time ? `in it for ${seconds(time - span.begin)}` : `ended ${seconds(time - span.end)} earlier`;
   }
 
   sentence(each, time) {

@@ -59,7 +59,7 @@ class CompareView {
       .filter(({ values }) => new Set(values.map(String)).size > 1);
     this.chart.set(list, this.range);
     const lasts = list.filter(({ steps }) => steps.length).map(({ label, mean, steps, unit }) => `${label} ${quantity(mean[mean.length - 1], unit)} at step ${number(steps[steps.length - 1])}`);
-    this.chart.figure.setSummary(runs.length > 1 ? `${name} last: ${lasts.join('; ')}. ${differences.length ? `Their configs differ in ${number(differences.length)} keys.` : 'No difference of their configs is known.'}` : 'Choose two or more runs in the list of runs.');
+    this.chart.figure.setSummary(runs.length > 1 ? `Last ${name}: ${lasts.join('; ')}. ${differences.length ? `Their configs differ in ${number(differences.length)} keys.` : 'No difference of their configs is known.'}` : 'Choose two or more runs in the list of runs.');
     put(this.differences, differences.length > 0 && [element('h3', {}, 'Differences of the configs'),
       tableOf(['key', ...runs.map(nameOf)], differences.map(({ key, values }) => [key, ...values.map((value) => value ?? '–')]))]);
   }
