@@ -2,7 +2,7 @@
 python3 tests/watch/page/mock_server.py, or its answers as the data of one file (`answers_of`).
 
 Runs: healthy, straggler, crash, experts, thousand (1,024 ranks), hostile (names that would break a
-careless page), long (10^7 steps with a spike of one step).
+careless page), long (10^7 steps with a spike of one step), empty (nothing is recorded yet).
 """
 
 import json
@@ -123,11 +123,15 @@ RUNS = [
     Run("thousand", [("pipeline", 8), ("data", 16), ("tensor", 8)], 100000, 98000, slow=517),
     Run(f"hostile {EVIL}", [(f"data{EVIL}", 3)], 50, 20, "stopped", EVIL, tail=EVIL),
     Run("long", [("data", 1)], 10_000_000, 10_000_000, "finished", spike=7_654_321),
+    Run("empty", [("data", 1)], 10, 0, "unknown"),
 ]
 
 
 def row_of(index):
     run = RUNS[index]
+    if run.name == "empty":
+        return {"run": index, "name": "empty", "folder": "runs/empty", "state": "unknown", "why": "", "step": None, "steps": None, "loss": None,
+                "units_per_second": None, "unit": "", "time": None, "seconds": None}
     return {"run": index, "name": run.name, "folder": f"runs/{run.name}", "state": run.state, "why": run.why, "step": run.last,
             "steps": run.steps, "loss": run.value("loss", run.last), "units_per_second": run.value("tokens_per_second", run.last),
             "unit": "tokens", "time": run.time(run.last), "seconds": run.time(run.last) - START}
@@ -252,6 +256,14 @@ def series(run, query):
                        for name in query["names"]]}
 
 
+EMPTY = {
+    "run": {"name": "empty", "state": "unknown", "why": "", "config": "", "version": "", "ranks": 0, "axes": [], "coordinates": [], "first_step": None,
+            "last_step": None, "steps": None, "scalars": [], "rank_columns": [], "goodput": {"share": None, "spans": []}, "alerts": [], "findings": [],
+            "predicted": None, "checkpoints": [], "summary": "Nothing says whether the run lives."},
+    "ranks": {"step": None, "values": [], "median_by_stage": []}, "waits": {"axes": [], "ranks": 0, "entries": []},
+    "experts": {"step": None, "lists": []}, "events": {"events": []}, "log": {"lines": []}, "calls": {"ranks": [], "findings": []},
+    "profile": {"files": []}, "memory": {}}
+
 ROUTES = {"run": about, "ranks": ranks, "waits": waits, "experts": experts, "straggler": straggler, "events": events, "log": log,
           "calls": calls, "trace": trace, "compare": compare, "memory": memory, "series": series,
           "runs": lambda run, query: {"runs": [row_of(index) for index in range(len(RUNS))]},
@@ -264,6 +276,10 @@ def answer(path, query):
     if route is None or not 0 <= run < len(RUNS):
         return 404, {"error": f"{path} is not there"}
     names = query.get("name", [])
+    if RUNS[run].name == "empty" and path.startswith("/api/series"):
+        return 200, {"series": [{"name": name, "unit": "", "from": 0, "to": None, "count": 0, "steps": [], "min": [], "max": [], "mean": []} for name in names]}
+    if RUNS[run].name == "empty" and path.removeprefix("/api/") in EMPTY:
+        return 200, EMPTY[path.removeprefix("/api/")]
     return 200, route(RUNS[run], {**{key: values[0] for key, values in query.items()}, "names": names})
 
 

@@ -84,7 +84,7 @@ class Page(unittest.TestCase):
 
     def test_every_run_is_drawn_without_a_problem(self):
         runs = self.runs
-        self.assertEqual(len(runs), 8)
+        self.assertEqual(len(runs), 9)
         for seen in runs.values():
             self.check(seen)
         self.assertIn("all 4 ranks are within", runs["healthy"]["texts"]["mesh"])
@@ -98,6 +98,7 @@ class Page(unittest.TestCase):
         self.assertIn("The oldest last sign is of rank 3: reduce_scatter of tensor, call 9,383, ended ", runs["crash"]["texts"]["replay"])
         self.assertRegex(runs["experts"]["texts"]["experts"], r"\d+ of 64 experts starve")
         self.assertIn("Rank 517 (pipeline 4, data 0, tensor 5)", runs["thousand"]["texts"]["mesh"])
+        self.assertIn("No value of loss is recorded", runs["empty"]["texts"]["loss"])
         self.assertIn("Their configs differ in 2 keys", runs["healthy"]["texts"]["compare"])
 
     def test_names_of_a_run_stay_text(self):
@@ -122,7 +123,7 @@ class Page(unittest.TestCase):
         self.assertRegex(seen["status"], r"^Steps [\d,]+ to [\d,]+ are shown")
         self.assertEqual(seen["all"], "All steps are shown.")
         self.assertEqual(seen["theme"], "light")
-        print(f"key to picture: {seen['zoomMilliseconds']:.0f} ms")
+        print(f"key to picture: {[round(each) for each in seen['zoomMilliseconds']]} ms")
 
     def test_a_map_of_1024_ranks_is_drawn_and_walked(self):
         with Served() as served:

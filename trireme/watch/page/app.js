@@ -93,7 +93,7 @@ const kSections = [
   { id: 'experts', title: 'Expert load', make: (...all) => new ExpertsView(...all),
     wanted: (about) => about.scalars.some(({ name }) => /expert/.test(name)) },
   { id: 'predicted', title: 'Predicted and measured', make: (...all) => new PredictedView(...all), wanted: (about) => Boolean(about.predicted) },
-  { id: 'metric', title: 'Any other metric', make: (...all) => new MetricView(...all) },
+  { id: 'metric', title: 'Any other metric', make: (...all) => new MetricView(...all), wanted: (about) => about.scalars.length + about.rank_columns.length > 0 },
   { id: 'alerts', title: 'Alerts', make: (...all) => new AlertsView(...all) },
   { id: 'compare', title: 'Comparison of runs', make: (...all) => new CompareView(...all), wanted: (about, page) => page.runs.length > 1 },
   { id: 'profile', title: 'Profile', make: (...all) => new ProfileView(...all) },
@@ -191,8 +191,8 @@ class Page {
     const { first_step: first, last_step: last } = this.about;
     const low = Math.min(Math.max(from ?? first, first), Math.max(last - 2, first));
     this.range = from === null || (from <= first && to >= last) ? null : [low, Math.min(Math.max(to, low + 2), last)];
-    for (const { view } of this.sections) {
-      if (!(view instanceof SeriesView)) continue;
+    for (const { view, isNear } of this.sections) {
+      if (!isNear || !(view instanceof SeriesView)) continue;
       view.chart.range = this.range;
       view.chart.rescale();  // what is there at once, finer numbers when they come
     }
@@ -273,7 +273,8 @@ class Page {
     const text = JSON.stringify([about, runs]);
     if (text === this.text) return;
     this.text = text;
-    this.about = { axes: [], coordinates: [], scalars: [], rank_columns: [], first_step: 1, last_step: 1, steps: 0, ...about };
+    const known = Object.fromEntries(Object.entries(about).filter(([, value]) => value !== null));
+    this.about = { name: '', state: 'unknown', summary: '', ranks: 1, axes: [], coordinates: [], scalars: [], rank_columns: [], first_step: 1, last_step: 1, ...known };
     if (!this.compared.size && runs.length > 1) for (const row of runs.slice(0, 2)) this.compared.add(row.run);
     if (this.about.scalars.some(({ name }) => name === 'time')) {
       this.times = (await ask('/api/series', { run, name: ['time'], points: 1000 })).series[0];

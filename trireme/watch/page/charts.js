@@ -248,7 +248,9 @@ class LineChart {
     this.list = list.filter((each) => each.steps.length);
     this.marks = marks;
     this.range = range;
+    const step = this.at === null ? null : this.data[0][this.at];
     this.data = this.columns();
+    this.at = step === null || !this.data[0].length ? null : this.indexOf(step);  // the cursor stays on its step
     const shape = this.list.map((each) => each.label).join('\n');
     if (this.plot && this.shape === shape) {
       this.plot.setData(this.data, false);
@@ -305,7 +307,7 @@ class LineChart {
         series.push({ stroke, width: 1, fill: index === 0 ? `${stroke}d0` : undefined, points: { show: false } });
         if (index) bands.push({ series: [index + 1, index], fill: `${stroke}d0` });
       } else {
-        const edge = { stroke: `${stroke}60`, width: 0.5, points: { show: false }, spanGaps: this.list.length > 1 };
+        const edge = { stroke: `${stroke}90`, width: 1, points: { show: false }, spanGaps: this.list.length > 1 };
         series.push({ stroke, width: 1.6, points: { show: each.steps.length < 3 }, spanGaps: this.list.length > 1,
           dash: index % 3 === 1 ? [8, 4] : index % 3 === 2 ? [2, 3] : undefined }, edge, edge);
         bands.push({ series: [3 * index + 3, 3 * index + 2], fill: `${stroke}30` });

@@ -221,7 +221,7 @@ class ReplayView {
     ranks.forEach(({ calls }, lane) => {
       for (const { name, group, begin, end, sequence } of calls ?? []) {
         if (!Number.isFinite(begin) || spans.length >= kMostSpans) continue;
-        spans.push({ lane, begin, end: Number.isFinite(end) ? end : null, name: `${name} of ${group}`, kind: kind(name), sequence });
+        spans.push({ lane, begin, end: Number.isFinite(end) ? end : null, name: group ? `${name} of ${group}` : String(name), kind: kind(name), sequence });
       }
     });
     this.ranks = ranks.map(({ rank }) => rank);

@@ -14,7 +14,7 @@ class RunsView {
       const box = element('input', { type: 'checkbox', 'aria-label': `compare ${row.name}` });
       box.checked = page.compared.has(row.run);
       box.addEventListener('change', () => page.compare(row.run, box.checked));
-      return [row.run === page.run ? [open, ' (shown)'] : open, box, stateOf(row.state), `${number(row.step)} of ${number(row.steps)}`,
+      return [row.run === page.run ? [open, ' (shown)'] : open, box, stateOf(row.state), placeOf(row.step, row.steps),
         number(row.loss), `${number(row.units_per_second)} ${row.unit ?? ''}`, seconds(row.seconds), row.folder];
     });
     put(this.body, tableOf(['run', 'compare', 'state', 'step', 'loss', 'per second', 'duration', 'folder'], rows));
@@ -41,7 +41,8 @@ class CompareView {
   async refresh() {
     const { page } = this;
     const runs = [...page.compared].filter((run) => page.runs.some((row) => row.run === run)).slice(0, 8);
-    chooseFrom(this.select, page.about.scalars.map(({ name }) => name), 'loss');
+    const names = page.about.scalars.map(({ name }) => name);
+    chooseFrom(this.select, names.length ? names : ['loss'], 'loss');
     const name = this.select.value;
     const nameOf = (run) => {
       const row = page.runs.find((each) => each.run === run);

@@ -13,7 +13,7 @@ function wordsOf(series, name = series.label) {
     if (low < 0 || min[index] < min[low]) low = index;
     if (high < 0 || max[index] > max[high]) high = index;
   }
-  if (first < 0) return `No value of ${name} is recorded.`;
+  if (first < 0) return `No value of ${series.label} is recorded.`;
   const change = mean[last] < mean[first] ? 'fell' : mean[last] > mean[first] ? 'rose' : 'stayed';
   return `${name} ${change} from ${quantity(mean[first], unit)} at step ${number(steps[first])} to ` +
     `${quantity(mean[last], unit)} at step ${number(steps[last])}; minimum ${quantity(min[low], unit)} near step ` +
@@ -23,6 +23,8 @@ function wordsOf(series, name = series.label) {
 const kStates = { running: '▶', finished: '✓', stopped: '■', crashed: '✕', stalled: '‖', unknown: '?' };
 const stateOf = (state) => element('span', { class: `state state-${state in kStates ? state : 'unknown'}` },
   `${kStates[state] ?? '?'} ${state}`);
+
+const placeOf = (step, steps) => (Number.isFinite(steps) ? `${number(step)} of ${number(steps)}` : number(step));
 
 class WellView {
   constructor(body, page) {
@@ -36,18 +38,18 @@ class WellView {
     const { page } = this;
     const { about } = page;
     const row = page.row();
-    const step = row.step ?? about.last_step;
-    const recent = await page.latestSeries(this, ['step_seconds'], [Math.max(about.first_step, step - 100), step], 50);
+    const { step } = row;
+    const recent = await page.latestSeries(this, ['step_seconds'], [Math.max(about.first_step, about.last_step - 100), about.last_step], 50);
     if (!recent) return;
     const each = medianOf(recent[0]?.mean ?? []);
     const unit = row.unit || 'units';
-    const facts = [['state', stateOf(about.state)], ['step', `${number(step)} of ${number(about.steps)}`],
+    const facts = [['state', stateOf(about.state)], ['step', placeOf(step, about.steps)],
       ['loss', number(row.loss)], [`${unit} per second`, number(row.units_per_second)],
       ['time per step', seconds(each)],
       about.state === 'running' ? ['time left', seconds((about.steps - step) * each)] : ['duration', seconds(row.seconds)],
       ['goodput', percent(about.goodput?.share ?? NaN)], ['ranks', number(about.ranks)]];
-    const progress = element('progress', { max: Math.max(about.steps, 1), value: step, 'aria-label': 'steps done' });
-    put(this.first, element('p', { class: 'lead' }, about.summary), about.why && element('p', { class: 'why' }, about.why),
+    const progress = about.steps > 0 && element('progress', { max: about.steps, value: step ?? 0, 'aria-label': 'steps done' });
+    put(this.first, element('p', { class: 'lead' }, about.summary), about.why && !about.summary.includes(about.why) && element('p', { class: 'why' }, about.why),
       progress, element('dl', { class: 'facts' }, facts.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
       this.findings(about));
@@ -99,7 +101,7 @@ class GoodputStrip {
     this.causes = [...sums].sort((a, b) => (b[0] === 'training') - (a[0] === 'training') || b[1] - a[1]);
     this.choose(this.chosen, false);
     const lost = this.causes.filter(([cause]) => cause !== 'training').map(([cause, sum]) => `${seconds(sum)} ${cause}`);
-    this.figure.setSummary(this.spans.length ? `${percent(goodput.share)} of ${seconds(this.to - this.from)} went into training${lost.length ? `; the rest: ${lost.join(', ')}` : ''}.` : 'When the run trained is not recorded.');
+    this.figure.setSummary(this.spans.length ? `${Number.isFinite(goodput.share) ? percent(goodput.share) : 'An unknown share'} of ${seconds(this.to - this.from)} went into training${lost.length ? `; the rest: ${lost.join(', ')}` : ''}.` : 'When the run trained is not recorded.');
     put(this.figure.legend, legendOf(this.causes.map(([cause, sum]) => [this.fillOf(cause), `${cause} ${seconds(sum)}`])));
     this.figure.setTable(['from', 'to', 'cause', 'duration'], () => this.spans.map(({ from, to, cause }) =>
       [clock(from, true), clock(to), cause, seconds(to - from)]));
@@ -280,6 +282,11 @@ class StragglerView {
     this.rank.value = rank;
     const answer = await page.latest(this, '/api/straggler', { rank });
     if (!answer) return;
+    if (!Number.isFinite(answer.step_seconds) || !(answer.without > 0)) {
+      put(this.summary, `The steps of rank ${answer.rank} are not recorded.`);
+      put(this.bars);
+      return;
+    }
     const gain = answer.step_seconds / answer.without - 1;
     put(this.summary, gain > 0.02 ? `With rank ${answer.rank} as fast as its peers a step takes ${seconds(answer.without)} instead of ${seconds(answer.step_seconds)}: ${percent(gain)} more ${answer.unit || 'units'} per second. ` : `Rank ${answer.rank} does not slow the run: without it a step takes ${seconds(answer.without)}, as measured. `,
       element('span', { class: 'quiet' }, answer.how));
@@ -298,7 +305,7 @@ class ExpertsView {
   async refresh() {
     const answer = await this.page.latest(this, '/api/experts', { step: this.page.mapStep ?? this.page.about.last_step });
     if (!answer) return;
-    const lists = (answer.lists ?? []).filter(({ values }) => values.length > 1);
+    const lists = (answer.lists ?? []).filter(({ name, values }) => /expert/.test(name) && values.length > 1);
     const even = lists.map(({ values }) => values.reduce((all, value) => all + (value ?? 0), 0) / values.length);
     const cells = lists.flatMap(({ name, values }, row) => values.map((value, column) => ({ row, column,
       share: Number.isFinite(value) ? value / even[row] / 2 : null, isStarving: value < kStarving * even[row],
