@@ -109,6 +109,44 @@ async function keys(browser) {
   console.log(JSON.stringify(seen));
 }
 
+// With the pointer: over the loss, a span of it, the slider of the map, a rank of it, another theme, another run.
+async function point(browser) {
+  const page = await open(browser, 1280, 'light', `${address}/?run=1`);
+  await page.waitForSelector('#loss .u-over');
+  const box = await (await page.$('#loss .u-over')).boundingBox();
+  const at = (share) => [box.x + box.width * share, box.y + box.height / 2];
+  await page.mouse.move(...at(0.5));
+  await page.waitForFunction(() => /^Around step/.test(document.querySelector('#records .summary').textContent));
+  const seen = { readout: await page.textContent('#loss .readout'), records: await page.textContent('#records .summary') };
+  await page.mouse.move(...at(0.25));
+  await page.mouse.down();
+  await page.mouse.move(...at(0.5), { steps: 4 });
+  await page.mouse.up();
+  seen.status = await page.textContent('#status');
+  await page.click('#all-steps');
+  await page.evaluate(() => document.getElementById('mesh').scrollIntoView());
+  await page.waitForSelector('#mesh input[type=range]');
+  seen.late = (await textsOf(page)).mesh;
+  await page.focus('#mesh input[type=range]');
+  await page.keyboard.press('Home');
+  await page.waitForFunction(() => /At step 1,/.test(document.querySelector('#mesh .summary').textContent));
+  seen.early = (await textsOf(page)).mesh;
+  const cell = await (await page.$('#mesh canvas')).boundingBox();
+  await page.mouse.click(cell.x + 120, cell.y + 10);
+  seen.rank = await page.textContent('#status');
+  await page.waitForFunction(() => document.querySelector('#records input').value === '0');
+  const pageColour = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  seen.colours = [await pageColour()];
+  await page.click('#theme');
+  await page.click('#theme');
+  seen.colours.push(await pageColour());
+  await page.evaluate(() => document.getElementById('runs').scrollIntoView());
+  await page.click('#runs button >> text=experts');
+  await page.waitForFunction(() => document.getElementById('name').textContent === 'experts');
+  await page.waitForFunction(() => /finished all steps/.test(document.querySelector('#well .lead')?.textContent ?? ''));
+  console.log(JSON.stringify({ ...seen, address: page.url(), problems: page.problems }));
+}
+
 // Milliseconds from a key to the picture that follows it.
 const zoomed = async (page, key) => {
   await page.evaluate(() => delete window.passed && addEventListener('keydown', () => {
@@ -181,7 +219,7 @@ async function shots(browser) {
 (async () => {
   const browser = await playwright.chromium.launch({ executablePath: chromium, args: ['--no-sandbox'] });
   try {
-    await { surveyAll, keys, map, stale, trace, oneFile, shots }[action](browser);
+    await { surveyAll, keys, point, map, stale, trace, oneFile, shots }[action](browser);
   } finally {
     await browser.close();
   }

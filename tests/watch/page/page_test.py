@@ -125,6 +125,19 @@ class Page(unittest.TestCase):
         self.assertEqual(seen["theme"], "light")
         print(f"key to picture: {[round(each) for each in seen['zoomMilliseconds']]} ms")
 
+    def test_a_pointer_reads_zooms_and_chooses(self):
+        with Served() as served:
+            seen, = browse("point", served.address)
+        self.assertEqual(seen["problems"], [])
+        self.assertRegex(seen["readout"], r"^Step 5\d\d: loss ")
+        self.assertRegex(seen["records"], r"^Around step 5\d\d, 2025-")
+        self.assertRegex(seen["status"], r"^Steps 2\d\d to 5\d\d are shown")
+        self.assertIn("1 of 8 ranks is above", seen["late"])
+        self.assertIn("all 8 ranks are within", seen["early"])
+        self.assertEqual(seen["rank"], "Rank 0 is chosen.")
+        self.assertEqual(seen["colours"], ["rgb(251, 250, 248)", "rgb(23, 24, 24)"])
+        self.assertTrue(seen["address"].endswith("?run=3"), seen["address"])
+
     def test_a_map_of_1024_ranks_is_drawn_and_walked(self):
         with Served() as served:
             seen, = browse("map", served.address)

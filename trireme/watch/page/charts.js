@@ -289,7 +289,9 @@ class LineChart {
     if (!this.plot || !this.data[0].length) return;
     const all = this.data[0];
     const [from, to] = this.range || [all[0], all[all.length - 1]];
-    this.plot.setScale('x', { min: from, max: Math.max(to, from + 1) });
+    this.isQuiet = true;  // the cursor keeps its step, not its pixel
+    this.plot.batch(() => this.plot.setScale('x', { min: from, max: Math.max(to, from + 1) }));
+    this.isQuiet = false;
     if (this.at !== null) this.show(this.at);
   }
 
