@@ -414,7 +414,7 @@ class MemoryView {
 
   async refresh() {
     const { about, mapStep } = this.page;
-    const columns = about.rank_columns.filter((name) => name.startsWith('memory_bytes/'));
+    const columns = about.rank_columns.filter((name) => name.startsWith('memory_bytes/')).slice(0, 32);
     const answers = await this.page.latestOf(this, columns.map((column) =>
       ['/api/ranks', { column, step: mapStep ?? about.last_step }]).concat([['/api/memory', {}]]));
     if (!answers) return;

@@ -346,7 +346,7 @@ class ProfileView {
       const button = element('button', { type: 'button' }, `draw ${name}`);
       button.addEventListener('click', () => this.open(name, url).catch((error) => put(this.body, element('p', { class: 'why' }, error.message))));
       return button;
-    }) : 'No profile is recorded. Train with --profile.');
+    }) : embedded ? 'This file holds no profile.' : 'No profile is recorded. Train with --profile.');
   }
 
   async open(name, url) {

@@ -42,7 +42,7 @@ class CompareView {
     const { page } = this;
     const runs = [...page.compared].filter((run) => page.runs.some((row) => row.run === run)).slice(0, 8);
     const names = page.about.scalars.map(({ name }) => name);
-    chooseFrom(this.select, names.length ? names : ['loss'], 'loss');
+    chooseFrom(this.select, names.length ? names.slice(0, kMostNames) : ['loss'], 'loss');
     const name = this.select.value;
     const nameOf = (run) => {
       const row = page.runs.find((each) => each.run === run);

@@ -56,7 +56,7 @@ class WellView {
   }
 
   findings(about) {
-    const found = (about.findings ?? []).map(({ text, ranks }) => element('li', {}, text, ' ',
+    const found = (about.findings ?? []).slice(0, 20).map(({ text, ranks }) => element('li', {}, text, ' ',
       (ranks ?? []).slice(0, 8).map((rank) => rankButton(this.page, rank))));
     const alerts = (about.alerts ?? []).slice(-3).map((alert) => element('li', {}, `${alert.kind}: ${alert.text}`));
     const count = about.alerts?.length ?? 0;
@@ -204,6 +204,7 @@ function speedWords([speed], page) {
 }
 const speedName = (about) => (about.scalars ?? []).map(({ name }) => name).filter((name) => name.endsWith('_per_second')).slice(0, 1);
 
+const kMostNames = 2000;  // in a list to choose from; the filter finds the others
 class MetricView extends SeriesView {
   constructor(body, page) {
     super(body, page, { label: 'Metric by choice', names: () => (this.select.value ? [this.select.value] : []) });
@@ -216,7 +217,7 @@ class MetricView extends SeriesView {
     const { about, filter } = this.page;
     const all = [...(about.scalars ?? []).map(({ name }) => name), ...(about.rank_columns ?? []).map((name) => `ranks/${name}`)];
     const fitting = all.filter((name) => name.toLowerCase().includes(filter));
-    chooseFrom(this.select, (fitting.length ? fitting : all).slice(0, 2000), 'grad_norm');
+    chooseFrom(this.select, (fitting.length ? fitting : all).slice(0, kMostNames), 'grad_norm');
     await super.refresh();
     const meaning = about.scalars?.find(({ name }) => name === this.select.value)?.meaning;
     if (meaning) this.chart.figure.summary.append(element('span', { class: 'quiet' }, ` ${this.select.value}: ${meaning}`));
@@ -224,7 +225,7 @@ class MetricView extends SeriesView {
 }
 
 const kCommunication = 'communication_seconds/';
-const communicationNames = (about) => (about.rank_columns ?? []).filter((name) => name.startsWith(kCommunication)).map((name) => `ranks/${name}`);
+const communicationNames = (about) => (about.rank_columns ?? []).filter((name) => name.startsWith(kCommunication)).slice(0, 32).map((name) => `ranks/${name}`);
 function communicationWords(list) {
   const sums = list.map(({ label, mean }) => [label, mean.reduce((all, value) => all + (value ?? 0), 0) / Math.max(mean.length, 1)]);
   const all = sums.reduce((total, [, value]) => total + value, 0);
