@@ -129,7 +129,7 @@ async function point(browser) {
   seen.late = (await textsOf(page)).mesh;
   await page.focus('#mesh input[type=range]');
   await page.keyboard.press('Home');
-  await page.waitForFunction(() => /At step 1,/.test(document.querySelector('#mesh .summary').textContent));
+  await page.waitForFunction(() => /At step 1, /.test(document.querySelector('#mesh .summary').textContent));
   seen.early = (await textsOf(page)).mesh;
   const cell = await (await page.$('#mesh canvas')).boundingBox();
   await page.mouse.click(cell.x + 120, cell.y + 10);
