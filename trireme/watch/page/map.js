@@ -1,0 +1,436 @@
+// Pictures with a place for each rank, and the views that use them: the mesh, who waits for whom, memory,
+// experts, and the run without one slow rank. Colour is always lightness too.
+'use strict';
+
+// Cells in rows and columns on a canvas. Arrow keys walk over the cells; `pick(cell)` follows.
+class GridPicture {
+  constructor(host, label, pick = () => {}) {
+    this.figure = new Figure(host, label);
+    this.canvas = new Canvas(this.figure.picture, (context, width) => this.draw(context, width));
+    this.pick = pick;
+    this.grid = { columns: 0, rows: 0, cells: [] };
+    this.chosen = 0;
+    this.figure.makeSlider(label, (key, isFast) => this.key(key, isFast));
+    this.canvas.canvas.addEventListener('pointermove', (event) => this.choose(this.cellAt(event), false));
+    this.canvas.canvas.addEventListener('click', (event) => this.choose(this.cellAt(event), true));
+  }
+
+  // cells: {column, row, share (0 to 1; null: unknown), text, words, isStarving}; columnGap(column), rowGap(row):
+  // groups before it; labels are drawn where there is room.
+  // `first` is chosen until the reader chooses.
+  set(grid, first = 0) {
+    if (!this.isChosen) this.chosen = Math.max(first, 0);
+    this.grid = { columnGap: () => 0, rowGap: () => 0, rowLabels: [], columnLabels: [], ...grid };
+    this.places = new Map(grid.cells.map((cell, index) => [cell.row * grid.columns + cell.column, index]));
+    this.chosen = Math.min(this.chosen, Math.max(grid.cells.length - 1, 0));
+    this.canvas.redraw();
+    this.tell();
+  }
+
+  measure(width) {
+    const { columns, rows, columnGap, rowGap, rowLabels } = this.grid;
+    const longest = Math.max(0, ...rowLabels.slice(0, 200).map((text) => text.length));
+    const left = rowLabels.length ? Math.min(longest * 6.6 + 10, width * 0.3) : 0;
+    const gap = 5;
+    const room = width - left - gap * columnGap(columns - 1) - 2;
+    const most = Math.min(Math.max(560 / Math.max(columns, 1), 46), 90);  // few ranks: larger cells
+    const cell = Math.min(Math.max(room / Math.max(columns, 1), 1), most);
+    const high = Math.min(Math.max(cell * 0.7, rows > 64 ? 3 : 12), 40);
+    const top = this.grid.columnLabels.length && cell >= 20 ? 18 : 0;
+    return { left, top, cell, high, gap, height: top + rows * high + gap * rowGap(rows - 1) + 4 };
+  }
+
+  boxOf(cell, size) {
+    return [size.left + cell.column * size.cell + size.gap * this.grid.columnGap(cell.column),
+      size.top + cell.row * size.high + size.gap * this.grid.rowGap(cell.row)];
+  }
+
+  draw(context, width) {
+    if (!this.grid.cells.length) return 24;
+    const size = this.measure(width);
+    this.size = size;
+    if (!context) return size.height;
+    const inset = size.cell > 6 ? 1 : 0;
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    for (const cell of this.grid.cells) {
+      const [x, y] = this.boxOf(cell, size);
+      const [wide, high] = [size.cell - inset, size.high - (size.high > 6 ? 1 : 0)];
+      const isKnown = Number.isFinite(cell.share);
+      const { fill, isLight } = isKnown ? rampColour(cell.share) : { fill: colour('panel'), isLight: true };
+      context.fillStyle = fill;
+      context.fillRect(x, y, wide, high);
+      context.strokeStyle = context.fillStyle = isKnown ? (isLight ? '#111111' : '#ffffff') : colour('quiet');
+      if (!isKnown || cell.isStarving) this.cross(context, x, y, wide, high);
+      if (cell.text && wide >= cell.text.length * 6.6 + 2 && high >= 14) {
+        context.fillText(cell.text, x + wide / 2, y + high / 2 + 1);
+      }
+    }
+    this.drawLabels(context, size);
+    this.outline(context, this.grid.cells[this.chosen], size);
+    return size.height;
+  }
+
+  cross(context, x, y, wide, high) {
+    context.lineWidth = 1;
+    context.beginPath();
+    context.moveTo(x + 1, y + high - 1);
+    context.lineTo(x + wide - 1, y + 1);
+    context.stroke();
+  }
+
+  outline(context, cell, size) {
+    const [x, y] = this.boxOf(cell, size);
+    context.lineWidth = 2;
+    context.strokeStyle = colour('focus');
+    context.strokeRect(x - 0.5, y - 0.5, Math.max(size.cell, 5), Math.max(size.high, 5));
+  }
+
+  drawLabels(context, size) {
+    const { rowLabels, columnLabels } = this.grid;
+    context.fillStyle = colour('quiet');
+    context.textAlign = 'right';
+    const every = Math.ceil(14 / size.high);
+    rowLabels.forEach((text, row) => {
+      if (row % every === 0) {
+        const y = this.boxOf({ row, column: 0 }, size)[1];
+        context.fillText(plain(text).slice(0, 40), size.left - 6, y + size.high / 2 + 1, size.left - 8);
+      }
+    });
+    context.textAlign = 'center';
+    if (size.top) {
+      const each = Math.ceil((Math.max(...columnLabels.map((text) => text.length)) * 6.6 + 4) / size.cell);
+      columnLabels.forEach((text, column) => {
+        if (column % each) return;
+        const x = this.boxOf({ row: 0, column }, size)[0];
+        context.fillText(plain(text).slice(0, 8), x + size.cell / 2, 9);
+      });
+    }
+  }
+
+  cellAt(event) {
+    const box = this.canvas.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    return this.grid.cells.findIndex((cell) => {
+      const [left, top] = this.boxOf(cell, this.size);
+      return x >= left && x < left + this.size.cell && y >= top && y < top + this.size.high;
+    });
+  }
+
+  choose(index, isPicked) {
+    if (index < 0 || !this.grid.cells.length) return;
+    this.isChosen = true;
+    if (index !== this.chosen) {
+      this.chosen = index;
+      this.canvas.redraw();
+      this.tell();
+    }
+    if (isPicked) this.pick(this.grid.cells[index]);
+  }
+
+  tell() {
+    const cell = this.grid.cells[this.chosen];
+    if (cell) this.figure.setSlider(this.chosen, 0, this.grid.cells.length - 1, cell.words);
+    else put(this.figure.readout, 'Nothing is recorded.');
+  }
+
+  key(name, isFast) {
+    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const { cells, columns, rows } = this.grid;
+    if (!cells.length) return false;
+    if (name === 'Home') this.choose(0, true);
+    if (name === 'End') this.choose(cells.length - 1, true);
+    if (!(name in steps)) return name === 'Home' || name === 'End';
+    let { row, column } = cells[this.chosen];
+    for (let left = isFast ? 8 : 1; left > 0;) {
+      row += steps[name][0];
+      column += steps[name][1];
+      if (row < 0 || column < 0 || row >= rows || column >= columns) break;
+      const found = this.places.get(row * columns + column);
+      if (found === undefined) continue;
+      left -= 1;
+      this.choose(found, left === 0);
+    }
+    return true;
+  }
+}
+
+// Where the ranks stand: the last axes run across, the others down, about twice as wide as high.
+function meshLayout(axes, coordinates, numRanks) {
+  const fits = axes.length > 0 && coordinates.length === numRanks && axes.every(({ size }) => size > 0) &&
+    coordinates.every((place) => Array.isArray(place) && place.length === axes.length);
+  const used = fits ? axes : [{ name: 'rank', size: Math.max(numRanks, 1) }];
+  const places = fits ? coordinates : Array.from({ length: numRanks }, (_, rank) => [rank]);
+  const product = (list) => list.reduce((all, { size }) => all * size, 1);
+  let split = 0;
+  const shape = (at) => Math.abs(Math.log(product(used.slice(at)) / (2 * product(used.slice(0, at)))));
+  for (let at = 1; at < used.length; ++at) if (shape(at) < shape(split)) split = at;
+  const wrap = used.length === 1 && numRanks > 64 ? 64 : 0;  // one long axis in lines
+  const fold = (place, list, from) => list.reduce((all, { size }, index) => all * size + place[from + index], 0);
+  const gapsOf = (list) => (index) => {
+    let [gaps, inner] = [0, 1];
+    for (let at = list.length - 1; at > 0; --at) {
+      inner *= list[at].size;
+      gaps += inner > 1 && inner < product(list) ? Math.floor(index / inner) : 0;
+    }
+    return gaps;
+  };
+  const [down, across] = [used.slice(0, split), used.slice(split)];
+  const named = (list) => list.filter(({ size }) => size > 1).map(({ name, size }) => `${name} (${size})`).join(', then ');
+  return {
+    columns: wrap || product(across), rows: wrap ? Math.ceil(numRanks / wrap) : product(down),
+    columnGap: wrap ? () => 0 : gapsOf(across), rowGap: gapsOf(down),
+    places: places.map((place, rank) => (wrap ? { row: Math.floor(rank / wrap), column: rank % wrap }
+      : { row: fold(place, down, 0), column: fold(place, across, split) })),
+    words: (rank) => used.map(({ name }, axis) => `${name} ${places[rank]?.[axis] ?? '?'}`).join(', '),
+    rowLabels: Array.from({ length: wrap ? 0 : product(down) }, (_, row) => {
+      let rest = row;
+      const parts = [];
+      for (const { name, size } of [...down].reverse()) {
+        if (size > 1) parts.unshift(`${name} ${rest % size}`);
+        rest = Math.floor(rest / size);
+      }
+      return parts.join(' ');
+    }),
+    caption: [named(across) && `Across: ${named(across)}.`, named(down) && `Down: ${named(down)}.`].filter(Boolean).join(' '),
+  };
+}
+
+const kSlowest = 2;  // times the median: the dark end of the ramp
+
+class MeshView {
+  constructor(body, page) {
+    this.page = page;
+    this.picture = new GridPicture(body, 'Ranks on the mesh', (cell) => page.setRank(cell.rank));
+    const { controls, legend } = this.picture.figure;
+    this.column = element('select', { 'aria-label': 'number of each rank' });
+    this.slider = element('input', { type: 'range', 'aria-label': 'step of the map', min: 1, max: 1, value: 1 });
+    this.stepText = element('output');
+    put(controls, element('label', {}, 'Number ', this.column),
+      element('label', { class: 'wide' }, 'Step ', this.slider, this.stepText));
+    this.column.addEventListener('change', () => this.refresh());
+    this.slider.addEventListener('input', () => page.setMapStep(Number(this.slider.value)));
+    this.legend = legend;
+  }
+
+  async refresh() {
+    const { page } = this;
+    const { about } = page;
+    chooseFrom(this.column, about.rank_columns, 'own_seconds');
+    const last = about.last_step;
+    const wanted = page.mapStep ?? last;
+    Object.assign(this.slider, { min: about.first_step, max: last, value: wanted });
+    const column = this.column.value;
+    const answer = await page.latest(this, '/api/ranks', { column, step: wanted });
+    if (!answer) return;
+    put(this.stepText, ` ${number(answer.step)}`);
+    const shown = meshLayout(about.axes ?? [], about.coordinates ?? [], answer.values.length);
+    const unit = unitOfColumn(column);
+    const ratios = answer.values.map((value, rank) => value / answer.median_by_stage[rank]);
+    const cells = answer.values.map((value, rank) => {
+      const ratio = Number.isFinite(value) && Number.isFinite(ratios[rank]) ? ratios[rank] : null;
+      return { rank, ...shown.places[rank], share: ratio === null ? null : (ratio - 0.9) / (kSlowest - 0.9),
+        text: ratio === null ? '' : `${ratio.toFixed(2)}×`,
+        words: `Rank ${rank} (${shown.words(rank)}): ${quantity(value, unit)}, ${ratio === null ? 'no median' : `${number(ratio, 3)} times the median of its stage`}` };
+    });
+    const order = cells.filter(({ share }) => share !== null).sort((a, b) => b.share - a.share);
+    const worst = order[0];
+    this.picture.set({ ...shown, cells }, cells.indexOf(worst));
+    const slow = order.filter(({ share }) => share > (1.2 - 0.9) / (kSlowest - 0.9)).length;
+    this.picture.figure.setSummary(worst ? `At step ${number(answer.step)}, ${slow ? `${number(slow)} of ${number(cells.length)} ranks ${slow === 1 ? 'is' : 'are'} above 1.2 times the median of ${slow === 1 ? 'its' : 'their'} stage. Largest: ${worst.words}.` : `all ${number(order.length)} ranks are within 1.2 times the median of their stage.`} ${shown.caption}` : 'No rank has a number at this step.');
+    put(this.legend, legendOf([0.9, 1, 1.25, 1.5, kSlowest].map((ratio, index) => [rampColour((ratio - 0.9) / (kSlowest - 0.9)).fill,
+      index === 0 ? '≤ 0.9' : index === 4 ? '≥ 2 times the median' : number(ratio)])));
+    this.picture.figure.setTable(['rank', 'place', column, 'median of its stage', 'ratio'], () =>
+      order.map(({ rank }) => [number(rank), shown.words(rank), quantity(answer.values[rank], unit), quantity(answer.median_by_stage[rank], unit), number(ratios[rank], 3)]));
+  }
+}
+
+const unitOfColumn = (column) => (/seconds/.test(column) ? 's' : /bytes/.test(column) ? 'bytes' : '');
+
+// Fills a select with names, keeping what was chosen.
+function chooseFrom(select, names, preferred, textOf = (name) => name) {
+  const key = names.join('\n');
+  if (select.names === key) return;
+  select.names = key;
+  const before = select.value;
+  put(select, names.map((name) => element('option', { value: name }, textOf(name))));
+  // A name whose characters are shown differently still has to be asked for as it is.
+  names.forEach((name, index) => { select.options[index].value = name; });
+  select.value = names.includes(before) ? before : names.includes(preferred) ? preferred : names[0] ?? '';
+}
+
+const kMatrixRanks = 48;
+class WaitsView {
+  constructor(body, page) {
+    this.page = page;
+    this.picture = new GridPicture(body, 'Seconds waited, waiter by awaited rank', (cell) => page.setRank(cell.awaited));
+    this.axis = element('select', { 'aria-label': 'axis' });
+    put(this.picture.figure.controls, element('label', {}, 'Axis ', this.axis));
+    this.axis.addEventListener('change', () => this.draw());
+    this.bars = element('div');
+    body.append(this.bars);
+  }
+
+  async refresh() {
+    const [from, to] = this.page.shownSteps();
+    const answer = await this.page.latest(this, '/api/waits', { from, to });
+    if (!answer) return;
+    this.answer = answer;
+    chooseFrom(this.axis, ['', ...answer.axes], '', (name) => name || 'all');
+    this.draw();
+  }
+
+  draw() {
+    const entries = this.answer.entries.filter(({ axis }) => !this.axis.value || axis === this.axis.value);
+    const sum = (key) => {
+      const sums = new Map();
+      for (const entry of entries) sums.set(entry[key], (sums.get(entry[key]) ?? 0) + entry.seconds);
+      return [...sums].sort((a, b) => b[1] - a[1]);
+    };
+    const [awaited, waiters] = [sum('awaited'), sum('waiter')];
+    const total = awaited.reduce((all, [, value]) => all + value, 0);
+    // By number, or, of many, those with the longest waits first.
+    const ranks = (list) => (list.length > kMatrixRanks ? list.slice(0, kMatrixRanks).map(([rank]) => rank) : list.map(([rank]) => rank).sort((a, b) => a - b));
+    const [across, down] = [ranks(awaited), ranks(waiters)];
+    const [column, row] = [across, down].map((list) => new Map(list.map((rank, index) => [rank, index])));
+    const pairs = new Map();
+    for (const { waiter, awaited: other, seconds: value, axis } of entries) {
+      if (!column.has(other) || !row.has(waiter)) continue;
+      const key = `${waiter} ${other}`;
+      const cell = pairs.get(key) ?? { waiter, awaited: other, row: row.get(waiter), column: column.get(other), seconds: 0, axes: [] };
+      cell.seconds += value;
+      cell.axes.push(`${axis} ${seconds(value)}`);
+      pairs.set(key, cell);
+    }
+    const most = Math.max(...[...pairs.values()].map((cell) => cell.seconds), 0);
+    const cells = [...pairs.values()].sort((a, b) => a.row - b.row || a.column - b.column).map((cell) => ({ ...cell,
+      share: cell.seconds / most, text: cell.seconds >= 0.95 ? number(cell.seconds, 2) : '',
+      words: `Rank ${cell.waiter} waited ${seconds(cell.seconds)} for rank ${cell.awaited} (${cell.axes.join(', ')})` }));
+    this.picture.set({ columns: across.length, rows: down.length, cells, rowLabels: down.map((rank) => `rank ${rank} waits`), columnLabels: across.map((rank) => `for ${rank}`) },
+      cells.findIndex(({ seconds: value }) => value === most));
+    const top = awaited[0];
+    const isCut = awaited.length > kMatrixRanks || waiters.length > kMatrixRanks;
+    this.picture.figure.setSummary(top ? `Ranks waited ${seconds(total)} for each other, ${percent(top[1] / total)} of it for rank ${top[0]}. Rows wait for columns; a stronger colour is a longer wait.${isCut ? ` The ${kMatrixRanks} ranks with the longest waits are drawn.` : ''}` : 'No waits are recorded in these steps.');
+    put(this.bars, top && barsOf('Seconds that others waited for a rank', awaited.slice(0, 8).map(([rank, value], index) =>
+      ({ label: `rank ${rank}`, value, text: `${seconds(value)} (${percent(value / total)})`, fill: colour(index ? 'kind-0' : 'bad') }))));
+    this.picture.figure.setTable(['waiter', 'awaited', 'axis', 'seconds'], () => entries.map((entry) =>
+      [number(entry.waiter), number(entry.awaited), entry.axis, seconds(entry.seconds)]));
+  }
+}
+
+// Bars with their numbers as text; entries: {label, value, text, fill}.
+function barsOf(label, entries) {
+  const most = Math.max(...entries.map(({ value }) => (Number.isFinite(value) ? value : 0)), 1e-30);
+  return element('ul', { class: 'bars', 'aria-label': label }, entries.map(({ label: name, value, text, fill }) => {
+    const bar = element('span', { class: 'bar', 'aria-hidden': 'true' });
+    bar.style.width = `${Math.max(0.5, 100 * (Number.isFinite(value) ? value : 0) / most)}%`;
+    bar.style.backgroundColor = fill ?? colour('kind-0');
+    return element('li', {}, element('span', { class: 'bar-name' }, name),
+      element('span', { class: 'bar-room', 'aria-hidden': 'true' }, bar), element('span', { class: 'bar-text' }, text));
+  }));
+}
+
+// A column for each rank, its parts stacked; arrow keys walk over the ranks.
+class StackedColumns {
+  constructor(host, label) {
+    this.figure = new Figure(host, label);
+    this.canvas = new Canvas(this.figure.picture, (context, width, height) => this.draw(context, width, height));
+    this.parts = [];
+    this.count = 0;
+    this.chosen = null;
+    this.figure.makeSlider(label, (key, isFast) => {
+      const stride = isFast ? 10 : 1;
+      const moves = { ArrowLeft: this.chosen - stride, ArrowDown: this.chosen - stride, ArrowRight: this.chosen + stride, ArrowUp: this.chosen + stride, Home: 0, End: this.count - 1 };
+      if (!(key in moves)) return false;
+      this.choose(moves[key]);
+      return true;
+    });
+    this.canvas.canvas.addEventListener('pointermove', (event) => {
+      const box = this.canvas.canvas.getBoundingClientRect();
+      this.choose(Math.floor((event.clientX - box.left - this.left) / this.step));
+    });
+  }
+
+  // parts: {name, values by rank}
+  set(parts) {
+    this.parts = parts;
+    this.count = Math.max(0, ...parts.map(({ values }) => values.length));
+    this.sums = Array.from({ length: this.count }, (_, rank) =>
+      parts.reduce((all, { values }) => all + (Number.isFinite(values[rank]) ? values[rank] : 0), 0));
+    this.canvas.redraw();
+    this.choose(this.chosen ?? this.sums.indexOf(Math.max(...this.sums)));
+    put(this.figure.legend, legendOf(parts.map(({ name }, index) => [kindColour(index), name])));
+  }
+
+  choose(rank) {
+    this.chosen = Math.min(Math.max(rank, 0), Math.max(this.count - 1, 0));
+    if (!this.count) return;
+    this.canvas.redraw();
+    const parts = this.parts.map(({ name, values }) => `${name} ${bytes(values[this.chosen])}`).join(' · ');
+    this.figure.setSlider(this.chosen, 0, this.count - 1, `Rank ${this.chosen}: ${bytes(this.sums[this.chosen])}: ${parts}`);
+  }
+
+  draw(context, width) {
+    const height = this.count ? 190 : 24;
+    if (!context || !this.count) return height;
+    this.left = 76;
+    this.step = Math.min((width - this.left - 4) / this.count, 60);
+    const most = Math.max(...this.sums, 1);
+    const base = height - 20;
+    context.fillStyle = colour('quiet');
+    context.textAlign = 'right';
+    context.textBaseline = 'middle';
+    for (const share of [0, 0.5, 1]) context.fillText(bytes(most * share), this.left - 6, base - (base - 10) * share);
+    context.textAlign = 'center';
+    const every = Math.ceil(36 / this.step);
+    for (let rank = 0; rank < this.count; ++rank) {
+      let y = base;
+      const x = this.left + rank * this.step;
+      const wide = this.step > 4 ? this.step - 1 : this.step + 0.3;
+      this.parts.forEach(({ values }, index) => {
+        const high = (base - 10) * (Number.isFinite(values[rank]) ? values[rank] : 0) / most;
+        context.fillStyle = kindColour(index);
+        context.fillRect(x, y - high, wide, high);
+        y -= high;
+      });
+      context.fillStyle = colour('quiet');
+      if (rank % every === 0) context.fillText(String(rank), x + wide / 2, height - 8);
+    }
+    context.strokeStyle = colour('focus');
+    context.lineWidth = 2;
+    const high = (base - 10) * (this.sums[this.chosen] ?? 0) / most;
+    context.strokeRect(this.left + this.chosen * this.step - 0.5, base - high - 1, Math.max(this.step, 3), high + 2);
+    return height;
+  }
+}
+
+class MemoryView {
+  constructor(body, page) {
+    this.page = page;
+    this.picture = new StackedColumns(body, 'Memory by kind on each rank');
+    this.peak = element('div');
+    body.append(this.peak);
+  }
+
+  async refresh() {
+    const { about, mapStep } = this.page;
+    const columns = about.rank_columns.filter((name) => name.startsWith('memory_bytes/')).slice(0, 32);
+    const answers = await this.page.latestOf(this, columns.map((column) =>
+      ['/api/ranks', { column, step: mapStep ?? about.last_step }]).concat([['/api/memory', {}]]));
+    if (!answers) return;
+    const peak = answers.pop();
+    const parts = columns.map((column, index) => ({ name: column.slice(13), values: answers[index].values }))
+      .filter(({ values }) => values.some((value) => value > 0));
+    this.picture.set(parts);
+    const { sums } = this.picture;
+    const full = sums.indexOf(Math.max(...sums));
+    const largest = parts.map(({ name, values }) => [name, values[full]]).sort((a, b) => b[1] - a[1])[0];
+    this.picture.figure.setSummary(parts.length ? `At step ${number(answers[0].step)}, rank ${full} holds the most: ${bytes(sums[full])}, of which ${largest[0]} ${bytes(largest[1])}. The median is ${bytes(medianOf(sums))}.` : 'No memory by kind is recorded. Train with watch.memory = "kinds".');
+    this.picture.figure.setTable(['rank', 'all', ...parts.map(({ name }) => name)], () => sums.map((sum, rank) =>
+      [number(rank), bytes(sum), ...parts.map(({ values }) => bytes(values[rank]))]));
+    const rows = peak.largest ?? [];
+    put(this.peak, rows.length > 0 && [element('h3', {}, 'Largest tensors at the peak'),
+      element('p', { class: 'quiet' }, `Rank ${number(peak.rank)} at step ${number(peak.step)}: ${bytes(peak.total_bytes)}`),
+      tableOf(['bytes', 'kind', 'operator', 'unit'], rows.map((row) => [bytes(row.bytes), row.kind, row.operator, row.unit]))]);
+  }
+}
