@@ -25,7 +25,9 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(config.parallel.teachers == 0, "parallel.teachers is ", config.parallel.teachers,
                 ", which the cost model does not know; set it to 0 to plan with the teacher on the "
                 "ranks that train");
-  TRIREME_CHECK(config.parallel.learners == 1, "parallel.learners is ", config.parallel.learners,
+  const int64_t learners = config.parallel.learners;
+  TRIREME_CHECK(learners == 1, "parallel.learners is ",
+                learners == 0 ? "\"hosts\"" : std::to_string(learners),
                 ", which the cost model does not know; set it to 1 and plan one learner");
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
