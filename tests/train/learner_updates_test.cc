@@ -174,7 +174,9 @@ TEST_F(LearnerUpdatesTest, EveryStepsCheckpointGoesOnWithTheSameBits) {
       {{"outer.every", "2"},
        {"outer.method", "push-sum"},
        {"outer.graph", lopsided_graph()},
-       {"outer.fragments", "2"}}};
+       {"outer.fragments", "2"}},
+      {{"outer.every", "2"}, {"outer.method", "gradient-tracking"}, {"outer.graph", "base-2"}},
+      {{"outer.every", "4"}, {"outer.method", "d2"}, {"outer.fragments", "2"}}};
   for (size_t i = 0; i < settings.size(); ++i) {
     const std::string whole = concat("whole", i);
     run(learners(whole, 3, settings[i]), 3);
@@ -238,13 +240,16 @@ TEST_F(LearnerUpdatesTest, ARequestToStopCountsAtTheNextExchange) {
 
 TEST_F(LearnerUpdatesTest, GossipOnACompleteGraphIsTheMean) {
   for (const int n : {2, 3, 4}) {
-    const std::string mean = concat("mean", n), gossip = concat("gossip", n);
+    const std::string mean = concat("mean", n);
     run(learners(mean, n, {{"outer.method", "average"}, {"outer.every", "2"}}), n);
-    run(learners(gossip, n,
-                 {{"outer.method", "gossip"}, {"outer.graph", "complete"}, {"outer.every", "2"}}),
-        n);
-    expect_same_weights(gossip, mean, 8, 1e-11);
-    expect_same(gossip, mean, 1e-11, {"loss", "learner_loss"});
+    for (const std::string method : {"gossip", "gradient-tracking", "d2"}) {
+      const std::string name = concat(method, n);
+      run(learners(name, n,
+                   {{"outer.method", method}, {"outer.graph", "complete"}, {"outer.every", "2"}}),
+          n);
+      expect_same_weights(name, mean, 8, 1e-11);
+      expect_same(name, mean, 1e-11, {"loss", "learner_loss"});
+    }
   }
 }
 
@@ -320,6 +325,11 @@ TEST_F(LearnerUpdatesTest, WhatCannotBeCombinedIsRefused) {
   EXPECT_THAT(refusal({{"outer.graph", "complete"}}), HasSubstr("all exchange with all"));
   EXPECT_THAT(refusal({{"outer.method", "gossip"}, {"outer.kept", "0.1"}}),
               HasSubstr("outer.kept = 0.1"));
+  EXPECT_THAT(
+      refusal({{"parallel.learners", "4"}, {"outer.method", "d2"}, {"outer.graph", "base-2"}}),
+      HasSubstr("2 different rounds"));
+  EXPECT_THAT(refusal({{"outer.method", "gradient-tracking"}, {"outer.delay", "1"}}),
+              HasSubstr("neighbours wait"));
   EXPECT_THAT(refusal({{"outer.method", "gossip"}, {"outer.graph", "rings"}}),
               HasSubstr("expected complete, ring"));
   EXPECT_THAT(refusal({{"parallel.learners", "3"},

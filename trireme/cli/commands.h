@@ -68,6 +68,7 @@ std::vector<std::string> own_words();
 void add_bench(CLI::App& app, int& exit_code);
 // Subcommands of `bench`.
 void add_bench_device(CLI::App& bench, int& exit_code);
+void add_bench_graph(CLI::App& bench, int& exit_code);
 void add_bench_pipeline(CLI::App& bench, int& exit_code);
 
 // trireme network and trireme meet, for the program `trireme` only.

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/words.h"
@@ -89,6 +90,7 @@ void LearnerUpdates::start(const RunStart& start, TrainingState* state) {
                 " was saved during an exchange that does not end by these outer.every, "
                 "outer.fragments, outer.delay and outer.begin; go on with those that it has, or "
                 "from an earlier checkpoint");
+  lacks_losses_ = start.step > config_.outer.begin && !rounds_.beginning(start.step);
   std::map<int, int64_t> num_mixed;
   for (int64_t step = start.step; step > 0 && std::ssize(num_mixed) < config_.outer.fragments;
        --step) {
@@ -106,6 +108,7 @@ void LearnerUpdates::begin_step(int64_t step) {
   has_exchanged_ = false;
   spread_.reset();
   mean_loss_.reset();
+  has_notes_ = is_restored_ = false;
 }
 
 int64_t LearnerUpdates::count_terms(ParallelModel& model, int64_t own) {
@@ -148,6 +151,7 @@ std::vector<double> LearnerUpdates::take_notes() {
   const Notes notes{.loss = num_losses_ > 0 ? losses_ / num_losses_ : 0,
                     .leave = meeting_ ? 0 : static_cast<double>(asked_)};
   losses_ = num_losses_ = 0;
+  lacks_noted_ = std::exchange(lacks_losses_, false);
   return notes.numbers();
 }
 
@@ -176,8 +180,10 @@ void LearnerUpdates::take_in(const LearnerState::Arrival& arrival) {
     losses += notes[0];
     decided_ = std::max(decided_, static_cast<Leave>(notes[1]));
   }
-  if (!arrival.notes.empty() && !mean_loss_)
+  is_restored_ = is_restored_ || arrival.is_restored;
+  if (!arrival.notes.empty() && !std::exchange(has_notes_, true) && !lacks_noted_) {
     mean_loss_ = losses / static_cast<double>(arrival.notes.size());
+  }
   if (arrival.excluded.empty() || world_.rank() != 0) return;
   std::set<std::string> names;
   for (const int learner : arrival.excluded) {
@@ -256,7 +262,7 @@ Leave LearnerUpdates::settle(Leave of_peers) {
 void LearnerUpdates::add_metrics(StepMetrics& metrics) const {
   metrics.learners = meeting_ && !meeting_->places().empty() ? std::ssize(meeting_->places())
                                                              : config_.parallel.learners;
-  if (!has_exchanged_) return;
+  if (!has_exchanged_ || is_restored_) return;
   metrics.learner_spread = spread_;
   metrics.learner_loss = mean_loss_;
   metrics.outer_bytes = sent_bytes_;

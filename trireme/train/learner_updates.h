@@ -79,6 +79,9 @@ class LearnerUpdates final : public UpdateStrategy {
   double terms_ = 1;
   double losses_ = 0;  // of this learner since the last exchange
   double num_losses_ = 0;
+  // A run that goes on within a round does not know the losses before.
+  bool lacks_losses_ = false;
+  bool lacks_noted_ = false;    // alike, of the notes of the exchange that began last
   Leave asked_ = Leave::kNo;    // by a rank of this learner
   Leave decided_ = Leave::kNo;  // by all learners
   std::chrono::nanoseconds waited_{0};
@@ -87,6 +90,8 @@ class LearnerUpdates final : public UpdateStrategy {
   int64_t sent_bytes_ = 0;
   std::optional<double> spread_;
   std::optional<double> mean_loss_;
+  bool has_notes_ = false;
+  bool is_restored_ = false;  // one of them came from a checkpoint, without its metrics
 };
 
 }  // namespace trireme::train

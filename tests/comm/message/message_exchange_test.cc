@@ -9,6 +9,7 @@
 
 #include "tests/comm/c10d/gloo_ranks.h"
 #include "tests/comm/errors.h"
+#include "tests/comm/message/memory_channel.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
@@ -126,6 +127,64 @@ TEST(MessageExchange, AbortOfWorkEndsItHereAndOnThePeers) {
     EXPECT_ERROR(CommError, work->wait(), "group world was aborted");
     EXPECT_ERROR(CommError, group.barrier(), "group world was aborted");
   });
+}
+
+// A channel that notes in which order messages are posted: r for a receive, s for a send.
+class ListingChannel final : public MessageChannel {
+ public:
+  ListingChannel(std::shared_ptr<Mail> mail, int rank, int size, std::string& posted)
+      : inner_(std::move(mail), rank, size), posted_(posted) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  const std::string& transport() const override { return inner_.transport(); }
+  ChannelMessagePtr send(const void* data, size_t num_bytes, int peer, int tag) override {
+    posted_ += 's';
+    return inner_.send(data, num_bytes, peer, tag);
+  }
+  ChannelMessagePtr recv(void* data, size_t num_bytes, int peer, int tag) override {
+    posted_ += 'r';
+    return inner_.recv(data, num_bytes, peer, tag);
+  }
+  void leave_word(const std::string& reason) noexcept override { inner_.leave_word(reason); }
+  std::string word_left() noexcept override { return inner_.word_left(); }
+  void close() noexcept override { inner_.close(); }
+  std::unique_ptr<MessageChannel> split(const std::string& uid, const std::vector<int>& members,
+                                        std::chrono::milliseconds timeout) override {
+    return inner_.split(uid, members, timeout);
+  }
+
+ private:
+  MemoryChannel inner_;
+  std::string& posted_;
+};
+
+// Over Gloo a peer sends only when it knows that this rank receives, which it learns behind what
+// this rank sends.
+TEST(MessageExchange, PostsAllReceivesOfDataBeforeTheFirstSend) {
+  for (const int size : {1, 2, 3, 4, 5}) {
+    const auto mail = std::make_shared<Mail>();
+    std::vector<std::string> posted(static_cast<size_t>(size));
+    run_threads(size, [&](int rank) {
+      MessageExchange exchange(
+          std::make_unique<ListingChannel>(mail, rank, size, posted[static_cast<size_t>(rank)]),
+          "world", std::chrono::seconds(10));
+      std::vector<int> mine(3, rank), theirs(3 * static_cast<size_t>(size), -1);
+      std::vector<ConstBlock> to(static_cast<size_t>(size), {mine.data(), 3 * sizeof(int)});
+      std::vector<Block> from;
+      for (int peer = 0; peer < size; ++peer) {
+        from.push_back({&theirs[3 * static_cast<size_t>(peer)], 3 * sizeof(int)});
+      }
+      exchange.exchange({"test", std::chrono::steady_clock::now(), std::chrono::seconds(10)}, to,
+                        from);
+      for (int peer = 0; peer < size; ++peer) {
+        EXPECT_EQ(theirs[3 * static_cast<size_t>(peer)], peer == rank ? -1 : peer);
+      }
+    });
+    const auto others = static_cast<size_t>(size - 1);
+    for (const std::string& each : posted) {
+      EXPECT_EQ(each, std::string(others, 'r') + std::string(others, 's'));
+    }
+  }
 }
 
 }  // namespace

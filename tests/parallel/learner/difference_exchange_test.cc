@@ -1,9 +1,16 @@
 #include "trireme/parallel/learner/difference_exchange.h"
 
+#include <chrono>
+#include <memory>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/comm/message/memory_channel.h"
 #include "tests/harness/ranks.h"
+#include "trireme/comm/message/message_communicator.h"
+#include "trireme/comm/message/paced_channel.h"
 
 namespace trireme::parallel {
 namespace {
@@ -93,6 +100,38 @@ TEST(DifferenceExchange, ExchangesWithOtherTagsOverlap) {
     EXPECT_TRUE(sum.equal(drawn(9, 0, at::kFloat) + drawn(9, 1, at::kFloat)));
     EXPECT_EQ(notes[0], std::vector<double>{1});
   });
+}
+
+// Learners that begin at different times, over lines on which bytes take no time and each way
+// `delay`. What a learner sends must not wait for what it receives: all have everything two delays
+// after the later one has begun (a third for the second half of an all-reduce).
+TEST(DifferenceExchange, TakesTwoTripsAfterTheLastLearnerHasBegun) {
+  using namespace std::chrono_literals;
+  for (const int learners : {2, 3, 4}) {
+    for (const WireForm& form : {WireForm{}, WireForm{.code = WireCode::kInt8}}) {
+      const auto mail = std::make_shared<comm::Mail>();
+      const comm::LinkShape line{.rate = 1e15, .delay = 50ms};
+      comm::run_threads(learners, [&](int rank) {
+        auto paced = std::make_unique<comm::PacedChannel>(
+            std::make_unique<comm::MemoryChannel>(mail, rank, learners),
+            comm::PacedOptions{std::vector(static_cast<size_t>(learners), line)});
+        comm::PacedChannel& clock = *paced;
+        comm::MessageCommunicator group(std::move(paced), "learners", 10s, {});
+        const auto alone = group.split(rank, 0, "alone");
+        const auto before = std::chrono::floor<std::chrono::milliseconds>(clock.now());
+        const auto late = rank == 0 ? 30s : 0s;
+        clock.advance(late);
+        DifferenceExchange exchange(group, *alone, 0, form);
+        exchange.start(drawn(1 << 15, rank, at::kFloat), {});
+        exchange.finish();
+        const auto taken = std::chrono::floor<std::chrono::milliseconds>(clock.now()) - before;
+        const int trips = form.code == WireCode::kFloat32 && learners > 2 ? 3 : 2;
+        // The first to begin waits for the last; that one's peers have sent their part of it.
+        EXPECT_LE(taken, 30s + trips * 50ms) << learners << " learners, rank " << rank;
+        EXPECT_GE(taken, 30s);
+      });
+    }
+  }
 }
 
 }  // namespace

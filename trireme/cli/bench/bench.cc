@@ -315,11 +315,12 @@ void add_comm(CLI::App& bench, int& exit_code) {
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* bench =
-      app.add_subcommand("bench", "Benchmark collectives, this machine, and pipeline schedules");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "Benchmark collectives, this machine, pipeline schedules and graphs");
   bench->require_subcommand(1);
   add_comm(*bench, exit_code);
   add_bench_device(*bench, exit_code);
+  add_bench_graph(*bench, exit_code);
   add_bench_pipeline(*bench, exit_code);
 }
 

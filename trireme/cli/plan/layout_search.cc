@@ -26,6 +26,9 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(config.parallel.teachers == 0, "parallel.teachers is ", config.parallel.teachers,
                 ", which the cost model does not know; set it to 0 to plan with the teacher on the "
                 "ranks that train");
+  TRIREME_CHECK(config.parallel.learners != 0,
+                "parallel.learners is \"hosts\", and the cluster's hosts are not known here; give "
+                "their number");
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
   std::optional<plan::Workload> work = config.task->model().workload(config);

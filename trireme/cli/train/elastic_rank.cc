@@ -120,7 +120,11 @@ class ElasticRank {
     config.is_elastic = true;
     config.job = job_of(part);
     config.job_epoch = part.epoch;
-    const int size = train::largest_world(config, part.info.size);
+    train::RunConfig counted = config;
+    if (counted.parallel.learners == 0) {  // "hosts", which ranks count when they have met
+      counted.parallel.learners = std::max(1, part.info.size / std::max(1, part.info.local_size));
+    }
+    const int size = train::largest_world(counted, part.info.size);
     is_host_spare_ = part.info.rank - part.info.local_rank >= size;
     if (part.info.rank >= size) {
       link_.send(launch::Spare{part.epoch}, kSendPatience);

@@ -29,6 +29,7 @@
 #include "trireme/comm/device/cuda_ipc_group.h"
 #include "trireme/comm/device_group.h"
 #include "trireme/comm/shared/thread_group.h"
+#include "trireme/train/learner/host_learners.h"
 #include "trireme/train/run/compute_device.h"
 
 namespace trireme::cli {
@@ -246,8 +247,9 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   train::TrainObserver& printer = console;
   train::TrainObserver& observer = world.rank() == 0 ? printer : silent;
   train::RunConfig config = given;
-  if (given.has_choices()) {
-    AutomaticLayout chosen = choose_layout(given, world);
+  train::place_learners(config, world);
+  if (config.has_choices()) {
+    AutomaticLayout chosen = choose_layout(config, world);
     config = std::move(chosen.config);
     if (world.rank() == 0) console.on_finding(chosen.line);
   }

@@ -239,23 +239,26 @@ MessageExchange::Scope MessageExchange::meet(const Call& call, std::chrono::mill
 void MessageExchange::exchange(const Scope& scope, std::span<const ConstBlock> to,
                                std::span<const Block> from) {
   const int rank = channel_->rank();
+  const int size = channel_->size();
   std::vector<std::pair<int, ChannelMessagePtr>> messages;
-  // Nearest neighbours first, so that the ranks do not all begin with the same peer.
-  for (int step = 1; step < channel_->size(); ++step) {
-    const int source = (rank + channel_->size() - step) % channel_->size();
-    const int target = (rank + step) % channel_->size();
-    if (source < static_cast<int>(from.size()) && from[source].num_bytes > 0) {
-      messages.emplace_back(source, post(scope, source, [&] {
-                              return channel_->recv(from[source].data, from[source].num_bytes,
-                                                    source, kDataTag);
-                            }));
-    }
-    if (target < static_cast<int>(to.size()) && to[target].num_bytes > 0) {
-      messages.emplace_back(target, post(scope, target, [&] {
-                              return channel_->send(to[target].data, to[target].num_bytes, target,
-                                                    kDataTag);
-                            }));
-    }
+  // Nearest neighbours first, so that the ranks do not all begin with the same peer. All receives
+  // before the first send: Gloo sends nothing until the peer has said that it receives, and that
+  // word must not queue behind this rank's own data.
+  for (int step = 1; step < size; ++step) {
+    const int source = (rank + size - step) % size;
+    if (source >= static_cast<int>(from.size()) || from[source].num_bytes == 0) continue;
+    messages.emplace_back(source, post(scope, source, [&] {
+                            return channel_->recv(from[source].data, from[source].num_bytes, source,
+                                                  kDataTag);
+                          }));
+  }
+  for (int step = 1; step < size; ++step) {
+    const int target = (rank + step) % size;
+    if (target >= static_cast<int>(to.size()) || to[target].num_bytes == 0) continue;
+    messages.emplace_back(target, post(scope, target, [&] {
+                            return channel_->send(to[target].data, to[target].num_bytes, target,
+                                                  kDataTag);
+                          }));
   }
   // All are under way before the first is waited for, so the slowest decides and not the sum.
   for (auto& [peer, message] : messages) wait(scope, *message, peer);

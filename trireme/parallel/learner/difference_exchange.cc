@@ -12,20 +12,32 @@
 namespace trireme::parallel {
 namespace {
 
-// Sends `mine` to every other rank at once, and begins to receive theirs. A ring or a tree would
-// send fewer messages, and over a slow link each of its steps waits for the one before.
+std::vector<at::Tensor> room_for(const comm::Communicator& group, const at::Tensor& mine) {
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < group.size(); ++rank) all.push_back(at::empty_like(mine));
+  return all;
+}
+
+// Begins to bring every rank's tensor to all. Not as messages: a rank learns of a message by its
+// head, asks for the data only then, and where its own data is already on the way, the request
+// waits behind it. Ranks that begin at different times would send one after the other.
+std::vector<at::Tensor> gather(comm::Communicator& group, const at::Tensor& mine,
+                               std::vector<comm::WorkPtr>& works) {
+  std::vector<at::Tensor> all = room_for(group, mine);
+  if (mine.numel() > 0) works.push_back(group.all_gather(all, mine, {.background = true}));
+  return all;
+}
+
+// The same for a few numbers, as messages, which do not wait for collectives that are under way.
 std::vector<at::Tensor> swap(comm::Communicator& group, const at::Tensor& mine, int tag,
                              std::vector<comm::WorkPtr>& works) {
-  std::vector<at::Tensor> all;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.rank()) {
-      all.push_back(mine);
-      continue;
-    }
-    all.push_back(at::empty_like(mine));
-    if (mine.numel() == 0) continue;
-    works.push_back(group.recv(all.back(), rank, {.tag = tag, .background = true}));
-    works.push_back(group.send(mine, rank, {.tag = tag, .background = true}));
+  std::vector<at::Tensor> all = room_for(group, mine);
+  all[static_cast<size_t>(group.rank())] = mine;
+  for (int rank = 0; rank < group.size() && mine.numel() > 0; ++rank) {
+    if (rank == group.rank()) continue;
+    const comm::Options options{.tag = tag, .background = true};
+    works.push_back(group.recv(all[static_cast<size_t>(rank)], rank, options));
+    works.push_back(group.send(mine, rank, options));
   }
   return all;
 }
@@ -46,6 +58,7 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
   residual_ = std::move(residual);
   share_ = view_share(difference_, replicas_);
   shares_.clear();
+  notes_ = swap(learners_, at::tensor(notes, at::kDouble), tag_, works_);
   sent_bytes_ = 2 * (size - 1) * share_.numel() * share_.element_size() / size;
   if (is_coded()) {
     const at::Tensor values = share_.to(at::kFloat);
@@ -53,16 +66,15 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
         residual_.defined() ? encode_with_residual(form_, values, view_share(residual_, replicas_))
                             : encode(form_, values.cpu());
     if (carrier_ != nullptr) return hand_over(bytes, at::tensor(notes, at::kDouble));
-    shares_ = swap(learners_, bytes, tag_, works_);
+    shares_ = gather(learners_, bytes, works_);
     sent_bytes_ = (size - 1) * bytes.numel();
   } else if (carrier_ != nullptr) {
     return hand_over(share_.cpu().contiguous(), at::tensor(notes, at::kDouble));
   } else if (size == 2) {
-    shares_ = swap(learners_, share_, tag_, works_);
+    shares_ = gather(learners_, share_, works_);
   } else if (share_.numel() > 0) {
     works_.push_back(learners_.all_reduce(share_, {.background = true}));
   }
-  notes_ = swap(learners_, at::tensor(notes, at::kDouble), tag_ + 1, works_);
   sent_bytes_ += (size - 1) * std::ssize(notes) * static_cast<int64_t>(sizeof(double));
 }
 

@@ -37,7 +37,7 @@ class DifferenceExchange {
  public:
   // learners: the ranks of equal place, in the order of learners
   // replicas: the ranks of this learner that hold the same values
-  // tag:      of its messages, and the next one; exchanges of a group that overlap have other ones
+  // tag:      of its messages; exchanges of a group that overlap have other ones
   // form:     in which differences are sent
   // carrier:  brings the messages in place of `learners`; null: none does. finish() comes once it
   //           has brought them
@@ -50,7 +50,8 @@ class DifferenceExchange {
   // residual:   [n] fp32, what earlier messages have lost, which is added; undefined without it
   // Comm:       for p learners this rank's share (n / replicas elements) to p - 1 ranks, in the
   //             wire's form; whole fp32 and fp64 of more than two learners as an all-reduce of it.
-  //             8 bytes per note to p - 1 ranks
+  //             8 bytes per note to p - 1 ranks. Over a network: two round trips beside the bytes;
+  //             three for an all-reduce
   // Throws:     ConfigError when what is to be encoded is not finite
   void start(at::Tensor difference, std::vector<double> notes, at::Tensor residual = {});
   bool is_under_way() const { return difference_.defined(); }

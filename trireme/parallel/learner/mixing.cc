@@ -1,11 +1,14 @@
 #include "trireme/parallel/learner/mixing.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/locale/text.h"
 
 namespace trireme::parallel {
 
@@ -18,30 +21,83 @@ void mix(const at::Tensor& x, const LearnerGraph& graph, int64_t number, Learner
                     (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble),
                 "the tensor to mix has dtype ", x.scalar_type(), " and ", x.dim(),
                 " dimensions; expected one contiguous dimension of fp32 or fp64");
-  // In the background, so that no rank's order of messages can keep another rank waiting.
-  const comm::Options behind{.timeout = options.timeout, .tag = options.tag, .background = true};
   const int rank = group.rank();
-  std::vector<comm::WorkPtr> work;
-  std::vector<std::pair<GraphEdge, at::Tensor>> received;
+  const at::Tensor nothing = at::empty({0}, x.options());
+  std::vector<at::Tensor> to(static_cast<size_t>(group.size()), nothing), from = to;
+  std::vector<GraphEdge> incoming;
   for (const GraphEdge& edge : graph.round(number)) {
+    if (edge.from == rank) to[static_cast<size_t>(edge.to)] = x;
     if (edge.to != rank) continue;
-    received.emplace_back(edge, at::empty_like(x));
-    work.push_back(group.recv(received.back().second, edge.from, behind));
+    from[static_cast<size_t>(edge.from)] = at::empty_like(x);
+    incoming.push_back(edge);
   }
-  for (const GraphEdge& edge : graph.round(number)) {
-    if (edge.from == rank) work.push_back(group.send(x, edge.to, behind));
-  }
-  for (const comm::WorkPtr& message : work) message->wait();
+  // A collective, so that no rank's data delays another's (difference_exchange.cc).
+  if (x.numel() > 0) group.all_to_all(from, to, {.timeout = options.timeout})->wait();
 
   const LearnerWeights before = weights;
   advance(weights, graph, number);
   // All differences first, as they are from the old value.
-  for (const auto& [edge, value] : received) value.sub_(x);
-  for (const auto& [edge, difference] : received) {
-    const double share =
-        before[static_cast<size_t>(edge.from)] / weights[static_cast<size_t>(rank)];
-    x.add_(difference, edge.weight * share);
+  for (const GraphEdge& edge : incoming) from[static_cast<size_t>(edge.from)].sub_(x);
+  for (const GraphEdge& edge : incoming) {
+    const auto source = static_cast<size_t>(edge.from);
+    const double share = before[source] / weights[static_cast<size_t>(rank)];
+    x.add_(from[source], edge.weight * share);
   }
+}
+
+std::vector<at::Tensor> values_to_mix(Correction method, const CorrectedWeights& weights) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> values{weights.now - weights.correction};
+  if (method == Correction::kGradientTracking) {
+    values.push_back(weights.before - weights.now + weights.correction);
+  }
+  return values;
+}
+
+at::Tensor next_correction(Correction method, const CorrectedWeights& weights,
+                           const std::vector<at::Tensor>& mixed) {
+  const c10::NoGradGuard no_grad;
+  if (method == Correction::kD2) return weights.now - mixed.at(0);
+  return mixed.at(1) - (weights.before - weights.now);
+}
+
+namespace {
+
+bool is_symmetric(const GraphRound& round) {
+  const auto ends = [](const GraphEdge& edge) { return std::pair(edge.to, edge.from); };
+  return std::ranges::all_of(round, [&](const GraphEdge& edge) {
+    const auto back = std::ranges::lower_bound(round, std::pair(edge.from, edge.to), {}, ends);
+    return back != round.end() && *back == GraphEdge{edge.to, edge.from, edge.weight};
+  });
+}
+
+double smallest_eigenvalue(const LearnerGraph& graph) {
+  const GraphRound& round = graph.rounds.front();
+  at::Tensor matrix = at::diag(at::tensor(graph.kept(round), at::kDouble));
+  for (const GraphEdge& edge : round) {
+    matrix.data_ptr<double>()[edge.to * graph.num_learners + edge.from] = edge.weight;
+  }
+  return at::linalg_eigvalsh(matrix).min().item<double>();
+}
+
+}  // namespace
+
+LearnerGraph graph_of_d2(const LearnerGraph& graph) {
+  const bool is_steady = graph.period() == 1;
+  TRIREME_CHECK(
+      is_steady && is_symmetric(graph.rounds.front()), "outer.graph ", graph.name,
+      is_steady ? std::string(" has other weights one way than back")
+                : concat(" has ", graph.period(), " different rounds"),
+      ", and outer.method = \"d2\" needs one round, the same both ways; choose ring, torus "
+      "or complete, or outer.method = \"gradient-tracking\"");
+  const double smallest = smallest_eigenvalue(graph);
+  // A matrix whose smallest eigenvalue is 0 may have one a rounding below.
+  constexpr double kRounding = 1e-9;
+  if (smallest >= -kRounding) return graph;
+  LearnerGraph damped = graph;
+  for (GraphEdge& edge : damped.rounds.front()) edge.weight /= 1 - smallest;
+  damped.name += format(", weights times %.3g", 1 / (1 - smallest));
+  return damped;
 }
 
 }  // namespace trireme::parallel

@@ -26,6 +26,10 @@ int base_of(std::string_view name) {
 
 }  // namespace
 
+bool is_graph_file(const std::string& name) {
+  return name.find_first_of("/.") != std::string::npos;
+}
+
 LearnerGraph make_named_graph(const std::string& name, const std::vector<int>& hosts) {
   const int n = static_cast<int>(hosts.size());
   if (name == "complete") return make_complete_graph(n);
@@ -36,7 +40,7 @@ LearnerGraph make_named_graph(const std::string& name, const std::vector<int>& h
   if (name == "host") return make_host_graph(hosts, make_base_graph(count_hosts_of(hosts), 1));
   if (const int base = base_of(name); base > 0) return make_base_graph(n, base - 1);
   TRIREME_CHECK(
-      name.find_first_of("/.") != std::string::npos, "outer.graph is \"", shown(name),
+      is_graph_file(name), "outer.graph is \"", shown(name),
       "\"; expected complete, ring, torus, exponential, one-peer, base-2, host or a file");
   LearnerGraph graph = read_graph(name);
   TRIREME_CHECK(graph.num_learners == n, "outer.graph ", shown(name), " is for ",

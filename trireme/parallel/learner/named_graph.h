@@ -8,6 +8,9 @@
 
 namespace trireme::parallel {
 
+// Whether the name is that of a file.
+bool is_graph_file(const std::string& name);
+
 // name:  complete, ring, torus, exponential, one-peer; base-K for at most K - 1 peers in a round;
 //        host for all of a host and then base-2 between hosts; anything with a slash or a full
 //        stop is a file (graph_file.h)

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/words.h"
+#include "trireme/parallel/learner/mixing.h"
 #include "trireme/parallel/learner/named_graph.h"
 #include "trireme/parallel/learner/rounds.h"
 #include "trireme/train/config/config.h"
@@ -100,6 +101,7 @@ void check_gossip(const RunConfig& config) {
                 "outer.graph ", graph.name,
                 " does not keep the mean of the learners: some give more than they get; set "
                 "outer.method = \"push-sum\"");
+  if (outer.method == OuterMethod::kD2) parallel::graph_of_d2(graph);
 }
 
 // Learners that are runs of their own.
@@ -166,6 +168,9 @@ void check_outer(const RunConfig& config) {
 
 void check_learners(const RunConfig& config, int num_ranks) {
   const int64_t learners = config.parallel.learners;
+  TRIREME_CHECK(learners > 0,
+                "parallel.learners is \"hosts\", and all ranks are on one or not there yet; start "
+                "ranks on several hosts (trireme run --nnodes), or set it to a number");
   if (learners == 1) {
     TRIREME_CHECK(config.outer == OuterConfig(),
                   "section [outer] says when learners exchange their weights, and there is one; "

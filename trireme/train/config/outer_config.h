@@ -11,11 +11,14 @@
 namespace trireme::train {
 
 // How learners change their common weights.
-enum class OuterMethod { kAverage, kDiloco, kGossip, kPushSum };
-inline constexpr Choice<OuterMethod> kOuterMethods[] = {{"average", OuterMethod::kAverage},
-                                                        {"diloco", OuterMethod::kDiloco},
-                                                        {"gossip", OuterMethod::kGossip},
-                                                        {"push-sum", OuterMethod::kPushSum}};
+enum class OuterMethod { kAverage, kDiloco, kGossip, kPushSum, kGradientTracking, kD2 };
+inline constexpr Choice<OuterMethod> kOuterMethods[] = {
+    {"average", OuterMethod::kAverage},
+    {"diloco", OuterMethod::kDiloco},
+    {"gossip", OuterMethod::kGossip},
+    {"push-sum", OuterMethod::kPushSum},
+    {"gradient-tracking", OuterMethod::kGradientTracking},
+    {"d2", OuterMethod::kD2}};
 
 enum class OuterOptimizer { kSgd, kNesterov };
 inline constexpr Choice<OuterOptimizer> kOuterOptimizers[] = {
@@ -40,11 +43,13 @@ struct OuterConfig {
               "how learners change their common weights; average = to the mean of their weights "
               "(local SGD), diloco = by an optimizer of its own, whose gradient is the mean of "
               "what they have changed; gossip = each to a mean with its neighbours in outer.graph; "
-              "push-sum = the same on graphs where what a learner gives and what it gets differ",
+              "push-sum = the same on graphs where what a learner gives and what it gets differ; "
+              "gradient-tracking and d2 = gossip for learners whose data differ",
               kOuterMethods)
   TRIREME_KEY(
       std::string, graph, "ring", kMustStay,
-      "gossip and push-sum: who exchanges with whom; complete, ring, torus, exponential, "
+      "all methods but average and diloco: who exchanges with whom; complete, ring, torus, "
+      "exponential, "
       "one-peer, base-K (at most K - 1 peers in a round, exact for any number of learners), "
       "host (all of a host, then base-2 between hosts), or a file")
   TRIREME_KEY(int64_t, every, 50, kMustStay, "steps between two exchanges of a weight",
@@ -100,6 +105,10 @@ struct OuterConfig {
   // Whether learners have common weights, which each exchange changes.
   bool has_common() const {
     return method == OuterMethod::kAverage || method == OuterMethod::kDiloco;
+  }
+  // Whether learners keep a correction of what they mix (parallel/learner/corrected_mixing.h).
+  bool corrects() const {
+    return method == OuterMethod::kGradientTracking || method == OuterMethod::kD2;
   }
   bool operator==(const OuterConfig&) const = default;
 };

@@ -105,10 +105,12 @@ struct ParallelConfig {  // NOLINT(clang-analyzer-optin.performance.Padding): th
               "expert: number of busiest experts per block, by the previous step, to copy to every "
               "rank, so that their tokens need not travel; 0 = none",
               Range{0, kMaxExperts})
-  TRIREME_KEY(int64_t, learners, 1, kMustStay,
-              "groups of ranks that train by themselves, each with all other axes, and exchange "
-              "what they have learned every outer.every steps; 1 = all ranks train together",
-              Range{1, kMaxRanks})
+  TRIREME_KEY(
+      int64_t, learners, 1, kMustStay,
+      "groups of ranks that train by themselves, each with all other axes, and exchange "
+      "what they have learned every outer.every steps; 1 = all ranks train together, hosts = "
+      "the ranks of each host are one",
+      Range{.minimum = 1, .maximum = kMaxRanks, .zero = "hosts"})
   TRIREME_KEY(int64_t, servers, 0, kMayChange,
               "number of ranks that are parameter servers, the last ones; 0 = none",
               Range{0, kMaxRanks})

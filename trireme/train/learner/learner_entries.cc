@@ -1,4 +1,5 @@
 // What a learner's rank saves and loads.
+#include <algorithm>
 #include <functional>
 #include <iterator>
 #include <utility>
@@ -7,12 +8,21 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
+#include "trireme/base/words.h"
 #include "trireme/train/learner/flat_weights.h"
 #include "trireme/train/learner/learner_state.h"
 #include "trireme/train/parallel/stage_costs.h"
 #include "trireme/train/state/run_state.h"
 
 namespace trireme::train {
+namespace {
+
+at::Tensor bytes_of(const std::string& text) {
+  return at::tensor(std::vector<uint8_t>(text.begin(), text.end()), at::kByte);
+}
+
+}  // namespace
 
 std::string LearnerState::own_name(const std::string& name) const {
   return concat(kLearnerPrefix, learners_.rank(), ".", name);
@@ -43,7 +53,32 @@ std::vector<checkpoint::Entry> LearnerState::to_save(std::vector<checkpoint::Ent
     entries.push_back(std::move(entry));
   }
   std::ranges::move(outer_entries(), std::back_inserter(entries));
+  if (!fingerprint_.empty()) {
+    std::ranges::move(graph_entries(bytes_of(fingerprint_)), std::back_inserter(entries));
+  }
   return entries;
+}
+
+std::vector<checkpoint::Entry> LearnerState::graph_entries(const at::Tensor& fingerprint) const {
+  return whole_entries({{concat(kLearnerPrefix, kGraph), fingerprint}});
+}
+
+// A file's name says less than what is in it.
+void LearnerState::expect_same_graph(const std::set<std::string>& saved, PartLoad& load,
+                                     std::vector<std::function<void()>>& later) const {
+  const std::vector<std::string> allowed = split_list(config_.resume.allow, ',');
+  const bool may_change = std::ranges::any_of(allowed, [](const std::string& key) {
+    return key == "outer.graph" || key == "parallel.learners";
+  });
+  if (fingerprint_.empty() || may_change || !saved.contains(concat(kLearnerPrefix, kGraph))) return;
+  const at::Tensor before = at::empty_like(bytes_of(fingerprint_));
+  std::ranges::move(graph_entries(before), std::back_inserter(load.entries));
+  later.push_back([this, before] {
+    TRIREME_CHECK(
+        before.equal(bytes_of(fingerprint_)), "outer.graph is \"", shown(config_.outer.graph),
+        "\", whose file is another one than when the checkpoint was saved; bring that one "
+        "back, or go on with this one with --resume.allow=outer.graph");
+  });
 }
 
 // What learners have in common beside the weights, each under "learners.<what>.<parameter>".
@@ -56,7 +91,11 @@ std::vector<checkpoint::Entry> LearnerState::outer_entries() const {
   const std::string own = std::to_string(learners_.rank()) + ".";
   for (const Weight& weight : weights_) {
     if (graph_) {
-      if (config_.outer.method == OuterMethod::kPushSum) add(own + kBase, weight, weight.anchor);
+      if (config_.outer.method == OuterMethod::kPushSum ||
+          config_.outer.method == OuterMethod::kGradientTracking) {
+        add(own + kBase, weight, weight.anchor);
+      }
+      if (weight.correction.defined()) add(own + correction_name(), weight, weight.correction);
       continue;
     }
     if (!weight.has_master && weight.anchor.scalar_type() != weight.live.scalar_type()) {
@@ -114,7 +153,11 @@ PartLoad LearnerState::to_load(std::vector<checkpoint::Entry> own,
     }
     load.entries.push_back(std::move(entry));
   }
+  expect_same_graph(names, load, later);
+  const bool has_all = has_corrections(names);
+  const std::string correction = own_name(correction_name() + ".");
   for (checkpoint::Entry& entry : outer_entries()) {
+    if (!has_all && entry.name.starts_with(correction)) continue;
     if (names.contains(entry.name)) load.entries.push_back(std::move(entry));
   }
   load.finish = [later = std::move(later)] {
@@ -122,6 +165,21 @@ PartLoad LearnerState::to_load(std::vector<checkpoint::Entry> own,
     for (const auto& step : later) step();
   };
   return load;
+}
+
+std::string LearnerState::correction_name() const {
+  return concat("outer.", name_of(kOuterMethods, config_.outer.method));
+}
+
+// Corrections sum to zero over the learners that have made them, so other ones begin without.
+bool LearnerState::has_corrections(const std::set<std::string>& saved) const {
+  if (!config_.outer.corrects() || weights_.empty()) return false;
+  const auto has = [&](int learner) {
+    return std::ranges::any_of(saved, [&](const std::string& name) {
+      return name.starts_with(concat(kLearnerPrefix, learner, ".", correction_name(), "."));
+    });
+  };
+  return has(learners_.size() - 1) && !has(learners_.size());
 }
 
 // The parameter, if the entry has its weights or its master.
@@ -150,7 +208,7 @@ void LearnerState::restore_exchange(const std::set<std::string>& saved) {
                     "outer.fragments that it has, or from an earlier checkpoint");
     }
     fragment_ = fragment;
-    arrival_.emplace();
+    arrival_ = Arrival{.is_restored = true};
   }
   for (Group& group : groups_) {
     group.mean.reset();

@@ -1,4 +1,6 @@
 // Learners that exchange with neighbours only.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -15,7 +17,10 @@
 namespace trireme::train {
 namespace {
 
-constexpr int kMixingTag = 32;
+parallel::Correction correction_of(const OuterConfig& outer) {
+  return outer.method == OuterMethod::kD2 ? parallel::Correction::kD2
+                                          : parallel::Correction::kGradientTracking;
+}
 
 }  // namespace
 
@@ -30,6 +35,28 @@ const parallel::LearnerWeights& LearnerState::push_sum_weights(int fragment, int
   return mixed.weights;
 }
 
+// One tensor, or two with a tracker.
+std::vector<at::Tensor> LearnerState::values_to_mix(const Weight& weight,
+                                                    double share_of_sum) const {
+  const at::Tensor now = weight.live.detach().to(weight.anchor.scalar_type());
+  if (weight.correction.defined()) {
+    return parallel::values_to_mix(correction_of(config_.outer),
+                                   {now, weight.anchor, weight.correction});
+  }
+  // With a small share of the sum, a learner's steps must change it as much as others' do.
+  return {share_of_sum == 1 ? now : weight.anchor + (now - weight.anchor).div_(share_of_sum)};
+}
+
+void LearnerState::take_mixed(const Weight& weight, const std::vector<at::Tensor>& mixed) {
+  if (weight.correction.defined()) {
+    const at::Tensor now = weight.live.detach().to(weight.anchor.scalar_type());
+    weight.correction.copy_(parallel::next_correction(
+        correction_of(config_.outer), {now, weight.anchor, weight.correction}, mixed));
+  }
+  set(weight, mixed.front());
+  weight.anchor.copy_(weight.live);
+}
+
 LearnerState::Arrival LearnerState::mix(int fragment, int64_t number, std::vector<double> notes) {
   TRIREME_ASSERT(graph_, "learners without a graph");
   const c10::NoGradGuard no_grad;
@@ -40,19 +67,17 @@ LearnerState::Arrival LearnerState::mix(int fragment, int64_t number, std::vecto
   for (size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<size_t> mixed = of_fragment(groups_[g], fragment);
     std::vector<at::Tensor> values;
+    size_t num_values = 0;  // of each weight
     for (const size_t i : mixed) {
-      const Weight& weight = weights_[i];
-      const at::Tensor now = weight.live.detach().to(weight.anchor.scalar_type());
-      // With a small share of the sum, a learner's steps must change it as much as others' do.
-      values.push_back(
-          share_of_sum == 1 ? now : weight.anchor + (now - weight.anchor).div_(share_of_sum));
+      const std::vector<at::Tensor> its = values_to_mix(weights_[i], share_of_sum);
+      num_values = its.size();
+      std::ranges::copy(its, std::back_inserter(values));
     }
     const at::Tensor flat = flattened(values, wide_options());
     const at::Tensor share = parallel::view_share(flat, *groups_[g].replicas).contiguous();
     parallel::LearnerWeights after = weights;
     if (share.numel() > 0) {
-      parallel::mix(share, *graph_, number, after, learners_,
-                    {.tag = kMixingTag + static_cast<int>(g)});
+      parallel::mix(share, *graph_, number, after, learners_);
       parallel::view_share(flat, *groups_[g].replicas).copy_(share);
       bytes += static_cast<double>(
           parallel::sent_bytes(graph_->round(number), learners_.rank(),
@@ -61,8 +86,9 @@ LearnerState::Arrival LearnerState::mix(int fragment, int64_t number, std::vecto
     parallel::gather_shares(flat, *groups_[g].replicas);
     int64_t begin = 0;
     for (const size_t i : mixed) {
-      set(weights_[i], take(flat, weights_[i].anchor, begin));
-      weights_[i].anchor.copy_(weights_[i].live);
+      std::vector<at::Tensor> its;
+      while (its.size() < num_values) its.push_back(take(flat, weights_[i].anchor, begin));
+      take_mixed(weights_[i], its);
     }
   }
   num_mixed_[fragment] = number + 1;

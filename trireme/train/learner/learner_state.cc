@@ -11,6 +11,8 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/learner/mixing.h"
+#include "trireme/parallel/learner/named_graph.h"
 #include "trireme/parallel/learner/outer_optimizer.h"
 #include "trireme/train/learner/flat_weights.h"
 #include "trireme/train/numerics/loss_sum.h"
@@ -75,6 +77,8 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
       alone_(learners.split(learners.rank(), 0, "alone")),
       graph_(std::move(graph)),
       carrier_(carrier) {
+  if (graph_ && parallel::is_graph_file(config.outer.graph)) fingerprint_ = graph_->fingerprint();
+  if (config.outer.method == OuterMethod::kD2) graph_ = parallel::graph_of_d2(*graph_);
   const ParallelModel& model = state_.model();
   const std::map<std::string, int> fragments = fragments_by_name(model, config.outer);
   auto states = states_by_name(state_.optimizer());
@@ -97,6 +101,7 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
     if (loses(config.outer)) {
       weight.residual = at::zeros_like(weight.anchor, at::TensorOptions(at::kFloat));
     }
+    if (config.outer.corrects()) weight.correction = at::zeros_like(weight.anchor);
     weight.fragment = fragments.at(shard.name);
     weight.counts = model.counts(shard);
     weights_.push_back(std::move(weight));

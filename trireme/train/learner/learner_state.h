@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,13 +28,13 @@ namespace trireme::train {
 // Not thread safe. Every function but the queries is collective: every rank of all learners calls
 // it. All that it is made from must outlive it.
 //
-// Memory: 4 bytes per weight of this rank (fp64: 8), as many again with momentum, and the
-//         differences of one fragment while they travel
+// Memory: 4 bytes per weight of this rank (fp64: 8), as many again with momentum or a correction,
+//         and the differences of one fragment while they travel
 class LearnerState final : public SavedForm {
  public:
   // state:    built
   // learners: the ranks of equal place, in the order of learners
-  // graph:    of gossip and push-sum
+  // graph:    of methods with neighbours
   // carrier:  brings differences between learners that are runs of their own; null: they are ranks
   LearnerState(const RunConfig& config, TrainingState& state, comm::Communicator& learners,
                std::optional<parallel::LearnerGraph> graph = std::nullopt,
@@ -56,9 +57,10 @@ class LearnerState final : public SavedForm {
   void set_num_mixed(std::map<int, int64_t> num_mixed) { num_mixed_ = std::move(num_mixed); }
 
   struct Arrival {
-    std::vector<std::vector<double>> notes;  // of each learner
+    std::vector<std::vector<double>> notes{};  // of each learner
     double spread = 0;  // root of the mean over learners of |difference - mean difference|^2
     std::vector<int> excluded{};  // learners whose differences were not finite
+    bool is_restored = false;     // from a checkpoint, which has the sum alone
   };
   // Waits for it, if it is under way and not here yet.
   void await();
@@ -94,10 +96,11 @@ class LearnerState final : public SavedForm {
   // A weight that is trained.
   struct Weight {
     const parallel::Shard* shard = nullptr;
-    at::Tensor live;      // in which training changes it: the shard's, or its master
-    at::Tensor anchor;    // of all learners
-    at::Tensor momentum;  // undefined without it
-    at::Tensor residual;  // fp32, of this learner's messages; undefined without it
+    at::Tensor live;        // in which training changes it: the shard's, or its master
+    at::Tensor anchor;      // of all learners
+    at::Tensor momentum;    // undefined without it
+    at::Tensor residual;    // fp32, of this learner's messages; undefined without it
+    at::Tensor correction;  // of what this learner mixes; undefined without it
     int fragment = 0;
     bool counts = false;  // this rank's part counts in sums over the learner
     bool has_master = false;
@@ -127,9 +130,10 @@ class LearnerState final : public SavedForm {
   static constexpr const char* kAnchor = "anchor";
   static constexpr const char* kMomentum = "momentum";
   static constexpr const char* kMean = "mean";
+  static constexpr const char* kGraph = "graph";
   static constexpr const char* kResidual = "outer.residual";
   static constexpr const char* kBase =
-      "outer.base";  // of push-sum: the weights after the last exchange
+      "outer.base";  // of methods with neighbours: the weights after the last exchange
 
   std::vector<size_t> of_fragment(const Group& group, int fragment) const;
   Flat differences_of(const std::vector<size_t>& weights) const;
@@ -142,6 +146,13 @@ class LearnerState final : public SavedForm {
   void reset_states(int fragment);
   void set(const Weight& weight, const at::Tensor& values);
   const parallel::LearnerWeights& push_sum_weights(int fragment, int64_t number);
+  std::vector<at::Tensor> values_to_mix(const Weight& weight, double share_of_sum) const;
+  void take_mixed(const Weight& weight, const std::vector<at::Tensor>& mixed);
+  std::string correction_name() const;
+  bool has_corrections(const std::set<std::string>& saved) const;
+  std::vector<checkpoint::Entry> graph_entries(const at::Tensor& fingerprint) const;
+  void expect_same_graph(const std::set<std::string>& saved, PartLoad& load,
+                         std::vector<std::function<void()>>& later) const;
   std::vector<at::Tensor> find_common();
   void count_sent(double bytes);
   void write_back(const Weight& weight) const;
@@ -161,6 +172,7 @@ class LearnerState final : public SavedForm {
   std::vector<Group> groups_;
   std::optional<parallel::LearnerGraph> graph_;
   parallel::ShareCarrier* carrier_;
+  std::string fingerprint_;     // of a graph from a file
   std::map<int, Mixed> mixed_;  // by fragment
   std::map<int, int64_t> num_mixed_;
   std::optional<int> fragment_;  // under way

@@ -72,12 +72,13 @@ std::string advice(const RunConfig& config, const MemoryNeed& need, int num_rank
                 " and more ranks");
 }
 
-// Bytes of what a rank keeps of the weights that learners have in common, and of their momentum.
+// Bytes of what a rank keeps of the weights after the last exchange, and of what goes with them.
 double common_weights(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.learners == 1) return 0;
   const auto parts = static_cast<double>(parallel.tensor * parallel.pipeline * parallel.shard);
-  const double tensors = config.outer.method == OuterMethod::kDiloco ? 2 : 1;
+  const bool has_more = config.outer.method == OuterMethod::kDiloco || config.outer.corrects();
+  const double tensors = has_more ? 2 : 1;
   const double bytes = config.train.precision == c10::kDouble ? 8 : 4;
   return static_cast<double>(config.task->model().traits().num_parameters) / parts * tensors *
          bytes;
