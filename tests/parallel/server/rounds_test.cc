@@ -312,8 +312,8 @@ TEST(Rounds, PushesThatDoNotFitAreRefused) {
   EXPECT_EQ(server.version(), 1) << "others still count";
 }
 
-// Learners that push `cycles` times to each of `fragments` of two pieces each, which have servers of
-// their own: a push arrives at them at different times. Returns whether all have come to the end.
+// Learners that push `cycles` times to each of `fragments` of two pieces each, which have servers
+// of their own: a push arrives at them at different times. Returns whether all come to the end.
 bool come_to_the_end(harness::Draw& draw, const Consistency& rule, uint32_t learners,
                      size_t fragments, size_t cycles) {
   std::vector<std::unique_ptr<Server>> servers;

@@ -11,11 +11,12 @@
 namespace trireme::train {
 
 // How learners change their common weights.
-enum class OuterMethod { kAverage, kDiloco, kGossip, kPushSum };
+enum class OuterMethod { kAverage, kDiloco, kGossip, kPushSum, kDecoupled };
 inline constexpr Choice<OuterMethod> kOuterMethods[] = {{"average", OuterMethod::kAverage},
                                                         {"diloco", OuterMethod::kDiloco},
                                                         {"gossip", OuterMethod::kGossip},
-                                                        {"push-sum", OuterMethod::kPushSum}};
+                                                        {"push-sum", OuterMethod::kPushSum},
+                                                        {"decoupled", OuterMethod::kDecoupled}};
 
 enum class OuterOptimizer { kSgd, kNesterov };
 inline constexpr Choice<OuterOptimizer> kOuterOptimizers[] = {
@@ -40,7 +41,8 @@ struct OuterConfig {
               "how learners change their common weights; average = to the mean of their weights "
               "(local SGD), diloco = by an optimizer of its own, whose gradient is the mean of "
               "what they have changed; gossip = each to a mean with its neighbours in outer.graph; "
-              "push-sum = the same on graphs where what a learner gives and what it gets differ",
+              "push-sum = the same on graphs where what a learner gives and what it gets differ; "
+              "decoupled = as diloco, on parameter servers, which wait for outer.quorum learners",
               kOuterMethods)
   TRIREME_KEY(
       std::string, graph, "ring", kMustStay,
@@ -54,10 +56,10 @@ struct OuterConfig {
               "step, as data-parallel ranks do (post-local SGD)",
               Range{0, kMaxSteps})
   TRIREME_KEY(OuterOptimizer, optimizer, OuterOptimizer::kNesterov, kMustStay,
-              "diloco: the optimizer of the common weights", kOuterOptimizers)
-  TRIREME_KEY(double, learning_rate, 0.7, kMustStay, "diloco: its learning rate",
+              "diloco, decoupled: the optimizer of the common weights", kOuterOptimizers)
+  TRIREME_KEY(double, learning_rate, 0.7, kMustStay, "diloco, decoupled: its learning rate",
               Range{.minimum = 0, .maximum = 10, .above_minimum = true})
-  TRIREME_KEY(double, momentum, 0.9, kMustStay, "diloco: its momentum",
+  TRIREME_KEY(double, momentum, 0.9, kMustStay, "diloco, decoupled: its momentum",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
   TRIREME_KEY(OuterStates, states, OuterStates::kKeep, kMustStay,
               "the states of each learner's own optimizer in an exchange; keep = each keeps its "
@@ -85,12 +87,27 @@ struct OuterConfig {
               "share of the changes that are sent, those of largest magnitude; the others wait for "
               "the next message",
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})
+  TRIREME_KEY(int64_t, quorum, 0, kMustStay,
+              "decoupled: learners whose differences end a round of a fragment; 0 = all",
+              Range{0, kMaxRanks})
+  TRIREME_KEY(double, grace_seconds, 0, kMustStay,
+              "decoupled: how long a round waits for the other learners once it has its quorum",
+              Range{0, kMaxSeconds})
+  TRIREME_KEY(int64_t, staleness, -1, kMustStay,
+              "decoupled: rounds that may end in a row without a learner, before the others wait "
+              "for it; -1 = any number",
+              Range{-1, 1e6})
   TRIREME_KEYS_END()
 
   // Whether learners have common weights, which each exchange changes.
   bool has_common() const {
-    return method == OuterMethod::kAverage || method == OuterMethod::kDiloco;
+    return method != OuterMethod::kGossip && method != OuterMethod::kPushSum;
   }
+  // Whether these change by an optimizer of their own.
+  bool has_optimizer() const {
+    return method == OuterMethod::kDiloco || method == OuterMethod::kDecoupled;
+  }
+  bool is_decoupled() const { return method == OuterMethod::kDecoupled; }
   bool operator==(const OuterConfig&) const = default;
 };
 
