@@ -14,6 +14,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
+#include "trireme/parallel/server/host_sums.h"
 #include "trireme/parallel/server/server_client.h"
 #include "trireme/parallel/server/state/key_ranges.h"
 #include "trireme/train/callbacks/callbacks.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/train/decoupled_learners.h"
 #include "trireme/train/learner_updates.h"
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/parameter_servers.h"
@@ -30,6 +31,9 @@ Leave agree(comm::Communicator& ranks, const AskLeave& ask) {
 std::unique_ptr<UpdateStrategy> make_update_strategy(const RunConfig& config,
                                                      comm::Communicator& world,
                                                      TrainObserver& observer) {
+  if (config.parallel.learners > 1 && config.outer.is_decoupled()) {
+    return std::make_unique<DecoupledLearners>(config, world, observer);
+  }
   if (config.parallel.learners > 1) {
     return std::make_unique<LearnerUpdates>(config, world, observer);
   }

@@ -59,7 +59,7 @@ Cluster::Cluster(const ClusterOptions& options) : options_(options) {
   run_ = {.pieces = key_ranges(parameters_, shares, options.max_piece_bytes),
           .shards = options.servers,
           .copies = options.copies,
-          .consistency = {options.staleness},
+          .consistency = {options.staleness, options.quorum, options.grace},
           .secret = "secret of the test",
           .config = "config of the test",
           .timeout = options.timeout};

@@ -38,6 +38,8 @@ struct ClusterOptions {
   int64_t workers = 1;
   int64_t copies = 1;
   int64_t staleness = 0;
+  int64_t quorum = 0;  // 0: no rounds
+  std::chrono::milliseconds grace{0};
   std::vector<ServedParameter> parameters{};  // empty: small_parameters()
   std::vector<double> shares{};               // empty: equal ones
   int64_t max_piece_bytes = 256;

@@ -1,4 +1,4 @@
-#include "trireme/parallel/server/server_client.h"
+#include "trireme/parallel/server/host_sums.h"
 
 #include <mutex>
 #include <thread>

@@ -16,7 +16,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
-#include "trireme/train/derived_run.h"
+#include "trireme/train/state/derived_run.h"
 #include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
 

@@ -120,6 +120,8 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   void on_tick() override {
     // In the tick and not for each event: a log is for replay, not for recovery.
     if (log_) log_->flush();
+    const auto now = std::chrono::steady_clock::now();
+    for (auto& [shard, replica] : replicas_) replica.on_tick(now);
   }
 
   void on_failed(std::exception_ptr error) override {
@@ -224,8 +226,10 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
                   " sent a request in the name of worker ", frame.header.worker);
     switch (frame.header.kind) {
       case FrameKind::kEvent:
-        TRIREME_CHECK(frame.header.part != static_cast<uint16_t>(EventKind::kLeave),
-                      "a worker sent \"leave\" to a server; expected a goodbye to the director");
+        TRIREME_CHECK(frame.header.part != static_cast<uint16_t>(EventKind::kLeave) &&
+                          frame.header.part != static_cast<uint16_t>(EventKind::kClose),
+                      "a worker sent event ", frame.header.part,
+                      ", which only servers decide; expected a goodbye to the director to leave");
         return replica.on_event(peer, std::move(frame));
       case FrameKind::kPull: return replica.on_pull(peer, std::move(frame));
       case FrameKind::kPullState: return replica.on_pull_state(peer, std::move(frame));

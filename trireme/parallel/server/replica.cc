@@ -65,6 +65,8 @@ LogKind log_kind(const FrameHeader& event) {
     case EventKind::kAdvance: return LogKind::kAdvance;
     case EventKind::kLeave: return LogKind::kLeave;
     case EventKind::kPush: return LogKind::kPush;
+    case EventKind::kAway: return LogKind::kAway;
+    case EventKind::kClose: return LogKind::kClose;
   }
   throw InternalError("an event without a kind");
 }
@@ -184,6 +186,9 @@ void Replica::commit(Frame event) {
   event.header.sequence = state_->sequence() + 1;
   event.header.view = 0;  // a successor must not hold it back and take later ones first
   state_->apply(event);
+  for (const int64_t rounds : state_->take_staleness()) {
+    if (is_tail()) port_.count_staleness(rounds);
+  }
   LogRecord record = record_of(log_kind(event.header), event.header, event.header.sequence);
   if (record.kind == LogKind::kAdvance) record.step = state_->members().at(record.worker).base;
   port_.log(record);
@@ -202,7 +207,7 @@ void Replica::commit(Frame event) {
 void Replica::acknowledge(const Frame& event) {
   FrameHeader header = event.header;
   const auto kind = static_cast<EventKind>(header.part);
-  if (kind == EventKind::kLeave) return;
+  if (kind == EventKind::kLeave || kind == EventKind::kClose) return;
   if (kind == EventKind::kAdvance) {
     const auto member = state_->members().find(header.worker);
     if (member == state_->members().end()) return;
@@ -290,6 +295,21 @@ void Replica::on_snapshot(PeerId peer, const Frame& frame) {
   answer_all_waiting();
   for (Request& pull : std::exchange(state_pulls_, {})) {
     on_pull_state(pull.peer, std::move(pull.frame));
+  }
+}
+
+void Replica::on_tick(std::chrono::steady_clock::time_point now) {
+  if (!is_head() || !is_whole_) return;
+  // The log of the replayed run says when a grace was over.
+  if (replay_ != nullptr && replay_->next() != nullptr) return;
+  const std::map<uint32_t, int64_t> waiting = state_->in_grace();
+  std::erase_if(graces_, [&](const auto& known) {
+    const auto found = waiting.find(known.first);
+    return found == waiting.end() || found->second != known.second.first;
+  });
+  for (const auto& [piece, version] : waiting) {
+    const auto grace = graces_.try_emplace(piece, version, now + state_->grace()).first;
+    if (now >= grace->second.second) commit(state_->closing(piece));
   }
 }
 

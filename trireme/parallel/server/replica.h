@@ -5,6 +5,7 @@
 //         availability", OSDI
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -41,7 +42,7 @@ class ReplayOrder {
   // Returns the request that next() describes and moves on to the next record; empty while the
   // request has not come.
   std::optional<Request> take();
-  // Moves on from a record without a request: a worker's departure.
+  // Moves on from a record without a request: a worker's departure, or the end of a grace.
   void skip() { ++at_; }
   // At the end of the log: a request that is not in it.
   std::optional<Request> take_surplus();
@@ -97,6 +98,9 @@ class Replica {
   void on_event_done(PeerId peer, const Frame& frame);
   void on_confirm(PeerId peer, Frame frame);
   void on_snapshot(PeerId peer, const Frame& frame);
+  // Ends rounds whose grace is over. A round's grace begins at the first call that finds its quorum
+  // complete.
+  void on_tick(std::chrono::steady_clock::time_point now);
 
  private:
   bool is_head() const { return !predecessor_; }
@@ -133,6 +137,8 @@ class Replica {
   std::vector<Frame> confirms_;                     // for a successor that is not ready
   std::map<uint32_t, std::vector<Request>> pulls_;  // of each piece, not answerable yet
   std::vector<Request> state_pulls_;                // that came before this copy was complete
+  // Piece -> its version, and when the grace of the round from there ends.
+  std::map<uint32_t, std::pair<int64_t, std::chrono::steady_clock::time_point>> graces_;
 };
 
 }  // namespace trireme::parallel

@@ -52,12 +52,16 @@ void Replica::answer(PeerId peer, const Frame& pull) {
   const FrameHeader& header = pull.header;
   const int64_t version = state_->version(header.piece);
   if (header.step > 0) {
-    port_.count_staleness(state_->steps_ahead(header.worker, header.piece, header.step));
+    if (!state_->has_rounds()) {
+      port_.count_staleness(state_->steps_ahead(header.worker, header.piece, header.step));
+    }
     port_.log(record_of(LogKind::kPull, header, version));
   }
   Frame weights;
   weights.header = answer_to(header, FrameKind::kWeights, version);
   weights.header.step = header.step;
+  weights.header.base = state_->is_waiting(header.piece, header.worker) ? 1 : 0;
+  weights.header.num_rows = static_cast<uint32_t>(state_->num_combined(header.piece));
   const bool wants_all = header.num_rows == 0;
   weights.payload =
       wants_all ? state_->weights(header.piece) : state_->rows(header.piece, rows_in(pull));
@@ -81,13 +85,16 @@ void Replica::on_pull_state(PeerId peer, Frame frame) {
 
 void Replica::replay() {
   while (const LogRecord* const record = replay_->next()) {
-    if (record->kind == LogKind::kLeave) {
+    if (record->kind == LogKind::kLeave || record->kind == LogKind::kClose) {
+      const bool leaves = record->kind == LogKind::kLeave;
       Frame event;
       event.header = {.kind = FrameKind::kEvent,
-                      .part = static_cast<uint16_t>(EventKind::kLeave),
+                      .part = static_cast<uint16_t>(leaves ? EventKind::kLeave : EventKind::kClose),
                       .shard = static_cast<uint32_t>(shard_),
                       .worker = record->worker,
-                      .incarnation = record->incarnation};
+                      .incarnation = record->incarnation,
+                      .piece = record->piece,
+                      .step = record->step};
       // Before commit(), which looks at what comes next in the log.
       replay_->skip();
       if (state_->judge(event) == ShardState::Verdict::kNew) commit(std::move(event));

@@ -5,8 +5,9 @@
 namespace trireme::parallel {
 
 std::string identity_of(const ServerRun& run) {
-  std::string text = concat(run.shards, " shards, ", run.copies, " copies, staleness ",
-                            run.consistency.staleness, "\n");
+  std::string text =
+      concat(run.shards, " shards, ", run.copies, " copies, staleness ", run.consistency.staleness,
+             ", quorum ", run.consistency.quorum, ", grace ", run.consistency.grace.count(), "\n");
   for (const Piece& piece : run.pieces) {
     text += concat(piece.parameter, " ", piece.first_row, " ", piece.rows, " ", piece.width, " ",
                    piece.dtype, " ", piece.is_sparse, " ", piece.shard, "\n");

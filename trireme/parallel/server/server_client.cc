@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -69,6 +70,7 @@ class ServerClient::Impl {
     }
     // Zero from the start: a parameter that is never pulled is not waited for.
     unpulled_.resize(static_cast<size_t>(num_parameters_));
+    pulled_.resize(run.pieces.size());
     link_.wait("waiting for the run's servers and workers", [&] { return link_.has_view(); });
     take_part();
   }
@@ -93,7 +95,7 @@ class ServerClient::Impl {
       TRIREME_ASSERT(whole.is_contiguous() && whole.scalar_type() == piece.dtype,
                      "a contiguous destination");
       requests.push_back(pull_of(FrameKind::kPull, i, step));
-      fill_on_answer(requests.back(), rows_of(whole, piece));
+      fill_on_answer(requests.back(), rows_of(whole, piece), &pulled_[i]);
     }
     step_ = step;
     send_pulls(std::move(requests));
@@ -167,6 +169,38 @@ class ServerClient::Impl {
     send_pushes(std::move(requests));
   }
 
+  void push_difference(int64_t step, int64_t parameter, double weight,
+                       const std::function<at::Tensor(int64_t, int64_t)>& payload) {
+    std::vector<Outstanding> requests;
+    for (size_t i = 0; i < run_.pieces.size(); ++i) {
+      const Piece& piece = run_.pieces[i];
+      if (piece.parameter != parameter) continue;
+      requests.push_back(push_of(piece, i, step, weight));
+      requests.back().frame.header.base = pulled_[i].version;
+      requests.back().frame.payload =
+          payload(piece.first_row * piece.width, piece.numel()).contiguous();
+    }
+    send_pushes(std::move(requests));
+  }
+
+  Pulled pulled(int64_t parameter) {
+    const std::lock_guard lock(link_.mutex());
+    std::optional<Pulled> least;
+    for (size_t i = 0; i < run_.pieces.size(); ++i) {
+      if (run_.pieces[i].parameter != parameter) continue;
+      if (!least) least = pulled_[i];
+      least->version = std::min(least->version, pulled_[i].version);
+      least->workers = std::min(least->workers, pulled_[i].workers);
+      least->is_late = least->is_late || pulled_[i].is_late;
+    }
+    return least.value_or(Pulled());
+  }
+
+  void set_away(bool is_away) {
+    std::vector<int64_t> steps(static_cast<size_t>(run_.shards), -1);
+    ask_shards(EventKind::kAway, is_away ? 1 : 0, steps);
+  }
+
   void wait_pushed() {
     link_.wait("push", [&] { return unpushed_ == 0; });
   }
@@ -199,27 +233,30 @@ class ServerClient::Impl {
   // of these, and every shard learns that nothing before it will come.
   void take_part() {
     std::vector<int64_t> bases(static_cast<size_t>(run_.shards), -1);
-    const auto advance_to = [&](int64_t step) {
-      int64_t missing = 0;
-      std::vector<Outstanding> requests;
-      for (int64_t shard = 0; shard < run_.shards; ++shard) {
-        int64_t& base = bases[static_cast<size_t>(shard)];
-        if (step >= 0 && base == step) continue;
-        ++missing;
-        requests.push_back(request_of(Piece{.shard = shard}, 0, FrameKind::kEvent, step));
-        requests.back().frame.header.part = static_cast<uint16_t>(EventKind::kAdvance);
-        requests.back().on_answer = [&base, &missing](const Frame& answer) {
-          base = answer.header.step;
-          --missing;
-        };
-      }
-      link_.ask(std::move(requests));
-      link_.wait("joining the run", [&] { return missing == 0; });
-    };
     // First a question, -1, and then the answer to it: shards may be in different steps.
-    advance_to(-1);
+    ask_shards(EventKind::kAdvance, -1, bases);
     first_step_ = std::ranges::max(bases);
-    advance_to(first_step_++);
+    ask_shards(EventKind::kAdvance, first_step_++, bases);
+  }
+
+  // Sends an event to the shards whose last answer had another step, and notes theirs.
+  void ask_shards(EventKind kind, int64_t step, std::vector<int64_t>& answers) {
+    int64_t missing = 0;
+    std::vector<Outstanding> requests;
+    for (int64_t shard = 0; shard < run_.shards; ++shard) {
+      int64_t& answered = answers[static_cast<size_t>(shard)];
+      if (step >= 0 && answered == step) continue;
+      ++missing;
+      requests.push_back(request_of(Piece{.shard = shard}, 0, FrameKind::kEvent, step));
+      requests.back().frame.header.part = static_cast<uint16_t>(kind);
+      requests.back().on_answer = [&answered, &missing](const Frame& answer) {
+        answered = answer.header.step;
+        --missing;
+      };
+    }
+    link_.ask(std::move(requests));
+    link_.wait(kind == EventKind::kAway ? "telling that this worker is away" : "joining the run",
+               [&] { return missing == 0; });
   }
 
   Outstanding push_of(const Piece& piece, size_t index, int64_t step, double learning_rate) {
@@ -236,9 +273,9 @@ class ServerClient::Impl {
     return request;
   }
 
-  // The answer fills all of `to`.
-  void fill_on_answer(Outstanding& request, at::Tensor to) {
-    request.on_answer = [this, parameter = parameter_of(request),
+  // The answer fills all of `to`, and `pulled`, if it is not null.
+  void fill_on_answer(Outstanding& request, at::Tensor to, Pulled* pulled = nullptr) {
+    request.on_answer = [this, pulled, parameter = parameter_of(request),
                          to = std::move(to)](const Frame& answer) {
       // A server that sends another size is of another run.
       const auto expected = static_cast<int64_t>(to.nbytes());
@@ -246,6 +283,10 @@ class ServerClient::Impl {
       TRIREME_CHECK(bytes == expected, "a server sent ", bytes, " bytes of weights; expected ",
                     expected);
       std::memcpy(to.data_ptr(), answer.payload.const_data_ptr(), to.nbytes());
+      if (pulled != nullptr) {
+        *pulled = {answer.header.sequence, int64_t{answer.header.num_rows},
+                   answer.header.base != 0};
+      }
       --unpulled_[parameter];
     };
   }
@@ -309,6 +350,7 @@ class ServerClient::Impl {
   uint16_t num_pulls_ = 0;
   // Under the link's mutex.
   std::vector<int64_t> unpulled_;  // pieces of each parameter
+  std::vector<Pulled> pulled_;     // by piece
   int64_t unpushed_ = 0;
   WorkerLink link_;
 };
@@ -334,6 +376,15 @@ void ServerClient::push_rows(int64_t step, int64_t parameter, std::span<const in
                              const at::Tensor& gradients, double learning_rate) {
   impl_->push_rows(step, parameter, rows, gradients, learning_rate);
 }
+void ServerClient::push_difference(
+    int64_t step, int64_t parameter, double weight,
+    const std::function<at::Tensor(int64_t first, int64_t count)>& payload) {
+  impl_->push_difference(step, parameter, weight, payload);
+}
+ServerClient::Pulled ServerClient::pulled(int64_t parameter) const {
+  return impl_->pulled(parameter);
+}
+void ServerClient::set_away(bool is_away) { impl_->set_away(is_away); }
 void ServerClient::wait_pushed() { impl_->wait_pushed(); }
 at::Tensor ServerClient::pull_state(int64_t parameter, int64_t state, int64_t begin, int64_t end) {
   return impl_->pull_state(parameter, state, begin, end);
@@ -343,28 +394,5 @@ at::Tensor ServerClient::pull_state(int64_t parameter, int64_t state) {
 }
 void ServerClient::leave() { impl_->leave(); }
 ClientCounts ServerClient::counts() const { return impl_->counts(); }
-
-HostSums::HostSums(comm::Communicator& host, ServerClient* client) : host_(host), client_(client) {
-  TRIREME_ASSERT((client != nullptr) == (host.rank() == 0), "the host's first rank has the client");
-}
-
-void HostSums::pull(int64_t step, const std::vector<at::Tensor>& destinations) {
-  if (client_ != nullptr) client_->pull(step, destinations);
-  // One after the other: a parameter goes to the host's ranks while the next one is still on its
-  // way.
-  for (size_t i = 0; i < destinations.size(); ++i) {
-    if (client_ != nullptr) client_->wait_pulled(static_cast<int64_t>(i));
-    host_.broadcast(destinations[i], 0)->wait();
-  }
-}
-
-void HostSums::push(int64_t step, const std::vector<at::Tensor>& gradients, double learning_rate) {
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    host_.reduce(gradients[i], 0)->wait();
-    if (client_ != nullptr)
-      client_->push(step, static_cast<int64_t>(i), gradients[i], learning_rate);
-  }
-  if (client_ != nullptr) client_->wait_pushed();
-}
 
 }  // namespace trireme::parallel

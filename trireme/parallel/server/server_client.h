@@ -1,9 +1,10 @@
 // A worker's side: pushes gradients to the servers and pulls weights, first layer first. One worker
-// is a rank, or with HostSums all ranks of a host.
+// is a rank, or with HostSums all ranks of a host (host_sums.h).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,7 +12,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/comm/communicator.h"
 #include "trireme/parallel/server/server_options.h"
 
 namespace trireme::parallel {
@@ -75,6 +75,24 @@ class ServerClient {
   // rows: ascending; gradients: [rows, width]
   void push_rows(int64_t step, int64_t parameter, std::span<const int64_t> rows,
                  const at::Tensor& gradients, double learning_rate);
+  // Rounds (Consistency): pushes what this worker has learned of a parameter since the weights that
+  // it has pulled last.
+  // payload: the bytes of the difference's elements [first, first + count), for
+  //          PieceUpdate::read_difference(); called once for each piece
+  // weight:  in the mean of the round, 0 or more
+  void push_difference(int64_t step, int64_t parameter, double weight,
+                       const std::function<at::Tensor(int64_t first, int64_t count)>& payload);
+  // What the last pull of a parameter has brought, once it is here: least of its pieces.
+  struct Pulled {
+    int64_t version = 0;   // rounds so far
+    int64_t workers = 0;   // with a part in the last one
+    bool is_late = false;  // this worker's last push is not in them yet
+  };
+  Pulled pulled(int64_t parameter) const;
+  // Rounds: whether the others' rounds may end without this worker, whatever the quorum. When all
+  // are away, rounds under way have ended. On return all servers know.
+  void set_away(bool is_away);
+
   // Waits until every push is on all copies of its shard.
   void wait_pushed();
 
@@ -92,29 +110,6 @@ class ServerClient {
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
-};
-
-// One worker per host instead of one per rank: the ranks of a host sum their gradients, the first
-// rank talks to the servers, and the others get the weights from it.
-// The steps of one rank of a host. Synchronous sums are taken host by host, and in rank order
-// within each host, as by the hierarchical transport.
-// Comm, per step, for M bytes and p ranks of the host: reduce (p-1)/p * M and M at the first rank,
-//       broadcast M; the first rank's client in addition, see ServerClient
-// Collective: every rank of the host, in the same order
-class HostSums {
- public:
-  // client: set on the host's first rank, null on the others. Both must outlive this object.
-  HostSums(comm::Communicator& host, ServerClient* client);
-
-  // Fills in the weights before `step`.
-  void pull(int64_t step, const std::vector<at::Tensor>& destinations);
-  // Sums `gradients` in place over the host's ranks and pushes the sums. On return they are on
-  // every copy of their shards.
-  void push(int64_t step, const std::vector<at::Tensor>& gradients, double learning_rate);
-
- private:
-  comm::Communicator& host_;
-  ServerClient* client_;
 };
 
 }  // namespace trireme::parallel

@@ -21,9 +21,9 @@
 #include "trireme/tasks/language/foreign/foreign_form.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/language/trained_model.h"
-#include "trireme/train/derived_run.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/state/derived_run.h"
 #include "trireme/train/state/run_state.h"
 #include "trireme/train/state/saved_run.h"
 

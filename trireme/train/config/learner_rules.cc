@@ -2,6 +2,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -29,8 +30,8 @@ std::vector<LearnerRule> learner_rules(const RunConfig& config) {
   const OffloadConfig& offload = config.offload;
   const std::string apart = "learners are not in the same step";
   std::vector<LearnerRule> rules = {
-      {"parallel.servers", parallel.servers > 0, "their weights would be in two places",
-       "set it to 0"},
+      {"parallel.servers", parallel.servers > 0 && !config.outer.is_decoupled(),
+       "their weights would be in two places", "set it to 0, or outer.method to \"decoupled\""},
       {"parallel.teachers", parallel.teachers > 0, "they answer one group of students",
        "leave it out: each learner then has the teacher in place"},
       {"parallel.auto", parallel.automatic, "the planner does not place learners",
@@ -132,15 +133,73 @@ void check_meeting(const RunConfig& config) {
   refuse(config.train.epochs > 0, "train.epochs", "learners begin at steps of their own");
 }
 
+// Each learner's first rank talks to servers, which have the common weights.
+std::vector<LearnerRule> decoupled_rules(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const OuterConfig& outer = config.outer;
+  const std::string whole = "each rank of a learner has the whole model", one = "set it to 1";
+  std::vector<LearnerRule> rules = {
+      {"train.reproducible", config.train.reproducible, "it depends on who is in time",
+       "set it to false, or outer.method to \"diloco\""},
+      {"parallel.served = \"tables\"", parallel.served == Served::kTables,
+       "the servers have all weights", "leave it out"},
+      {concat("parallel.staleness = ", parallel.staleness), parallel.staleness != 0,
+       "it counts steps, and learners exchange rounds", "leave it out, and set outer.staleness"},
+      {"parallel.host_sums", parallel.host_sums, "a learner is one worker", "set it to false"},
+      {concat("parallel.zero = ", parallel.zero), parallel.zero > 0, whole, "set it to 0"},
+      {concat("outer.begin = ", outer.begin), outer.begin > 0, "learners sum no gradients",
+       "set it to 0"},
+      {"outer.states = \"average\"", outer.states == OuterStates::kAverage,
+       "servers have no states of the learners", "set it to keep"},
+      {"train.precision = \"" + name_of(kPrecisions, config.train.precision) + "\"",
+       config.train.precision != c10::kFloat && config.train.precision != c10::kDouble,
+       "servers have no master weights", "set it to fp32 or fp64"},
+      {"train.device = \"cuda\"", config.train.device == DeviceChoice::kCuda,
+       "servers and learners compute on CPUs", "set it to cpu"},
+      {concat("outer.grace_seconds = ", outer.grace_seconds),
+       outer.grace_seconds > 0 && (outer.quorum == 0 || outer.quorum == parallel.learners),
+       "a quorum of all has no others to wait for", "set outer.quorum to less, or leave it out"}};
+  for (const AxisKey& key : kAxisKeys) {
+    if (std::string_view(key.axis) == "data") continue;
+    const int64_t size = parallel.*key.size;
+    rules.push_back({concat("parallel.", key.axis, " = ", size), size > 1, whole, one});
+  }
+  return rules;
+}
+
+void check_decoupled(const RunConfig& config) {
+  const OuterConfig& outer = config.outer;
+  const OuterConfig none;
+  if (!outer.is_decoupled()) {
+    TRIREME_CHECK(outer.quorum == none.quorum && outer.grace_seconds == none.grace_seconds &&
+                      outer.staleness == none.staleness,
+                  "outer.quorum, outer.grace_seconds and outer.staleness belong to outer.method = "
+                  "\"decoupled\", which is \"",
+                  name_of(kOuterMethods, outer.method), "\"; leave them out");
+    return;
+  }
+  TRIREME_CHECK(config.parallel.servers > 0,
+                "outer.method is \"decoupled\" without parallel.servers, which have the common "
+                "weights; set parallel.servers, for example to 1, and start as many ranks more");
+  TRIREME_CHECK(outer.quorum <= config.parallel.learners, "outer.quorum is ", outer.quorum,
+                ", and there are ", config.parallel.learners,
+                " learners; expected at most as many, or 0 for all");
+  for (const LearnerRule& rule : decoupled_rules(config)) {
+    TRIREME_CHECK(!rule.is_set, "outer.method is \"decoupled\" with ", rule.setting, ": ",
+                  rule.reason, "; ", rule.remedy);
+  }
+}
+
 void check_outer(const RunConfig& config) {
   const OuterConfig& outer = config.outer;
   const OuterConfig none;
-  const bool is_diloco = outer.method == OuterMethod::kDiloco;
-  TRIREME_CHECK(is_diloco || (outer.learning_rate == none.learning_rate &&
-                              outer.momentum == none.momentum && outer.optimizer == none.optimizer),
+  TRIREME_CHECK(outer.has_optimizer() ||
+                    (outer.learning_rate == none.learning_rate && outer.momentum == none.momentum &&
+                     outer.optimizer == none.optimizer),
                 "outer.learning_rate, outer.momentum and outer.optimizer belong to outer.method = "
-                "\"diloco\", which is \"",
+                "\"diloco\" or \"decoupled\", which is \"",
                 name_of(kOuterMethods, outer.method), "\"; leave them out");
+  check_decoupled(config);
   check_gossip(config);
   parallel::Rounds({.every = outer.every, .fragments = outer.fragments, .delay = outer.delay});
   const ParallelConfig& parallel = config.parallel;

@@ -11,14 +11,15 @@
 namespace trireme::train {
 
 // How learners change their common weights.
-enum class OuterMethod { kAverage, kDiloco, kGossip, kPushSum, kGradientTracking, kD2 };
+enum class OuterMethod { kAverage, kDiloco, kGossip, kPushSum, kGradientTracking, kD2, kDecoupled };
 inline constexpr Choice<OuterMethod> kOuterMethods[] = {
     {"average", OuterMethod::kAverage},
     {"diloco", OuterMethod::kDiloco},
     {"gossip", OuterMethod::kGossip},
     {"push-sum", OuterMethod::kPushSum},
     {"gradient-tracking", OuterMethod::kGradientTracking},
-    {"d2", OuterMethod::kD2}};
+    {"d2", OuterMethod::kD2},
+    {"decoupled", OuterMethod::kDecoupled}};
 
 enum class OuterOptimizer { kSgd, kNesterov };
 inline constexpr Choice<OuterOptimizer> kOuterOptimizers[] = {
@@ -44,7 +45,8 @@ struct OuterConfig {
               "(local SGD), diloco = by an optimizer of its own, whose gradient is the mean of "
               "what they have changed; gossip = each to a mean with its neighbours in outer.graph; "
               "push-sum = the same on graphs where what a learner gives and what it gets differ; "
-              "gradient-tracking and d2 = gossip for learners whose data differ",
+              "gradient-tracking and d2 = gossip for learners whose data differ; decoupled = as "
+              "diloco, on parameter servers, which wait for outer.quorum learners",
               kOuterMethods)
   TRIREME_KEY(
       std::string, graph, "ring", kMustStay,
@@ -59,10 +61,10 @@ struct OuterConfig {
               "step, as data-parallel ranks do (post-local SGD)",
               Range{0, kMaxSteps})
   TRIREME_KEY(OuterOptimizer, optimizer, OuterOptimizer::kNesterov, kMustStay,
-              "diloco: the optimizer of the common weights", kOuterOptimizers)
-  TRIREME_KEY(double, learning_rate, 0.7, kMustStay, "diloco: its learning rate",
+              "diloco, decoupled: the optimizer of the common weights", kOuterOptimizers)
+  TRIREME_KEY(double, learning_rate, 0.7, kMustStay, "diloco, decoupled: its learning rate",
               Range{.minimum = 0, .maximum = 10, .above_minimum = true})
-  TRIREME_KEY(double, momentum, 0.9, kMustStay, "diloco: its momentum",
+  TRIREME_KEY(double, momentum, 0.9, kMustStay, "diloco, decoupled: its momentum",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
   TRIREME_KEY(OuterStates, states, OuterStates::kKeep, kMustStay,
               "the states of each learner's own optimizer in an exchange; keep = each keeps its "
@@ -98,18 +100,34 @@ struct OuterConfig {
       int64_t, place, 0, kMustStay,
       "outer.meeting: the number of this learner, from 0, whose share of each batch it reads",
       Range{0, kMaxRanks})
+  TRIREME_KEY(int64_t, quorum, 0, kMustStay,
+              "decoupled: learners whose differences end a round of a fragment; 0 = all",
+              Range{0, kMaxRanks})
+  TRIREME_KEY(double, grace_seconds, 0, kMustStay,
+              "decoupled: how long a round waits for the other learners once it has its quorum",
+              Range{0, kMaxSeconds})
+  TRIREME_KEY(int64_t, staleness, -1, kMustStay,
+              "decoupled: rounds that may end in a row without a learner, before the others wait "
+              "for it; -1 = any number",
+              Range{-1, 1e6})
   TRIREME_KEYS_END()
 
   // Whether the learners are runs of their own.
   bool meets() const { return !meeting.empty(); }
   // Whether learners have common weights, which each exchange changes.
   bool has_common() const {
-    return method == OuterMethod::kAverage || method == OuterMethod::kDiloco;
+    return method == OuterMethod::kAverage || method == OuterMethod::kDiloco ||
+           method == OuterMethod::kDecoupled;
   }
   // Whether learners keep a correction of what they mix (parallel/learner/corrected_mixing.h).
   bool corrects() const {
     return method == OuterMethod::kGradientTracking || method == OuterMethod::kD2;
   }
+  // Whether these change by an optimizer of their own.
+  bool has_optimizer() const {
+    return method == OuterMethod::kDiloco || method == OuterMethod::kDecoupled;
+  }
+  bool is_decoupled() const { return method == OuterMethod::kDecoupled; }
   bool operator==(const OuterConfig&) const = default;
 };
 

@@ -266,7 +266,9 @@ void resolve(RunConfig& config, int num_ranks) {
                              keys.front() == "train.micro_batch" ? "a number" : "another value"));
   }
   check_servers(config, num_ranks);
-  check_learners(config, num_ranks);
+  const bool is_decoupled = config.parallel.learners > 1 && config.outer.is_decoupled();
+  check_learners(config,
+                 num_ranks - (is_decoupled ? static_cast<int>(config.parallel.servers) : 0));
   check_teachers(config, num_ranks);
   const int64_t others = config.parallel.servers + config.parallel.teachers;
   resolve_ranks(config.parallel, config.learners_here(), num_ranks - static_cast<int>(others));
@@ -407,6 +409,7 @@ void check_servers(const RunConfig& config, int num_ranks) {
                 parallel.servers);
   TRIREME_CHECK(parallel.replay.empty() || parallel.server_copies == 1, "parallel.replay with ",
                 parallel.server_copies, " copies; set parallel.server_copies to 1");
+  if (parallel.learners > 1) return;  // see check_learners()
   check(common_rules(config));
   TRIREME_CHECK(!parallel.host_sums || !config.task || !config.task->traits().has_tables,
                 "parallel.host_sums with the task ", config.task_choice.name,

@@ -13,8 +13,8 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/learner/mixing.h"
 #include "trireme/parallel/learner/named_graph.h"
-#include "trireme/parallel/learner/outer_optimizer.h"
 #include "trireme/train/learner/flat_weights.h"
+#include "trireme/train/learner/outer_rule.h"
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/state/run_state.h"
@@ -28,21 +28,6 @@ constexpr size_t kIsLost = 1;
 constexpr size_t kOwnNotes = 2;
 
 constexpr int kTagsOfGroup = 4;
-
-parallel::OuterOptimizerOptions outer_options(const OuterConfig& outer) {
-  if (outer.method != OuterMethod::kDiloco) return {};
-  return {.learning_rate = outer.learning_rate,
-          .momentum = outer.momentum,
-          .nesterov = outer.optimizer == OuterOptimizer::kNesterov};
-}
-
-parallel::WireForm wire_form(const OuterConfig& outer) {
-  return {.code = outer.wire, .kept = outer.kept};
-}
-
-bool loses(const OuterConfig& outer) {
-  return outer.wire != parallel::WireCode::kFloat32 || outer.kept < 1;
-}
 
 // The dtype in which learners compute with weights of `dtype`.
 at::ScalarType wide(at::ScalarType dtype) {

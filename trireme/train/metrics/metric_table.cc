@@ -171,9 +171,12 @@ constexpr MetricKind kMetrics[] = {
                 "train.measure_noise"},
     {.name = "learners",
      .field = &StepMetrics::learners,
+     .across = Across::kRoot,
      .text = kWhole,
      .meaning = "groups of ranks that train by themselves; with parallel.learners. All else in the "
-                "line is of the first of them, except where a metric says so"},
+                "line is of the first of them, except where a metric says so. With outer.method = "
+                "\"decoupled\", in steps that end an exchange: those with a part in the weights "
+                "that it has brought"},
     {.name = "learner_loss",
      .field = &StepMetrics::learner_loss,
      .across = Across::kRoot,
@@ -189,14 +192,22 @@ constexpr MetricKind kMetrics[] = {
      .is_charted = true,
      .meaning = "root of the mean square, over learners, of the distance of their weights from the "
                 "mean; in steps that end an exchange, of the weights in it"},
+    {.name = "staleness",
+     .field = &StepMetrics::staleness,
+     .across = Across::kRoot,
+     .text = kWhole,
+     .meaning = "rounds that have ended without the first learner since it took the common weights "
+                "before; with outer.method = \"decoupled\", in steps that end an exchange"},
     {.name = "outer_bytes",
      .field = &StepMetrics::outer_bytes,
      .unit = "bytes",
      .across = Across::kRoot,
      .text = kWhole,
-     .meaning = "bytes of weights, what goes with them and notes that the first learner's ranks "
-                "have sent to other learners in the exchange that ends in this step; a network "
-                "carries 5 to 6 % more, in headers and acknowledgements of packets"},
+     .meaning =
+         "bytes of weights, what goes with them and notes that the first learner's ranks "
+         "have sent to other learners, or to parameter servers, in the exchange that ends in "
+         "this step; a network carries 5 to 6 % more, in headers and acknowledgements of "
+         "packets"},
     {.name = "outer_wait_seconds",
      .field = &StepMetrics::outer_wait_seconds,
      .unit = "seconds",

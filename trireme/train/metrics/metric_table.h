@@ -55,6 +55,7 @@ struct StepMetrics {
   std::optional<int64_t> learners = std::nullopt;
   std::optional<double> learner_loss = std::nullopt;
   std::optional<double> learner_spread = std::nullopt;
+  std::optional<int64_t> staleness = std::nullopt;
   std::optional<int64_t> outer_bytes = std::nullopt;
   std::optional<double> outer_wait_seconds = std::nullopt;
   std::optional<int64_t> epoch = std::nullopt;

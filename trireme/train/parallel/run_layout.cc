@@ -242,7 +242,9 @@ std::string describe_layout(const RunConfig& config) {
   }
   text += concat("data ", parallel.data);
   if (parallel.servers > 0) {
-    const std::string apart = parallel.staleness < 0    ? "asynchronous"
+    const int64_t quorum = config.outer.quorum > 0 ? config.outer.quorum : parallel.learners;
+    const std::string apart = parallel.learners > 1     ? concat("quorum ", quorum)
+                              : parallel.staleness < 0  ? "asynchronous"
                               : parallel.staleness == 0 ? "synchronous"
                                                         : concat("staleness ", parallel.staleness);
     const char* const what = parallel.served == Served::kTables ? "of tables " : "";

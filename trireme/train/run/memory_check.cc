@@ -77,8 +77,8 @@ double common_weights(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.learners == 1) return 0;
   const auto parts = static_cast<double>(parallel.tensor * parallel.pipeline * parallel.shard);
-  const bool has_more = config.outer.method == OuterMethod::kDiloco || config.outer.corrects();
-  const double tensors = has_more ? 2 : 1;
+  const bool has_more = config.outer.has_optimizer() || config.outer.corrects();
+  const double tensors = config.outer.is_decoupled() ? 3 : has_more ? 2 : 1;
   const double bytes = config.train.precision == c10::kDouble ? 8 : 4;
   return static_cast<double>(config.task->model().traits().num_parameters) / parts * tensors *
          bytes;

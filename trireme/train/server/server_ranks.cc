@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <span>
 #include <string>
@@ -30,12 +31,23 @@ constexpr uint32_t kReader = 65'535;
 // The part of the config that a replay must have in common with the first run.
 std::string identity_text(RunConfig config) {
   config.output = {};
+  // Learners meet at checkpoints, where their rounds end.
+  const int64_t interval = config.parallel.learners > 1 ? config.checkpoint.interval : 0;
   config.checkpoint = {};
+  config.checkpoint.interval = interval;
   config.resume = {};
   config.parallel.replay.clear();
   config.parallel.gradient_order = {};  // which a run writes once it is resolved
   config.parallel.timeout_seconds = 1;
   return to_toml(config);
+}
+
+parallel::Consistency consistency_of(const RunConfig& config) {
+  if (config.parallel.learners == 1) return {config.parallel.staleness};
+  const OuterConfig& outer = config.outer;
+  return {.staleness = outer.staleness,
+          .quorum = outer.quorum > 0 ? outer.quorum : config.parallel.learners,
+          .grace = std::chrono::milliseconds(std::llround(outer.grace_seconds * 1000))};
 }
 
 }  // namespace
@@ -77,15 +89,18 @@ void ServerRanks::begin(const std::vector<parallel::ServedParameter>& parameters
   run_ = {.pieces = parallel::key_ranges(parameters, shares),
           .shards = parallel.servers,
           .copies = parallel.server_copies,
-          .consistency = {parallel.staleness},
+          .consistency = consistency_of(config_),
           .secret = comm::broadcast_string(world_, unique_name() + unique_name(), 0),
           .config = identity_text(config_),
           .timeout = std::chrono::seconds(parallel.timeout_seconds)};
+  // A learner may stand still for as long as the others would wait for it.
+  if (has_learners()) run_.silence = run_.timeout;
   if (is_root()) {
     director_ = std::make_unique<parallel::Director>(
-        run_, parallel::DirectorOptions{
-                  .workers = config_.parallel.host_sums ? num_worker_hosts_ : num_workers_,
-                  .host = listens_on_});
+        run_, parallel::DirectorOptions{.workers = has_learners() ? config_.parallel.learners
+                                                   : config_.parallel.host_sums ? num_worker_hosts_
+                                                                                : num_workers_,
+                                        .host = listens_on_});
     address_ = director_->address();
   }
   address_ = comm::broadcast_string(world_, address_, 0);
@@ -124,7 +139,8 @@ void ServerRanks::start(int64_t first_step, const parallel::MakePiece& make) {
 }
 
 std::unique_ptr<parallel::ServerClient> ServerRanks::connect() const {
-  const int number = config_.parallel.host_sums ? host_ : world_.rank();
+  int number = config_.parallel.host_sums ? host_ : world_.rank();
+  if (has_learners()) number /= num_workers_ / static_cast<int>(config_.parallel.learners);
   return std::make_unique<parallel::ServerClient>(
       run_,
       parallel::ServerClientOptions{.director = address_, .number = static_cast<uint32_t>(number)});
@@ -155,7 +171,9 @@ int ServerRanks::finish(int outcome, const std::function<void(const std::string&
   }
   if (is_root()) {
     write_histogram("staleness.json", all);
-    tell("pulls by steps ahead of the slowest worker: " + parallel::to_json(all));
+    tell((has_learners() ? "pushes by rounds that have ended without them: "
+                         : "pulls by steps ahead of the slowest worker: ") +
+         parallel::to_json(all));
   }
   return outcome;
 }

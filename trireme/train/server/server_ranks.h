@@ -46,7 +46,8 @@ class ServerRanks {
   // Throws: ConfigError on every rank if a server cannot read the log that it replays
   void start(int64_t first_step, const parallel::MakePiece& make);
 
-  // Connects a worker; with parallel.host_sums, the first rank of a host.
+  // Connects a worker; with parallel.host_sums, the first rank of a host; with learners, the first
+  // of each.
   std::unique_ptr<parallel::ServerClient> connect() const;
   // Connects rank 0 again, to read from the servers once all workers have left.
   std::unique_ptr<parallel::ServerClient> connect_reader() const;
@@ -62,7 +63,8 @@ class ServerRanks {
 
  private:
   bool is_root() const { return world_.rank() == 0; }
-  bool is_synchronous() const { return config_.parallel.staleness == 0; }
+  bool has_learners() const { return config_.parallel.learners > 1; }
+  bool is_synchronous() const { return config_.parallel.staleness == 0 && !has_learners(); }
   std::filesystem::path log_path(int64_t server) const;
   void write_histogram(const std::string& name, const parallel::StalenessCounts& counts) const;
 

@@ -17,7 +17,7 @@ TEST(Frame, OnlyBoundedFramesOfKnownKindsAreValid) {
   EXPECT_FALSE(is_valid(header));
   EXPECT_FALSE(is_valid({.kind = static_cast<FrameKind>(0)}));
   EXPECT_FALSE(is_valid({.kind = static_cast<FrameKind>(kNumFrameKinds + 1)}));
-  EXPECT_FALSE(is_valid({.reserved = 1}));
+  EXPECT_FALSE(is_valid({.base = -1}));
   EXPECT_FALSE(is_valid({.learning_rate = std::numeric_limits<double>::quiet_NaN()}));
 }
 

@@ -1,4 +1,4 @@
-#include "trireme/parallel/server/state/shard_state.h"
+#include "trireme/parallel/server/state/push_sums.h"
 
 #include <cstring>
 #include <mutex>

@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little,
 bool is_valid(const FrameHeader& header) {
   const auto kind = static_cast<uint16_t>(header.kind);
   return kind >= 1 && kind <= kNumFrameKinds && header.payload_bytes <= kMaxPayloadBytes &&
-         header.reserved == 0 && std::isfinite(header.learning_rate);
+         header.base >= 0 && std::isfinite(header.learning_rate);
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) {

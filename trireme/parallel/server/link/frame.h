@@ -51,11 +51,13 @@ struct FrameHeader {
   uint32_t worker = 0;
   uint32_t incarnation = 0;
   uint32_t piece = 0;
-  uint32_t num_rows = 0;
+  uint32_t num_rows = 0;  // of weights in rounds: workers with a part in their last change
   int64_t step = 0;
   int64_t sequence = 0;  // of an event in its shard; of weights: their version
-  int64_t reserved = 0;
-  double learning_rate = 0;
+  // Of a push in rounds: the version from which its difference counts. Of weights in rounds: 1 if
+  // the worker's last push is not in them yet.
+  int64_t base = 0;
+  double learning_rate = 0;  // of a push in rounds: its weight in the mean
 };
 static_assert(sizeof(FrameHeader) == 64);
 inline constexpr size_t kFrameHeaderBytes = sizeof(FrameHeader);

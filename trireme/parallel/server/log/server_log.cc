@@ -104,7 +104,7 @@ ReadLog read_server_log(const std::filesystem::path& path, const std::string& co
     checksum = checksum_of(checksum, &stored.record, sizeof(stored.record));
     const auto kind = static_cast<uint32_t>(stored.record.kind);
     TRIREME_CHECK(
-        stored.checksum == checksum && kind >= 1 && kind <= static_cast<uint32_t>(LogKind::kPull),
+        stored.checksum == checksum && kind >= 1 && kind <= static_cast<uint32_t>(LogKind::kClose),
         path.string(), " is damaged at byte ", at, "; use the log of another run");
     log.records.push_back(stored.record);
   }

@@ -11,7 +11,7 @@
 
 namespace trireme::parallel {
 
-enum class LogKind : uint32_t { kAdvance = 1, kLeave, kPush, kPull };
+enum class LogKind : uint32_t { kAdvance = 1, kLeave, kPush, kPull, kAway, kClose };
 
 struct LogRecord {
   LogKind kind = LogKind::kPush;

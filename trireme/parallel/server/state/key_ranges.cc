@@ -102,4 +102,13 @@ ServerShares byteps_shares(int64_t workers, int64_t cpus) {
           .bytes_factor = 2 * n * (n - 1) / whole};
 }
 
+at::Tensor PieceUpdate::read_difference(const Piece& piece, const at::Tensor& payload) const {
+  const int64_t bytes = payload.defined() ? payload.numel() : 0;
+  TRIREME_CHECK(bytes == piece.num_bytes(), "a difference of ", piece.numel(), " elements has ",
+                bytes, " bytes; expected ", piece.num_bytes());
+  const at::Tensor values = payload.view(piece.dtype).view({piece.rows, piece.width});
+  TRIREME_CHECK(values.isfinite().all().item<bool>(), "a difference is not finite");
+  return values;
+}
+
 }  // namespace trireme::parallel

@@ -91,6 +91,11 @@ class PieceUpdate {
                      int64_t step) = 0;
   // Contiguous CPU tensors of at most kMaxPieceBytes each; they share memory with the rule.
   virtual std::vector<PieceState> states() = 0;
+  // In rounds: what a worker's push says. Without another rule, its bytes are the numbers.
+  // payload: uint8, as it came
+  // Returns: finite [rows, width] of the piece's dtype
+  // Throws:  ConfigError
+  virtual at::Tensor read_difference(const Piece& piece, const at::Tensor& payload) const;
 };
 
 struct ServedPiece {

@@ -43,7 +43,8 @@ std::vector<Frame> ShardState::snapshot() const {
   std::vector<Frame> parts;
   std::vector<int64_t> members;
   for (const auto& [worker, member] : members_) {
-    members.insert(members.end(), {worker, member.incarnation, member.base});
+    members.insert(members.end(),
+                   {worker, member.incarnation, member.base, away_.contains(worker) ? 1 : 0});
   }
   parts.push_back(part_of(Part::kMembers, shard_, 0));
   parts.back().payload = numbers(members);
@@ -54,6 +55,7 @@ std::vector<Frame> ShardState::snapshot() const {
     // A copy: the frames are sent while the weights go on changing.
     parts.back().payload = bytes_of(held.weights.clone());
     parts.back().header.sequence = held.version;
+    parts.back().header.num_rows = static_cast<uint32_t>(held.num_combined);
     uint32_t count = 0;
     for (const PieceState& state : held.update->states()) {
       parts.push_back(part_of(Part::kOptimizer, shard_, index));
@@ -63,7 +65,7 @@ std::vector<Frame> ShardState::snapshot() const {
     // Steps of workers that have pushed ahead.
     std::vector<int64_t> finished;
     for (const auto& [worker, step] : held.finished) {
-      finished.insert(finished.end(), {int64_t{worker}, step});
+      finished.insert(finished.end(), {int64_t{worker}, step, held.combined.at(worker)});
     }
     parts.push_back(part_of(Part::kFinished, shard_, index));
     parts.back().payload = numbers(finished);
@@ -81,11 +83,13 @@ std::vector<Frame> ShardState::snapshot() const {
 }
 
 void ShardState::load_members(const Frame& part) {
-  const std::vector<int64_t> values = numbers_of(part, 3);
+  const std::vector<int64_t> values = numbers_of(part, 4);
   members_.clear();
-  for (size_t i = 0; i < values.size(); i += 3) {
-    members_[static_cast<uint32_t>(values[i])] = {static_cast<uint32_t>(values[i + 1]),
-                                                  values[i + 2]};
+  away_.clear();
+  for (size_t i = 0; i < values.size(); i += 4) {
+    const auto worker = static_cast<uint32_t>(values[i]);
+    members_[worker] = {static_cast<uint32_t>(values[i + 1]), values[i + 2]};
+    if (values[i + 3] != 0) away_.insert(worker);
   }
   sequence_ = part.header.sequence;
   highest_ = part.header.step;
@@ -98,6 +102,7 @@ void ShardState::load_piece(const Frame& part) {
   if (kind == Part::kWeights) {
     fill(held.weights, part, "weights");
     held.version = header.sequence;
+    held.num_combined = header.num_rows;
     held.published.reset();
     held.waiting.clear();
   } else if (kind == Part::kOptimizer) {
@@ -106,10 +111,12 @@ void ShardState::load_piece(const Frame& part) {
                   header.num_rows, " of piece ", header.piece, "; expected below ", states.size());
     fill(states[header.num_rows].values, part, "the optimizer");
   } else if (kind == Part::kFinished) {
-    const std::vector<int64_t> values = numbers_of(part, 2);
+    const std::vector<int64_t> values = numbers_of(part, 3);
     held.finished.clear();
-    for (size_t i = 0; i < values.size(); i += 2) {
+    held.combined.clear();
+    for (size_t i = 0; i < values.size(); i += 3) {
       held.finished[static_cast<uint32_t>(values[i])] = values[i + 1];
+      held.combined[static_cast<uint32_t>(values[i])] = values[i + 2];
     }
   } else if (kind == Part::kWaiting) {
     Frame push = part;

@@ -6,101 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/reduce_kernel.h"
 
 namespace trireme::parallel {
-namespace {
-
-const uint8_t* values_of(const Frame& push) {
-  const auto* const bytes = static_cast<const uint8_t*>(push.payload.const_data_ptr());
-  return bytes + push.header.num_rows * sizeof(int64_t);
-}
-
-template <typename scalar>
-void add_row(scalar* to, const scalar* row, int64_t width, bool is_first) {
-  // In the order of workers, and the first is copied: a sum with zero would change a -0.
-  for (int64_t i = 0; i < width; ++i) to[i] = is_first ? row[i] : to[i] + row[i];
-}
-
-template <typename scalar>
-void sum_rows(const Piece& piece, std::span<const Frame* const> pushes, PushSum& sum) {
-  auto* const out = sum.values.mutable_data_ptr<scalar>();
-  std::vector<bool> seen(sum.rows.size());
-  for (const Frame* const push : pushes) {
-    const auto rows = rows_in(*push);
-    if (rows.empty()) continue;
-    const auto* const values = reinterpret_cast<const scalar*>(values_of(*push));
-    size_t place = 0;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      // Both lists ascend, so one walk suffices.
-      while (sum.rows[place] < rows[i]) ++place;
-      const auto at = static_cast<int64_t>(place) * piece.width;
-      add_row(out + at, values + static_cast<int64_t>(i) * piece.width, piece.width, !seen[place]);
-      seen[place] = true;
-    }
-  }
-}
-
-PushSum sum_sparse(const Piece& piece, std::span<const Frame* const> pushes) {
-  PushSum sum;
-  for (const Frame* const push : pushes) {
-    const auto rows = rows_in(*push);
-    sum.rows.insert(sum.rows.end(), rows.begin(), rows.end());
-  }
-  std::ranges::sort(sum.rows);
-  const auto [first, last] = std::ranges::unique(sum.rows);
-  sum.rows.erase(first, last);
-  sum.values = at::empty({std::ssize(sum.rows), piece.width}, piece.dtype);
-  if (piece.dtype == at::kFloat) sum_rows<float>(piece, pushes, sum);
-  if (piece.dtype == at::kDouble) sum_rows<double>(piece, pushes, sum);
-  return sum;
-}
-
-}  // namespace
-
-std::span<const int64_t> rows_in(const Frame& frame) {
-  const int64_t count = frame.header.num_rows;
-  if (count == 0) return {};
-  const int64_t bytes = frame.payload.defined() ? frame.payload.numel() : 0;
-  TRIREME_CHECK(bytes >= count * int64_t{sizeof(int64_t)}, "a payload of ", bytes, " bytes for ",
-                count, " rows; expected at least ", count * int64_t{sizeof(int64_t)});
-  return {static_cast<const int64_t*>(frame.payload.const_data_ptr()), static_cast<size_t>(count)};
-}
-
-void check_rows(std::span<const int64_t> rows, int64_t num_rows) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t least = i == 0 ? 0 : rows[i - 1] + 1;
-    TRIREME_CHECK(rows[i] >= least && rows[i] < num_rows, "row ", rows[i],
-                  " of a piece; expected ascending rows from ", least, " to ", num_rows - 1);
-  }
-}
-
-std::vector<int64_t> numbers_of(const Frame& frame, int64_t group) {
-  const int64_t bytes = frame.payload.defined() ? frame.payload.numel() : 0;
-  const auto group_bytes = group * int64_t{sizeof(int64_t)};
-  TRIREME_CHECK(bytes % group_bytes == 0, "a frame of kind ", name_of(frame.header.kind), " has ",
-                bytes, " bytes of numbers; expected a multiple of ", group_bytes);
-  std::vector<int64_t> values(static_cast<size_t>(bytes) / sizeof(int64_t));
-  if (bytes > 0) std::memcpy(values.data(), frame.payload.const_data_ptr(), values.size() * 8);
-  return values;
-}
-
-PushSum sum_pushes(const Piece& piece, std::span<const Frame* const> pushes) {
-  if (piece.is_sparse) return sum_sparse(piece, pushes);
-  PushSum sum;
-  if (pushes.size() == 1) {
-    // One worker: its payload is the sum.
-    sum.values = pushes.front()->payload.view(piece.dtype).view({piece.rows, piece.width});
-    return sum;
-  }
-  sum.values = at::empty({piece.rows, piece.width}, piece.dtype);
-  std::vector<const void*> inputs;
-  for (const Frame* const push : pushes) inputs.push_back(values_of(*push));
-  void* const out = sum.values.mutable_data_ptr();
-  comm::reduce_in_rank_order({&out, 1}, inputs, piece.numel(), piece.dtype, comm::ReduceOp::kSum);
-  return sum;
-}
-
 namespace {
 
 // Far beyond any run, and far enough from the end of the type to count on from there.
@@ -147,6 +54,7 @@ ShardState::Held& ShardState::find(uint32_t piece) {
 }
 
 void ShardState::check_push(const Held& held, const Frame& event) const {
+  if (has_rounds()) return check_difference(held, event);
   const Piece& piece = held.piece;
   const int64_t bytes = event.payload.defined() ? event.payload.numel() : 0;
   const auto num_rows = static_cast<int64_t>(event.header.num_rows);
@@ -180,8 +88,18 @@ ShardState::Verdict ShardState::judge(const Frame& event) const {
       if (!is_member || incarnation != header.incarnation) return Verdict::kStranger;
       return header.step <= held.finished.at(header.worker) ? Verdict::kDuplicate : Verdict::kNew;
     }
+    case EventKind::kAway:
+      TRIREME_CHECK(has_rounds() && (header.step == 0 || header.step == 1),
+                    "a worker sent \"away\" ", header.step,
+                    "; expected 0 or 1, and a run with a quorum");
+      if (!is_member || incarnation != header.incarnation) return Verdict::kStranger;
+      return away_.contains(header.worker) == (header.step == 1) ? Verdict::kDuplicate
+                                                                 : Verdict::kNew;
+    case EventKind::kClose:
+      TRIREME_CHECK(has_rounds(), "the end of a grace in a run without a quorum");
+      return find(header.piece).version < header.step ? Verdict::kNew : Verdict::kDuplicate;
   }
-  throw ConfigError(concat("a worker sent event ", header.part, "; expected 1 to 3"));
+  throw ConfigError(concat("a worker sent event ", header.part, "; expected 1 to 5"));
 }
 
 void ShardState::apply(const Frame& event) {
@@ -191,15 +109,23 @@ void ShardState::apply(const Frame& event) {
   if (kind == EventKind::kAdvance) advance(event);
   if (kind == EventKind::kLeave) {
     members_.erase(header.worker);
+    away_.erase(header.worker);
     for (auto& [index, held] : held_) held.finished.erase(header.worker);
+    for (auto& [index, held] : held_) held.combined.erase(header.worker);
   }
+  if (kind == EventKind::kAway && header.step == 1) away_.insert(header.worker);
+  if (kind == EventKind::kAway && header.step == 0) away_.erase(header.worker);
+  if (kind == EventKind::kClose) return end_round(find(header.piece));
   if (kind == EventKind::kPush) {
     Held& held = find(header.piece);
     held.finished[header.worker] = header.step;
     highest_ = std::max(highest_, header.step);
     // A step is applied when all workers have pushed it. Without that rule each push counts at
     // once.
-    if (consistency_.is_synchronous()) {
+    if (has_rounds()) {
+      held.waiting[header.step].emplace(std::pair(header.worker, header.incarnation), event);
+      end_if_due(held);
+    } else if (consistency_.is_synchronous()) {
       held.waiting[header.step].emplace(std::pair(header.worker, header.incarnation), event);
       complete_steps(held);
     } else {
@@ -208,7 +134,7 @@ void ShardState::apply(const Frame& event) {
     }
   } else {
     // One who left may have been the last that was waited for.
-    for (auto& [index, held] : held_) complete_steps(held);
+    for (auto& [index, held] : held_) has_rounds() ? end_if_due(held) : complete_steps(held);
   }
 }
 
@@ -230,7 +156,9 @@ void ShardState::advance(const Frame& event) {
   for (auto& [index, held] : held_) {
     int64_t& finished = held.finished[header.worker];
     finished = is_same ? std::max(finished, base) : base;
+    if (!is_same) held.combined[header.worker] = held.version;
   }
+  if (!is_same) away_.erase(header.worker);
   members_[header.worker] = {header.incarnation, base};
 }
 
@@ -293,6 +221,7 @@ bool ShardState::may_pull(uint32_t worker, uint32_t piece, int64_t step) const {
   const auto own = held.finished.find(worker);
   // Its own push of the step before must be in the weights.
   if (own == held.finished.end() || own->second < step - 1) return false;
+  if (has_rounds()) return waiting_base(held, worker) != held.version;
   const auto least = slowest(held, worker);
   return consistency_.staleness == kAsynchronous || !least ||
          *least >= step - 1 - consistency_.staleness;

@@ -2,10 +2,12 @@
 // same events in the same order give the same bits on every copy.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,34 +18,19 @@
 #include "trireme/parallel/server/link/frame.h"
 #include "trireme/parallel/server/state/consistency.h"
 #include "trireme/parallel/server/state/key_ranges.h"
+#include "trireme/parallel/server/state/push_sums.h"
 
 namespace trireme::parallel {
-
-// Sums the gradients of one piece for one update, and reads numbers from payloads.
-
-// The rows at the beginning of the payload of a sparse push or of a pull.
-// Throws: ConfigError if the payload is too short
-std::span<const int64_t> rows_in(const Frame& frame);
-// Throws: ConfigError unless `rows` ascend within [0, num_rows)
-void check_rows(std::span<const int64_t> rows, int64_t num_rows);
-
-// The 64-bit numbers of a payload.
-// Throws: ConfigError unless their count is a multiple of `group`
-std::vector<int64_t> numbers_of(const Frame& frame, int64_t group);
-
-struct PushSum {
-  std::vector<int64_t> rows;  // sparse piece: all pushed rows, ascending
-  at::Tensor values;          // [rows, width]
-};
-// Sums in the order of `pushes`, with the same bits as all_reduce() over as many ranks.
-PushSum sum_pushes(const Piece& piece, std::span<const Frame* const> pushes);
 
 // The `part` of a kEvent frame.
 enum class EventKind : uint16_t {
   kAdvance = 1,  // the worker joins, or has finished `step`; step -1: as if it had finished the
                  // latest step that all others have finished in some piece
   kLeave,        // this incarnation of the worker leaves
-  kPush,         // gradients of `piece` in `step`
+  kPush,         // gradients of `piece` in `step`; in rounds: what it has learned
+  kAway,         // rounds: nobody waits for the worker; step 1: from now on, 0: not any more
+  kClose,        // rounds: of the head, when the grace of the round of `piece` is over; step: the
+                 // version that it ends
 };
 
 struct Member {
@@ -67,6 +54,18 @@ class ShardState {
   Verdict judge(const Frame& event) const;
   // event: judged kNew; its sequence is sequence() + 1
   void apply(const Frame& event);
+
+  // Rounds: pieces with a quorum that only wait for the end of their grace, by version.
+  std::map<uint32_t, int64_t> in_grace() const;
+  Frame closing(uint32_t piece) const;  // the event that ends such a piece's round
+  // The staleness of pushes that have changed weights since the last call.
+  std::vector<int64_t> take_staleness() { return std::exchange(staleness_, {}); }
+  bool has_rounds() const { return consistency_.has_rounds(); }
+  std::chrono::milliseconds grace() const { return consistency_.grace; }
+  // The workers with a part in the piece's last change.
+  int64_t num_combined(uint32_t piece) const { return find(piece).num_combined; }
+  // Whether a push of the worker is in the round under way.
+  bool is_waiting(uint32_t piece, uint32_t worker) const;
   int64_t sequence() const { return sequence_; }  // of the last event
 
   const std::map<uint32_t, Member>& members() const { return members_; }
@@ -77,7 +76,8 @@ class ShardState {
   //         of bounds
   void check_pull(const Frame& pull) const;
   // Whether `worker` may pull the piece for `step`: it has pushed the piece in the previous step,
-  // and no other worker is too far behind. Step 0: always.
+  // and no other worker is too far behind. In rounds: the round from whose weights it has pushed
+  // is over. Step 0: always.
   // Throws: ConfigError if this shard lacks the piece
   bool may_pull(uint32_t worker, uint32_t piece, int64_t step) const;
   // Number of steps by which `worker`, about to begin `step`, is ahead of the slowest other worker.
@@ -107,8 +107,12 @@ class ShardState {
     int64_t version = 0;
     std::map<uint32_t, int64_t> finished{};  // worker -> last step pushed
     // Synchronous: pushes of steps that some worker has not finished, in the order of the workers.
+    // Rounds: those of the round under way.
     std::map<int64_t, std::map<std::pair<uint32_t, uint32_t>, Frame>> waiting{};
     at::Tensor published{};  // copy of this version of the weights
+    // Rounds: worker -> the version that its last push is in; until then, that at which it joined.
+    std::map<uint32_t, int64_t> combined{};
+    int64_t num_combined = 0;
   };
   const Held& find(uint32_t piece) const;
   Held& find(uint32_t piece);
@@ -117,6 +121,13 @@ class ShardState {
   std::optional<int64_t> slowest(const Held& held, std::optional<uint32_t> except) const;
   void advance(const Frame& event);
   void complete_steps(Held& held);
+  void check_difference(const Held& held, const Frame& event) const;
+  enum class Round { kOpen, kHasQuorum, kHasAll };
+  Round round_of(const Held& held) const;
+  void end_if_due(Held& held);
+  void end_round(Held& held);
+  // The version from which the worker's push in the round under way counts: that of the last one.
+  static std::optional<int64_t> waiting_base(const Held& held, uint32_t worker);
   void update(Held& held, std::span<const Frame* const> pushes);
   void load_members(const Frame& part);
   void load_piece(const Frame& part);
@@ -127,6 +138,8 @@ class ShardState {
   std::map<uint32_t, Member> members_;
   int64_t sequence_ = 0;
   int64_t highest_ = 0;  // highest step that any worker has finished
+  std::set<uint32_t> away_;
+  std::vector<int64_t> staleness_;
 };
 
 }  // namespace trireme::parallel

@@ -1,4 +1,4 @@
-#include "trireme/train/derived_run.h"
+#include "trireme/train/state/derived_run.h"
 
 #include <fstream>
 #include <string>
