@@ -22,9 +22,9 @@ struct Goodput {
 };
 inline constexpr size_t kMostSpans = 2000;
 
-// From the event log when it names steps, as that of `trireme run` does; otherwise from the times of
-// the metrics, where a gap of more than 20 median steps, at least 30 seconds, is a stall.
-// now: for a run that goes on.
+// From the event log when it names steps, as that of `trireme run` does; otherwise from the times
+// of the metrics, where a gap of more than 20 median steps, at least 30 seconds, is a stall.
+// now: for a run that goes on
 Goodput goodput_of(const launch::EventLog& events, const MetricColumns& metrics,
                    std::optional<double> now);
 

@@ -119,8 +119,8 @@ void RankBlocks::add(RankBlock block) {
   if (num_bytes_ > most_bytes_) save_memory();
 }
 
-// The older half becomes coarser, so that the newest steps stay exact as long as they can. Blocks of
-// one step cannot; the oldest of them go.
+// The older half becomes coarser, so that the newest steps stay exact as long as they can. Blocks
+// of one step cannot; the oldest of them go.
 void RankBlocks::save_memory() {
   const size_t half = (blocks_.size() + 1) / 2;
   num_bytes_ = 0;

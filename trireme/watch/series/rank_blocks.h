@@ -1,5 +1,5 @@
-// The numbers of every rank in memory: of each block of steps a value for each rank and column. What
-// is old becomes coarser when memory is short, and keeps the smallest and the largest value.
+// The numbers of every rank in memory: of each block of steps a value for each rank and column.
+// What is old becomes coarser when memory is short, and keeps the smallest and the largest value.
 #pragma once
 
 #include <cstddef>

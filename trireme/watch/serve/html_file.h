@@ -20,8 +20,8 @@ inline constexpr size_t kMostHtmlBytes = 5'000'000;
 // comes first; with more than `most_bytes` the rest is left out.
 std::vector<std::pair<std::string, std::string>> answers_in_file(RunList& runs, size_t most_bytes);
 
-// The page made of index.html, the other assets that it names, and the answers. A policy in the file
-// allows its own scripts and styles, by their hashes, and nothing else.
+// The page made of index.html, the other assets that it names, and the answers. A policy in the
+// file allows its own scripts and styles, by their hashes, and nothing else.
 // Throws: InternalError when the assets have no index.html
 std::string html_of(std::span<const Asset> assets,
                     const std::vector<std::pair<std::string, std::string>>& answers);

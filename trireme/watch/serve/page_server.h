@@ -21,8 +21,8 @@ inline constexpr const char* kPagePolicy =
 // Not thread safe.
 class PageServer {
  public:
-  // token: what requests must have, as the parameter ?token= of "/" (which moves it to a cookie), as
-  // that cookie, or as "Authorization: Bearer TOKEN". runs: must outlive the server
+  // token: what requests must have, as the parameter ?token= of "/" (which moves it to a cookie),
+  // as that cookie, or as "Authorization: Bearer TOKEN". runs: must outlive the server
   // Throws: ConfigError when the port is in use or not allowed
   PageServer(RunList& runs, uint16_t port, std::string token);
   ~PageServer();

@@ -10,8 +10,8 @@ namespace trireme::watch {
 
 inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
 
-// A gauge trireme_<metric>{run="..."} for each metric, trireme_rank_<column>{run="...",rank="3"} for
-// each column of the ranks, and trireme_run_state{run="...",state="running"} of 0 and 1.
+// A gauge trireme_<metric>{run="..."} for each metric, trireme_rank_<column>{run="...",rank="3"}
+// for each column of the ranks, and trireme_run_state{run="...",state="running"} of 0 and 1.
 // Source: prometheus.io/docs/instrumenting/exposition_formats
 std::string prometheus_text(RunList& runs);
 
