@@ -239,6 +239,9 @@ std::string html_of(std::span<const Asset> assets,
   const size_t head = parts.html.find("<head>");
   parts.html.insert(head == parts.html.npos ? 0 : head + std::string_view("<head>").size(),
                     "\n" + policy);
+  // What is copied here keeps its licence.
+  const auto licence = std::ranges::find(assets, "LICENSE.uplot", &Asset::name);
+  if (licence != assets.end()) scripts = concat("<!--\n", licence->content, "-->\n", scripts);
   insert_before(parts.html, "</head>", styles);
   insert_before(parts.html, "</body>", data + scripts);
   return parts.html;
