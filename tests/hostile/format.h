@@ -62,6 +62,8 @@ void add_image_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);
 // Event logs and output of runs.
 void add_journal_formats(Formats& formats, const std::filesystem::path& folder);
+// What `trireme watch` follows.
+void add_watch_formats(Formats& formats, const std::filesystem::path& folder);
 // What schedulers tell the launcher.
 void add_job_formats(Formats& formats, const std::filesystem::path& folder);
 void add_link_formats(Formats& formats);

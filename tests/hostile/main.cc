@@ -107,6 +107,7 @@ int run(const Arguments& arguments) {
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);
   add_journal_formats(formats, folder);
+  add_watch_formats(formats, folder);
   add_job_formats(formats, folder);
   add_recommend_formats(formats, folder);
   add_table_formats(formats, folder);

@@ -49,8 +49,8 @@ TEST(Alerts, NamesASlowStretchAndAGap) {
   MetricColumns metrics;
   for (int step = 1; step <= 20; ++step) add_row(metrics, step, healthy(step));
   for (int step = 21; step <= 27; ++step)
-    add_row(metrics, step, concat("\"tokens_per_second\":300,\"time\":", 1000 + step));
-  add_row(metrics, 28, "\"time\":2000");
+    add_row(metrics, step, concat("\"loss\":2,\"tokens_per_second\":300,\"time\":", 1000 + step));
+  add_row(metrics, 28, "\"loss\":2,\"time\":2000");
   AlertScan scan;
   scan.update(metrics);
   EXPECT_EQ(outline(scan), "slow 25, stall 28");

@@ -10,7 +10,8 @@ using comm::ObservedRank;
 using comm::ProcessState;
 
 ObservedRank rank_in(ProcessState process, bool is_closed = false) {
-  ObservedRank rank{.process = process};
+  ObservedRank rank;
+  rank.process = process;
   if (is_closed) rank.ring.closed = comm::WallTime();
   return rank;
 }

@@ -47,7 +47,7 @@ TEST(Straggler, NothingIsKnownOfStrangersAndOfRunsWithoutNumbers) {
   EXPECT_FALSE(without_rank(ranks, {}, 2, 100));
   EXPECT_FALSE(without_rank(ranks, {}, -1, 100));
   EXPECT_FALSE(without_rank(ranks, {}, 0, 0));
-  EXPECT_FALSE(without_rank({}, {}, 0, 100));
+  EXPECT_FALSE(without_rank(RankBlocks(), {}, 0, 100));
   EXPECT_FALSE(without_rank(ranks_with({NAN, 2}), {}, 0, 100));
   EXPECT_FALSE(without_rank(ranks_with({2}), {}, 0, 100));
 }

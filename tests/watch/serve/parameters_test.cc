@@ -24,7 +24,7 @@ TEST(Parameters, AreCheckedBeforeUse) {
   EXPECT_EQ(parameters.number("time"), 1.5);
   EXPECT_FALSE(parameters.number("none"));
   EXPECT_THROW(parameters.number("bad"), ConfigError);
-  EXPECT_THROW(Parameters({{"a", "inf"}}).number("a"), ConfigError);
+  EXPECT_THROW(Parameters(Parameters::Pairs{{"a", "inf"}}).number("a"), ConfigError);
   EXPECT_EQ(parameters.texts("name"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(parameters.text("name"), "b");
 }
