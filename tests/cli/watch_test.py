@@ -9,7 +9,7 @@ import urllib.request
 
 from program import TIMEOUT, ProgramTest
 
-PATHS = ["/api/runs", "/api/run", "/api/series?name=loss", "/api/ranks", "/api/waits", "/api/experts", "/api/straggler?rank=1",
+PATHS = ["/api/runs", "/api/run", "/api/series?name=loss", "/api/ranks", "/api/waits", "/api/experts", "/api/straggler?rank=0",
          "/api/events", "/api/log?rank=0", "/api/calls", "/api/compare?runs=0", "/api/profile", "/api/memory"]
 DATA = re.compile(r'<script type="application/json" id="trireme-data">(.*?)</script>', re.DOTALL)
 
