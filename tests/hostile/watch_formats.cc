@@ -1,4 +1,4 @@
-// What `trireme watch` reads of a run: a metrics.jsonl that changes between two looks, and a config.
+// What `trireme watch` reads of a run: a metrics.jsonl that changes between two looks, a config.
 #include <cmath>
 
 #include <nlohmann/json.hpp>

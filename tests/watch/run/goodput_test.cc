@@ -35,6 +35,23 @@ TEST(Goodput, EventsSayWhatTheTimeWasSpentOn) {
   EXPECT_NEAR(*goodput.share, 200.0 / 215, 0.01);
 }
 
+TEST(Goodput, AJobThatWasKilledWholeTrainedUpToItsLastStep) {
+  using enum launch::EventKind;
+  MetricColumns metrics;
+  add_row(metrics, 1, "\"time\":1000010");
+  add_row(metrics, 2, "\"time\":1000040");
+  launch::EventLog log{.events = {event_at(0, kStart, 1, 0), event_at(10, kRecovery, 1, 1)}};
+  const Goodput dead = goodput_of(log, metrics, std::nullopt);
+  EXPECT_EQ(outline(dead), "starting 10, training 30");
+  EXPECT_NEAR(*dead.share, 0.75, 1e-6);
+  // Somebody goes on with it later.
+  log.events.push_back(event_at(500, kStart, 2, 2));
+  log.events.push_back(event_at(505, kRecovery, 2, 3));
+  add_row(metrics, 3, "\"time\":1000505");
+  EXPECT_EQ(outline(goodput_of(log, metrics, 1'000'600)),
+            "starting 10, training 30, restarting 5, training 95");
+}
+
 TEST(Goodput, WithoutEventsGapsInTheMetricsAreStalls) {
   MetricColumns metrics;
   add_row(metrics, 1, "\"time\":1000,\"step_seconds\":1");

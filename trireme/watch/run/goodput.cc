@@ -36,16 +36,30 @@ class SpanWriter {
   double from_ = 0;
 };
 
-Goodput from_events(const launch::EventLog& events, std::optional<double> now) {
+// When the run wrote the step, or the last one; 0: unknown.
+double time_of_step(const MetricColumns& metrics, int64_t step) {
+  if (metrics.num_rows() == 0 || step < metrics.step_at(0)) return 0;
+  const size_t row = std::min(metrics.row_of(step), metrics.num_rows() - 1);
+  const double time = metrics.value("time", row);
+  return std::isfinite(time) ? time : 0;
+}
+
+Goodput from_events(const launch::EventLog& events, const MetricColumns& metrics,
+                    std::optional<double> now) {
   Goodput goodput;
   SpanWriter spans(goodput.spans);
   bool has_failed = false;
   double last = 0;
+  bool has_ended = false;
   for (const launch::Event& event : events.events) {
+    const double before = last;
     last = seconds_of(event.time);
     switch (event.kind) {
       case launch::EventKind::kStart:
         if (event.epoch <= 1) has_failed = false;
+        has_ended = false;
+        // A job that was killed whole has written no end: it trained up to the step that is kept.
+        if (!has_failed) spans.end(std::clamp(time_of_step(metrics, event.step), before, last));
         if (!has_failed) spans.begin(last, event.epoch <= 1 ? "starting" : "restarting");
         break;
       case launch::EventKind::kFailure:
@@ -56,15 +70,20 @@ Goodput from_events(const launch::EventLog& events, std::optional<double> now) {
         has_failed = false;
         spans.begin(last, "training");
         break;
-      case launch::EventKind::kEnd: spans.end(last); break;
+      case launch::EventKind::kEnd:
+        spans.end(last);
+        has_ended = true;
+        break;
       default: break;
     }
   }
-  spans.end(std::max(last, now.value_or(last)));
+  // Of a run that died without a word the last step is the last that is known.
+  const double end = std::max(last, now.value_or(time_of_step(metrics, INT64_MAX)));
+  spans.end(end);
   std::optional<launch::WallTime> until;
-  if (now) {
-    until = launch::WallTime(std::chrono::duration_cast<launch::WallTime::duration>(
-        std::chrono::duration<double>(*now)));
+  if (!has_ended && end > last && end < 9e9) {
+    until = launch::WallTime(
+        std::chrono::duration_cast<launch::WallTime::duration>(std::chrono::duration<double>(end)));
   }
   goodput.share = launch::story_of(events, until).goodput();
   return goodput;
@@ -117,7 +136,7 @@ Goodput goodput_of(const launch::EventLog& events, const MetricColumns& metrics,
   const bool has_steps = std::ranges::any_of(events.events, [](const launch::Event& event) {
     return event.kind == launch::EventKind::kRecovery;
   });
-  Goodput goodput = has_steps ? from_events(events, now) : from_metrics(metrics, now);
+  Goodput goodput = has_steps ? from_events(events, metrics, now) : from_metrics(metrics, now);
   if (goodput.spans.size() > kMostSpans) {
     goodput.spans.erase(goodput.spans.begin(),
                         goodput.spans.end() - static_cast<ptrdiff_t>(kMostSpans));

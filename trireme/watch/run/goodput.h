@@ -24,6 +24,7 @@ inline constexpr size_t kMostSpans = 2000;
 
 // From the event log when it names steps, as that of `trireme run` does; otherwise from the times
 // of the metrics, where a gap of more than 20 median steps, at least 30 seconds, is a stall.
+// An event log without an end goes on to `now`, or of a dead run to its last step.
 // now: for a run that goes on
 Goodput goodput_of(const launch::EventLog& events, const MetricColumns& metrics,
                    std::optional<double> now);

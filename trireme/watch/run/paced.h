@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 
 namespace trireme::watch {
@@ -15,22 +16,25 @@ class Paced {
   // At least `interval` passes from one making to the next, and ten times as long as it took.
   explicit Paced(std::chrono::milliseconds interval) : interval_(interval) {}
 
+  // The same `version` as before: nothing has changed, and the value stays.
   template <typename Make>
-  const Value& get(const Make& make) {
+  const Value& get(const Make& make, std::optional<uint64_t> version = std::nullopt) {
     const auto now = Clock::now();
-    if (!value_ || now >= next_) {
+    const bool is_same = version && version == version_;
+    if (!value_ || (now >= next_ && !is_same)) {
+      version_ = version;
       value_ = make();
       const auto end = Clock::now();
       next_ = end + std::max<Clock::duration>(interval_, 10 * (end - now));
     }
     return *value_;
   }
-  void forget() { value_.reset(); }
 
  private:
   using Clock = std::chrono::steady_clock;
   std::chrono::milliseconds interval_;
   Clock::time_point next_{};
+  std::optional<uint64_t> version_{};
   std::optional<Value> value_{};
 };
 

@@ -86,9 +86,12 @@ StateVerdict judge_ranks(const StateFacts& facts) {
 
 StateVerdict judge_state(const StateFacts& facts) {
   if (facts.story && facts.story->has_ended) {
-    if (!facts.story->end_cause.empty())
+    if (!facts.story->end_cause.empty()) {
+      const bool is_named = !facts.findings.empty() && !comm::is_healthy(facts.findings);
       return {RunState::kCrashed,
-              concat("the job ended: ", facts.story->end_cause, "; ", progress_of(facts))};
+              concat("the job ended: ", facts.story->end_cause, "; ", progress_of(facts),
+                     is_named ? "; " + facts.findings.front().text : "")};
+    }
     if (has_made_all(facts)) return finished(facts);
     return {RunState::kStopped, concat("the job ended; ", progress_of(facts))};
   }

@@ -130,10 +130,11 @@ bool WatchedRun::is_alive() {
 }
 
 const Goodput& WatchedRun::goodput() {
-  return goodput_.get([this] {
-    return goodput_of(events(), metrics_,
-                      is_alive() ? std::optional(unix_seconds()) : std::nullopt);
-  });
+  if (is_alive())
+    return goodput_.get([this] { return goodput_of(events(), metrics_, unix_seconds()); });
+  // Of a long run it takes a while, and a dead run does not change.
+  const uint64_t version = metrics_.num_rows() + (uint64_t{events().events.size()} << 32);
+  return goodput_.get([this] { return goodput_of(events(), metrics_, std::nullopt); }, version);
 }
 
 std::vector<Alert> WatchedRun::find_alerts() {

@@ -20,7 +20,7 @@ using comm::HttpRequest;
 using comm::HttpResponse;
 
 // Between two requests, so that an answer never waits long.
-constexpr std::chrono::milliseconds kReadSlice{40};
+constexpr std::chrono::milliseconds kReadSlice{20};
 
 HttpResponse json_error(int status, std::string_view message) {
   return {.status = status, .body = to_line({{"error", message}}) + "\n"};
