@@ -29,8 +29,8 @@ TEST(SeriesView, KeepsTheBlocksAndWaitsOfARun) {
   EXPECT_EQ(view.waits().between(0, 9, 9)[0].seconds, 3);
   // Another file in its place: what was read no longer counts.
   write_file_atomically(path, train::to_bytes(waits));
-  view.update();
-  view.update();
+  EXPECT_TRUE(view.update());
+  EXPECT_FALSE(view.update());
   EXPECT_EQ(view.ranks().num_ranks(), 0);
   EXPECT_EQ(view.waits().between(0, 9, 9).size(), 1u);
 }

@@ -66,11 +66,11 @@ bool WatchedRun::update(milliseconds patience) {
   bool has_more = true;
   while (has_more && std::chrono::steady_clock::now() < end)
     has_more = tail_.update(kReadBytes, on_line, on_reset).has_more;
-  series_.update();
+  const bool has_blocks = series_.update();
   bool has_rows = true;
   while (has_rows && std::chrono::steady_clock::now() < end)
     has_rows = scan_.update(metrics_, kScanRows);
-  return has_more || has_rows;
+  return has_more || has_blocks || has_rows;
 }
 
 const RunConfig& WatchedRun::config() {

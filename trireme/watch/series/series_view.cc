@@ -27,7 +27,7 @@ SeriesView::SeriesView(const std::filesystem::path& run_folder)
     : reader_(std::make_unique<Reader>(run_folder / train::kSeriesFolder)) {}
 SeriesView::~SeriesView() = default;
 
-void SeriesView::update() {
+bool SeriesView::update() {
   const auto take_block = [this](train::SeriesBlock block) {
     ranks_.add(to_rank_block(std::move(block)));
   };
@@ -36,10 +36,11 @@ void SeriesView::update() {
       waits_.add(record.step, record.axis, record.waiter, record.awaited, record.seconds);
   };
   const bool begins_again = reader_->update(take_block, take_waits);
-  if (!begins_again) return;
+  if (!begins_again) return reader_->has_more();
   // The calls begin again with the next update().
   ranks_.clear();
   waits_.clear();
+  return true;
 }
 
 }  // namespace trireme::watch

@@ -16,7 +16,8 @@ class SeriesView {
   explicit SeriesView(const std::filesystem::path& run_folder);
   ~SeriesView();
 
-  void update();
+  // Returns whether there is more at once.
+  bool update();
   const RankBlocks& ranks() const { return ranks_; }
   const WaitTotals& waits() const { return waits_; }
 
