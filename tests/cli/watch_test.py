@@ -71,6 +71,19 @@ class WatchARun(WatchTest):
         self.assertTrue(all(call["end"] >= call["begin"] for rank in calls for call in rank["calls"]))
         self.end_server(server)
 
+    def test_the_ranks_numbers_are_those_of_the_steps(self):
+        _, self.port, self.token = self.watch("run")
+        self.assertIn("own_seconds", self.ask("/api/run?run=0")["rank_columns"])
+        series = self.ask("/api/series?run=0&name=ranks/step_seconds")["series"][0]
+        self.assertEqual(series["steps"], list(range(1, 21)))
+        for slowest, line in zip(series["max"], self.metrics()):
+            self.assertAlmostEqual(slowest, line["step_seconds"], delta=1e-4 * line["step_seconds"])
+        ranks = self.ask("/api/ranks?run=0&column=own_seconds&step=7")
+        self.assertEqual((ranks["step"], len(ranks["values"]), len(ranks["median_by_stage"])), (7, 2, 2))
+        straggler = self.ask("/api/straggler?run=0&rank=1")
+        self.assertGreater(straggler["step_seconds"], 0)
+        self.assertLessEqual(straggler["without"], straggler["step_seconds"])
+
     def test_prometheus_reads_the_last_values(self):
         _, port, token = self.watch("run")
         status, headers, text = self.request(port, "/metrics", {"Authorization": f"Bearer {token}"})

@@ -7,6 +7,7 @@
 
 #include "tests/watch/serve/small_run.h"
 #include "trireme/base/error.h"
+#include "trireme/train/metrics/rank_series.h"
 #include "trireme/watch/serve/file_answers.h"
 #include "trireme/watch/serve/rank_answers.h"
 #include "trireme/watch/serve/run_answers.h"
@@ -82,6 +83,35 @@ TEST(Answers, ExpertsOfTheStepOrTheOneBefore) {
             ordered_json::parse("[1.0,2.0]"));
   EXPECT_EQ(asked(small.runs(), "/api/experts", {{"step", "99"}})["step"], 3);
   EXPECT_EQ(asked(small.runs(), "/api/experts", {{"step", "0"}})["step"], 1);
+}
+
+TEST(Answers, RanksWaitsAndStragglersComeFromTheSeries) {
+  SmallRun small;
+  train::SeriesBlock block{.shape = {.num_ranks = 2, .columns = {"step_seconds", "own_seconds"}},
+                           .steps = {1, 2},
+                           .values = {0.5F, 0.1F, 0.5F, 0.4F, 0.6F, 0.1F, 0.6F, 0.5F}};
+  const train::WaitBlock waits{
+      .records = {{.step = 2, .axis = "data", .waiter = 0, .awaited = 1, .seconds = 0.75F}}};
+  std::filesystem::create_directories(small.folder / train::kSeriesFolder);
+  small.put(concat(train::kSeriesFolder, "/", train::kSeriesName),
+            train::to_bytes(block) + train::to_bytes(waits));
+  const auto ranks = asked(small.runs(), "/api/ranks", {{"column", "own_seconds"}, {"step", "2"}});
+  EXPECT_EQ(ranks["step"], 2);
+  EXPECT_EQ(ranks["values"], ordered_json::parse("[0.1,0.5]"));
+  EXPECT_EQ(ranks["median_by_stage"], ordered_json::parse("[0.3,0.3]"));
+  EXPECT_EQ(asked(small.runs(), "/api/waits")["entries"][0]["seconds"], 0.75);
+  EXPECT_TRUE(asked(small.runs(), "/api/waits", {{"to", "1"}})["entries"].empty());
+  const auto without = asked(small.runs(), "/api/straggler", {{"rank", "1"}});
+  EXPECT_NEAR(without["step_seconds"], 0.55, 1e-6);
+  EXPECT_NEAR(without["without"], 0.2, 1e-6);
+  EXPECT_NEAR(without["without_units_per_second"], 27.5, 1e-4);
+  EXPECT_EQ(
+      asked(small.runs(), "/api/series", {{"name", "rank/1/own_seconds"}})["series"][0]["count"],
+      2);
+  EXPECT_EQ(asked(small.runs(), "/api/run")["rank_columns"],
+            ordered_json::parse(R"(["step_seconds","own_seconds"])"));
+  EXPECT_THROW(answer(small.runs(), "/api/straggler", Parameters::Pairs{{"rank", "2"}}),
+               ConfigError);
 }
 
 TEST(Answers, EventsAndLogLinesNearATime) {

@@ -18,7 +18,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kPointsOfSeries = "2000";
-constexpr size_t kMostSteps = 200;  // of each column of all ranks
+constexpr size_t kMostSteps = 200;           // of each column of all ranks
+constexpr size_t kMostRankNumbers = 25'000;  // of each column, so that many ranks have fewer steps
 constexpr size_t kMostRanksAlone = 64;
 constexpr size_t kMostRunsInFile = 50;
 constexpr std::string_view kDataBegin = "<script type=\"application/json\" id=\"trireme-data\">";
@@ -77,7 +78,10 @@ class Collection {
 
 void add_ranks(Collection& collection, WatchedRun& run, const std::string& index) {
   const RankBlocks& ranks = run.series().ranks();
-  const std::vector<int64_t> steps = ranks.some_steps(kMostSteps);
+  const auto num_ranks = static_cast<size_t>(ranks.num_ranks());
+  const size_t most_steps =
+      std::clamp<size_t>(kMostRankNumbers / std::max<size_t>(1, num_ranks), 1, kMostSteps);
+  const std::vector<int64_t> steps = ranks.some_steps(most_steps);
   // What the mesh map shows first.
   std::vector<std::string> columns = ranks.columns();
   std::ranges::stable_partition(columns,
@@ -92,7 +96,6 @@ void add_ranks(Collection& collection, WatchedRun& run, const std::string& index
                    {{"points", kPointsOfSeries}});
     if (!steps.empty()) collection.put("/api/ranks", {{"run", index}, {"column", column}}, all);
   }
-  const auto num_ranks = static_cast<size_t>(ranks.num_ranks());
   for (size_t rank = 0; rank < std::min(num_ranks, kMostRanksAlone); ++rank)
     collection.add("/api/straggler", {{"run", index}, {"rank", std::to_string(rank)}});
 }

@@ -1,7 +1,9 @@
 #include "trireme/watch/serve/rank_answers.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -24,6 +26,16 @@ constexpr int64_t kMostCalls = 4096;  // of each rank
 constexpr int64_t kMostCallsInAll = 1 << 18;
 
 double call_seconds(comm::WallTime time) { return in_seconds(time.time_since_epoch()); }
+
+// With no more digits than the float has: 0.1 and not 0.10000000149011612.
+double short_number(float value) {
+  if (!std::isfinite(value)) return value;
+  char text[32];
+  const auto written = std::to_chars(std::begin(text), std::end(text), value);
+  double number = value;
+  std::from_chars(text, written.ptr, number);
+  return number;
+}
 
 ordered_json or_null(std::optional<double> value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
@@ -84,9 +96,10 @@ ordered_json ranks_answer(RunList& runs, const Parameters& parameters) {
                          {"median_by_stage", ordered_json::array()}};
   if (!values) return answer;
   answer["step"] = values->step;
-  answer["values"] = values->values;
-  answer["median_by_stage"] = stage_medians(
-      values->values, stages_of(run.axes(), static_cast<int64_t>(values->values.size())));
+  for (const float value : values->values) answer["values"].push_back(short_number(value));
+  const auto stages = stages_of(run.axes(), static_cast<int64_t>(values->values.size()));
+  for (const double middle : stage_medians(values->values, stages))
+    answer["median_by_stage"].push_back(short_number(static_cast<float>(middle)));
   return answer;
 }
 
