@@ -13,7 +13,8 @@ namespace {
 
 constexpr Asset kAssets[] = {
     {"index.html",
-     "<!doctype html><html><head><title>t</title><link rel=\"icon\" href=\"data:,\">"
+     "<!doctype html><html><head><meta charset=\"utf-8\"><title>t</title><link rel=\"icon\" "
+     "href=\"data:,\">"
      "<link rel=\"stylesheet\" href=\"a.css\"></head><body>x<script src=\"/a.js\"></script>"
      "<script src=\"b.js\"></script></body></html>"},
     {"a.css", "p { color: red }"},
@@ -36,6 +37,7 @@ TEST(HtmlFile, StylesScriptsAndNumbersAreInTheFile) {
   EXPECT_LT(html.find("trireme-data"), html.find("let a"));
   EXPECT_LT(html.find("let a"), html.find("b();"));
   EXPECT_LT(html.find("Content-Security-Policy"), html.find("<title>"));
+  EXPECT_LT(html.find("charset"), html.find("Content-Security-Policy"));
   EXPECT_NE(html.find("{\"/api/runs\":{\"runs\":[]}}"), html.npos);
   EXPECT_NE(html.find("A licence."), html.npos);
   EXPECT_EQ(count_of(html, "</script"), 3u);

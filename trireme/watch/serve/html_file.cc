@@ -238,10 +238,12 @@ std::string html_of(std::span<const Asset> assets,
   for (size_t i = 0; i < answers.size(); ++i)
     data += concat(i == 0 ? "{" : ",\n", answers[i].first, ":", answers[i].second);
   data += answers.empty() ? "{}</script>\n" : "}</script>\n";
-  // The policy comes before all that it rules.
-  const size_t head = parts.html.find("<head>");
-  parts.html.insert(head == parts.html.npos ? 0 : head + std::string_view("<head>").size(),
-                    "\n" + policy);
+  // The policy comes before all that it rules, and behind the charset, which browsers look for in
+  // the first kilobyte.
+  constexpr std::string_view kCharset = "<meta charset=\"utf-8\">", kHead = "<head>";
+  const std::string_view before = parts.html.find(kCharset) == parts.html.npos ? kHead : kCharset;
+  const size_t place = parts.html.find(before);
+  parts.html.insert(place == parts.html.npos ? 0 : place + before.size(), "\n" + policy);
   // What is copied here keeps its licence.
   const auto licence = std::ranges::find(assets, "LICENSE.uplot", &Asset::name);
   if (licence != assets.end()) scripts = concat("<!--\n", licence->content, "-->\n", scripts);
