@@ -62,8 +62,6 @@ void add_image_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);
 // Event logs and output of runs.
 void add_journal_formats(Formats& formats, const std::filesystem::path& folder);
-// What `trireme watch` follows.
-void add_watch_formats(Formats& formats, const std::filesystem::path& folder);
 // What schedulers tell the launcher.
 void add_job_formats(Formats& formats, const std::filesystem::path& folder);
 void add_link_formats(Formats& formats);
@@ -76,6 +74,8 @@ void add_server_formats(Formats& formats, const std::filesystem::path& folder);
 void add_learner_formats(Formats& formats);
 // What a teacher says of a student's data.
 void add_outputs_formats(Formats& formats, const std::filesystem::path& folder);
+// What `trireme watch` follows.
+void add_watch_formats(Formats& formats, const std::filesystem::path& folder);
 // Checkpoints of other programs.
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder);
 

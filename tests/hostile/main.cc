@@ -107,11 +107,11 @@ int run(const Arguments& arguments) {
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);
   add_journal_formats(formats, folder);
-  add_watch_formats(formats, folder);
   add_job_formats(formats, folder);
   add_recommend_formats(formats, folder);
   add_table_formats(formats, folder);
   add_link_formats(formats);
+  add_watch_formats(formats, folder);
   add_http_formats(formats);
 #ifdef TRIREME_HAVE_CURL
   add_store_formats(formats, folder);
