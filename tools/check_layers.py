@@ -22,6 +22,7 @@ GROUND = {"base", "comm", "mesh"}
 # What a layer may include of another of which it may not know all: the training loop knows no model.
 ONLY = {("plan", "model"): ["model/family/model_config.h", "model/family/family.h", "model/family/parts.h",
                             "model/layers/recompute.h"],
+        ("watch", "train"): ["train/metrics/metric_table.h", "train/metrics/rank_series.h"],
         ("train", "model"): ["model/family/parts.h", "model/layers/batch_norm.h", "model/layers/recompute.h"]}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)

@@ -76,6 +76,8 @@ void add_server_formats(Formats& formats, const std::filesystem::path& folder);
 void add_learner_formats(Formats& formats);
 // What a teacher says of a student's data.
 void add_outputs_formats(Formats& formats, const std::filesystem::path& folder);
+// What `trireme watch` follows.
+void add_watch_formats(Formats& formats, const std::filesystem::path& folder);
 // Checkpoints of other programs.
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder);
 

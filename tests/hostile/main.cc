@@ -112,6 +112,7 @@ int run(const Arguments& arguments) {
   add_recommend_formats(formats, folder);
   add_table_formats(formats, folder);
   add_link_formats(formats);
+  add_watch_formats(formats, folder);
   add_http_formats(formats);
 #ifdef TRIREME_HAVE_CURL
   add_store_formats(formats, folder);

@@ -76,6 +76,10 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code);
 void add_network(CLI::App& app, int& exit_code);
 void add_meet(CLI::App& app, int& exit_code);
 
+// trireme watch, for the program `trireme` only.
+
+void add_watch(CLI::App& app, int& exit_code);
+
 // `trireme data`.
 
 void add_data(CLI::App& app, int& exit_code);

@@ -30,6 +30,20 @@ TEST(HttpMessage, ARequestIsWholeOnceItsLastByteIsThere) {
   EXPECT_TRUE(request.keeps_alive);
 }
 
+TEST(HttpMessage, RepeatedParametersKeepTheirOrderAndCookiesTheirNames) {
+  const HttpRequest request = parse_http(
+                                  "GET /a?name=x&run=0&name=%2Fy HTTP/1.1\r\n"
+                                  "Cookie: a=b; token=se=cret ;tokens=no; empty=\r\n\r\n")
+                                  .request.value();
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(request.parameters, (Pairs{{"name", "x"}, {"run", "0"}, {"name", "/y"}}));
+  EXPECT_EQ(request.cookie("token"), "se=cret");
+  EXPECT_EQ(request.cookie("a"), "b");
+  EXPECT_EQ(request.cookie("empty"), "");
+  EXPECT_EQ(request.cookie("oken"), "");
+  EXPECT_EQ(parse_http("GET / HTTP/1.1\r\n\r\n").request.value().cookie("a"), "");
+}
+
 TEST(HttpMessage, ConnectionsStayAsTheVersionAndTheHeaderSay) {
   const auto keeps = [](const std::string& head) {
     return parse_http(head + "\r\n\r\n").request.value().keeps_alive;

@@ -103,6 +103,24 @@ TEST_F(HttpServerTest, StrangersAreRefused) {
   EXPECT_EQ(status("Authorization: Bearer secret\r\n"), 403);
 }
 
+TEST_F(HttpServerTest, AServersOwnRuleStandsInForTheTokenAndItsHeadersComeWithEveryAnswer) {
+  serve({.token = "unused",
+         .admit = [](const HttpRequest& request) -> std::optional<HttpResponse> {
+           if (request.query.contains("in")) return std::nullopt;
+           return http_error(401, "stay out");
+         },
+         .headers = {{"X-Rule", "yes"}}});
+  for (const auto& [path, status] :
+       {std::pair("/hello?in=1", 200), {"/hello", 401}, {"/none", 401}, {"/none?in=1", 404}}) {
+    const std::string answer = ask(concat("GET ", path, " HTTP/1.1\r\n", kHead, "\r\n"));
+    EXPECT_EQ(status_of(answer), status) << path;
+    EXPECT_NE(answer.find("X-Rule: yes\r\n"), answer.npos) << path;
+  }
+  EXPECT_EQ(status_of(ask("GET /hello?in=1 HTTP/1.1\r\nHost: evil.example\r\n"
+                          "Connection: close\r\n\r\n")),
+            403);
+}
+
 TEST_F(HttpServerTest, ErrorsOfAHandlerAreAnswers) {
   serve({});
   const auto answer = [&](const std::string& body) {

@@ -38,10 +38,11 @@ int main(int argc, char** argv) {
            "--output data/python\n"
            "  trireme train examples/demo.toml --ranks 2 --train.steps=300\n"
            "  trireme generate --checkpoint runs/demo --prompt 'def '\n"
-           "  trireme doctor runs/demo\n",
+           "  trireme doctor runs/demo\n"
+           "  trireme watch runs/demo\n",
        .needs_config = true,
        .commands = {cli::add_data, cli::add_generate, cli::add_evaluate, cli::add_serve,
                     cli::add_export, cli::add_import, cli::add_upcycle, cli::add_classify,
                     cli::add_sample, cli::add_plan, cli::add_simulate, cli::add_bench,
-                    cli::add_network, cli::add_meet}});
+                    cli::add_network, cli::add_meet, cli::add_watch}});
 }

@@ -91,6 +91,7 @@ std::string_view read_request_line(std::string_view line, HttpRequest& request) 
     const auto value = decoded(equals == pair.npos ? "" : pair.substr(equals + 1));
     if (!name || !value) return "the query is damaged";
     request.query[*name] = *value;
+    request.parameters.emplace_back(*name, *value);
     rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
   }
   return "";
@@ -116,6 +117,19 @@ std::string_view read_header(std::string_view line, HttpRequest& request) {
 std::string HttpRequest::header(const std::string& name) const {
   const auto found = headers.find(name);
   return found == headers.end() ? "" : found->second;
+}
+
+std::string HttpRequest::cookie(std::string_view name) const {
+  const std::string all = header("cookie");
+  for (std::string_view rest = all; !rest.empty();) {
+    const std::string_view whole = rest.substr(0, rest.find(';'));
+    rest.remove_prefix(std::min(rest.size(), whole.size() + 1));
+    const std::string_view pair = without_spaces(whole);
+    const size_t equals = pair.find('=');
+    if (equals != pair.npos && pair.substr(0, equals) == name)
+      return std::string(pair.substr(equals + 1));
+  }
+  return "";
 }
 
 HttpParse parse_http(std::string_view received, const HttpLimits& limits) {
@@ -169,6 +183,7 @@ namespace {
 std::string_view reason_of(int status) {
   switch (status) {
     case 200: return "OK";
+    case 303: return "See Other";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
     case 403: return "Forbidden";

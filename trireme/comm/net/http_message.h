@@ -27,9 +27,14 @@ struct HttpRequest {
   std::string body{};
   bool keeps_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
+  // The query in its order, with names that are repeated.
+  std::vector<std::pair<std::string, std::string>> parameters{};
 
   // "": there is none
   std::string header(const std::string& name) const;
+  // Of the header Cookie. "": there is none
+  // Source: RFC 6265, section 4.2
+  std::string cookie(std::string_view name) const;
 };
 
 struct HttpPiece {

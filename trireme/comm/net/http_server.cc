@@ -59,8 +59,12 @@ class HttpServer::Loop {
   uint16_t port() const { return port_; }
 
   void run(const std::function<bool()>& has_to_stop) {
-    HttpConnection::Server server{
-        .answer = [this](const HttpRequest& request) { return answer_to(request); }};
+    HttpConnection::Server server{.answer = [this](const HttpRequest& request) {
+      HttpResponse response = answer_to(request);
+      response.headers.insert(response.headers.end(), options_.headers.begin(),
+                              options_.headers.end());
+      return response;
+    }};
     while (!has_to_stop()) {
       wait();
       for (HttpConnection& connection : connections_) {
@@ -111,8 +115,10 @@ class HttpServer::Loop {
   HttpResponse answer_to(const HttpRequest& request) {
     if (!is_loopback_host(request.header("host")))
       return http_error(403, "the Host header is not of this host; ask for 127.0.0.1");
-    if (!options_.token.empty() && !is_same_digest(sha256(request.header("authorization")),
-                                                   sha256("Bearer " + options_.token))) {
+    if (options_.admit) {
+      if (auto refusal = options_.admit(request)) return std::move(*refusal);
+    } else if (!options_.token.empty() && !is_same_digest(sha256(request.header("authorization")),
+                                                          sha256("Bearer " + options_.token))) {
       return http_error(401,
                         "the token is missing or wrong; send the header \"Authorization: "
                         "Bearer TOKEN\" with the one that the server has printed");

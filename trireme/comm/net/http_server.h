@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/comm/net/http_message.h"
@@ -29,6 +31,11 @@ struct HttpOptions {
   uint16_t port = 0;  // 0: a free one
   // What a request must have as "Authorization: Bearer TOKEN". Empty: nothing.
   std::string token{};
+  // In place of the token: nothing for a request that may come in, else its answer. The Host header
+  // was checked before.
+  std::function<std::optional<HttpResponse>(const HttpRequest& request)> admit{};
+  // These come with every answer to a whole request, refusals included.
+  std::vector<std::pair<std::string, std::string>> headers{};
   HttpLimits limits{};
   size_t most_connections = 64;  // more wait until one ends
   // How long a request may take to arrive, and how long a client may take nothing of an answer.

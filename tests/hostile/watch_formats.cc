@@ -1,0 +1,110 @@
+// What `trireme watch` reads of a run: a metrics.jsonl that changes between two looks, a config.
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/hostile/format.h"
+#include "trireme/watch/read/metric_line.h"
+#include "trireme/watch/read/tail.h"
+#include "trireme/watch/run/run_config.h"
+#include "trireme/watch/series/metric_columns.h"
+
+namespace trireme::hostile {
+namespace {
+
+using nlohmann::ordered_json;
+
+class WatchedMetrics : public Format {
+ public:
+  explicit WatchedMetrics(std::filesystem::path folder)
+      : path_(folder / "metrics.jsonl"), tail_(path_, {.most_line_bytes = 4096}) {}
+  std::string name() const override { return "watch-metrics"; }
+
+  // The reader has read an earlier file, or the beginning of this one.
+  void write(Random& random) override {
+    std::string text;
+    for (int64_t i = 0; i < 8; ++i) {
+      const ordered_json line = {{"step", i + 1},       {"loss", 2.5 / (1 + i)},
+                                 {"skipped", true},     {"</script>", nullptr},
+                                 {"tokens", {1, 2, 3}}, {"epoch", 1 + i / 4}};
+      text += (random.one_in(3) ? damaged_json(line, -1, random) : line.dump()) + "\n";
+    }
+    if (random.one_in(2)) damage_text(text, random);
+    put_file(path_, text.substr(0, random.one_in(2) ? random.below(text.size() + 1) : text.size()));
+    piece_ = 1 + random.below(8192);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const auto on_line = [&](std::string_view text) {
+        require(text.find('\n') == std::string_view::npos, "two lines as one");
+        if (line_.read(text)) columns_.add(line_);
+      };
+      while (tail_.update(piece_, on_line, [&] { columns_.clear(); }).has_more) {
+      }
+      check_columns();
+    });
+  }
+
+ private:
+  void check_columns() const {
+    for (size_t row = 1; row < columns_.num_rows(); ++row)
+      require(columns_.step_at(row - 1) < columns_.step_at(row), "steps that go back");
+    for (const std::string& name : columns_.names()) {
+      const auto points = columns_.points(name, {.most = 3});
+      require(points && points->steps.size() <= 3, "more buckets than asked for");
+      for (size_t i = 0; i < points->steps.size(); ++i) {
+        const bool is_empty = std::isnan(points->mean[i]);
+        require(
+            is_empty || (points->min[i] <= points->mean[i] && points->mean[i] <= points->max[i]),
+            "a mean that is not between the ends");
+      }
+    }
+  }
+
+  std::filesystem::path path_;
+  watch::Tail tail_;
+  watch::MetricLine line_;
+  watch::MetricColumns columns_;
+  uint64_t piece_ = 1;
+};
+
+class WatchedConfig : public Format {
+ public:
+  std::string name() const override { return "watch-config"; }
+
+  void write(Random& random) override {
+    text_ =
+        "[train]\nsteps = 200\n[parallel]\npipeline = 2\ndata = 4\nshard = 2\ntensor = 3\n"
+        "[a]\nlist = [1, 2]\ntime = 2026-11-25T07:00:00Z\n";
+    damage_text(text_, random);
+    num_ranks_ = static_cast<int64_t>(random.below(100));
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const watch::RunConfig config = watch::parse_run_config(text_, "config.toml");
+      const auto axes = watch::mesh_axes_of(config, num_ranks_);
+      int64_t ranks = 1;
+      for (const watch::AxisSize& axis : axes) ranks *= axis.size;
+      require(ranks >= 1 && ranks <= std::max<int64_t>(1, num_ranks_) * (1 << 16),
+              "a mesh without bounds");
+      for (const auto& place : watch::coordinates_of(axes, num_ranks_))
+        require(place.empty() || place.size() == axes.size(), "a rank beside the mesh");
+      require(watch::differences_of({&config, &config}).empty(), "a config differs from itself");
+    });
+  }
+
+ private:
+  std::string text_;
+  int64_t num_ranks_ = 0;
+};
+
+}  // namespace
+
+void add_watch_formats(Formats& formats, const std::filesystem::path& folder) {
+  formats.push_back(std::make_unique<WatchedMetrics>(folder / "watch"));
+  formats.push_back(std::make_unique<WatchedConfig>());
+}
+
+}  // namespace trireme::hostile

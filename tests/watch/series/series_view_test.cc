@@ -1,0 +1,39 @@
+#include "trireme/watch/series/series_view.h"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/file/file.h"
+#include "trireme/train/metrics/rank_series.h"
+
+namespace trireme::watch {
+namespace {
+
+TEST(SeriesView, KeepsTheBlocksAndWaitsOfARun) {
+  const harness::TemporaryFolder folder;
+  SeriesView view(folder.path());
+  view.update();
+  EXPECT_EQ(view.ranks().num_ranks(), 0);
+  const train::SeriesBlock block{.shape = {.num_ranks = 2, .columns = {"own_seconds"}},
+                                 .steps = {1, 2},
+                                 .values = {0.5F, 0.25F, 1, 2}};
+  const train::WaitBlock waits{
+      .records = {{.step = 2, .axis = "data", .waiter = 0, .awaited = 1, .seconds = 3}}};
+  const auto path = folder / train::kSeriesFolder / train::kSeriesName;
+  std::filesystem::create_directories(path.parent_path());
+  write_file_atomically(path, train::to_bytes(block) + train::to_bytes(waits));
+  view.update();
+  EXPECT_EQ(view.ranks().values_at("own_seconds", 2)->values, (std::vector<float>{1, 2}));
+  EXPECT_EQ(view.waits().between(0, 9, 9)[0].seconds, 3);
+  // Another file in its place: what was read no longer counts.
+  write_file_atomically(path, train::to_bytes(waits));
+  EXPECT_TRUE(view.update());
+  EXPECT_FALSE(view.update());
+  EXPECT_EQ(view.ranks().num_ranks(), 0);
+  EXPECT_EQ(view.waits().between(0, 9, 9).size(), 1u);
+}
+
+}  // namespace
+}  // namespace trireme::watch

@@ -1,0 +1,84 @@
+// What a person would want to know of a run at once: found in its metrics as they come.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/watch/series/metric_columns.h"
+
+namespace trireme::watch {
+
+struct Alert {
+  double time = 0;  // seconds since 1970; 0: unknown
+  int64_t step = 0;
+  std::string kind{};  // nan spike stall slow expert disk memory
+  std::string text{};
+};
+
+struct AlertLimits {
+  double spike_deviations = 6;    // of the loss above its mean over the window
+  double spike_share = 1.2;       // and at least this many times that mean's size
+  double slow_share = 0.5;        // of the median units per second
+  int64_t slow_steps = 5;         // that are all slow
+  double starving_share = 0.05;   // of the tokens an expert would have by an even share
+  int64_t starving_steps = 20;    // that all starve it
+  double stall_steps = 20;        // of the median step, without a step
+  double stall_seconds = 30;      // at least
+  double free_disk_share = 0.05;  // of the file system that has the run
+  double used_memory_share = 0.95;
+  size_t window = 64;
+};
+
+// Not thread safe. Looks at each row once; when the run has gone back it begins again. A call looks
+// at `most_rows` at most; returns whether there are more.
+class AlertScan {
+ public:
+  static constexpr size_t kMostAlerts = 200;  // the latest
+  explicit AlertScan(const AlertLimits& limits = {}) : limits_(limits) {}
+
+  bool update(const MetricColumns& metrics, size_t most_rows = SIZE_MAX);
+  void clear();
+  std::vector<Alert> alerts() const { return {alerts_.begin(), alerts_.end()}; }
+
+ private:
+  struct Streak {
+    std::string list{};
+    int64_t steps = 0;
+    size_t expert = 0;
+  };
+  void add(const MetricColumns& metrics, size_t row, const char* kind, std::string text);
+  void look_at_loss(const MetricColumns& metrics, size_t row);
+  void look_at_speed(const MetricColumns& metrics, size_t row);
+  void look_at_gap(const MetricColumns& metrics, size_t row);
+  void look_at_experts(const MetricColumns& metrics, size_t row);
+
+  AlertLimits limits_;
+  std::deque<Alert> alerts_;
+  size_t next_row_ = 0;
+  int64_t last_step_ = -1;
+  std::deque<double> losses_;
+  bool is_nan_ = false;
+  std::string speed_;  // the column
+  std::deque<double> speeds_;
+  std::deque<double> step_seconds_;
+  int64_t num_slow_ = 0;
+  double last_time_ = 0;
+  std::vector<Streak> streaks_;
+};
+
+// The column that counts the work in a second, such as "tokens_per_second"; "": none.
+std::string speed_column(const MetricColumns& metrics);
+
+// The folder's file system, if it is nearly full. Nothing too when that cannot be found out.
+std::optional<Alert> disk_alert(const std::filesystem::path& folder, const AlertLimits& limits,
+                                double now);
+// This machine's memory, if a rank of the run has nearly as much.
+std::optional<Alert> memory_alert(const MetricColumns& metrics, int64_t machine_bytes,
+                                  const AlertLimits& limits, double now);
+
+}  // namespace trireme::watch
