@@ -267,9 +267,9 @@ Leave TrainerImpl::train_step() {
                       *batches_,
                       *memory_,
                       profiler_ ? &*profiler_ : nullptr,
-                       recorder_.get(),
-                       numbers_ ? &*numbers_ : nullptr,
-                       state_.gets_gradients()};
+                      recorder_.get(),
+                      numbers_ ? &*numbers_ : nullptr,
+                      state_.gets_gradients()};
   if (callbacks_.wants_gradients(step_ + 1)) {
     context.on_gradients = [this](const StepMetrics& metrics, double gradient_factor) {
       metrics_ = metrics;
