@@ -182,6 +182,7 @@ class Meeting(ProgramTest):
         for words, options in (
                 (["outer.place is 3", "expected 0 to 2"], ["--outer.place=3"]),
                 (["outer.method = \"gossip\""], ["--outer.method=gossip"]),
+                (["outer.method = \"decoupled\""], ["--outer.method=decoupled", "--parallel.servers=1", "--ranks", 2]),
                 (["outer.fragments = 5"], ["--outer.fragments=5"]),
                 (["outer.delay = 2"], ["--outer.delay=2"]),
                 (["outer.begin = 4"], ["--outer.begin=4"]),

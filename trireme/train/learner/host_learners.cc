@@ -31,6 +31,10 @@ int learners_of(const comm::HostMap& hosts) {
 
 void place_learners(RunConfig& config, comm::Communicator& world, const std::string& host) {
   if (config.parallel.learners != 0) return;
+  TRIREME_CHECK(
+      !config.outer.meets(),
+      "parallel.learners is \"hosts\" with outer.meeting, where it is the number of places "
+      "of `trireme meet`; set it to that number");
   config.parallel.learners = learners_of(comm::HostMap(comm::all_gather_strings(world, host)));
 }
 
