@@ -82,7 +82,9 @@ void LearnerUpdates::start(const RunStart& start, TrainingState* state) {
     int64_t met = start.step;  // the last step with a round
     while (met > 0 && !rounds_.beginning(met)) --met;
     if (start.step >= num_steps_) return meeting_->come_back(*state_, num_steps_);
-    return take_over(meeting_->join(*state_, met, num_steps_));
+    const std::optional<int64_t> reached = meeting_->join(*state_, met, num_steps_);
+    if (reached) state->model().spread_weights();  // each rank has taken its own part
+    return take_over(reached);
   }
   const std::optional<int> saved = state_->fragment_under_way();
   TRIREME_CHECK(!saved || saved == rounds_.under_way(start.step), "the checkpoint of step ",

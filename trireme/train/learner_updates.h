@@ -33,6 +33,10 @@ class LearnerUpdates final : public UpdateStrategy {
   comm::Communicator& savers(const mesh::DeviceMesh& /*model*/) const override { return world_; }
   comm::Communicator& peers() const override { return *ranks_; }
   bool is_alone() const override { return true; }
+  // Of all learners, as the samples of a step are.
+  int num_devices() const override {
+    return world_.size() * static_cast<int>(config_.parallel.learners / config_.learners_here());
+  }
   bool has_met() const override { return has_exchanged_ || is_together() || meeting_; }
 
   void prepare(RunConfig& config) override { config.learner = learner_; }

@@ -55,7 +55,7 @@ void TrainerImpl::start_series() {
 
 void TrainerImpl::write_series(std::optional<RankRow> ranks) {
   if (!series_ || !ranks) return;
-  series_->add(step_, ranks->shape, ranks->values);
+  series_->add(metrics_.step, ranks->shape, ranks->values);
   if (!ranks->waits.empty()) series_->add(std::move(ranks->waits));
   if (const auto problem = series_->take_problem()) {
     observer_.on_finding(concat("warning: the series of ranks lack steps: ", *problem));

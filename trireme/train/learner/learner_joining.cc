@@ -44,6 +44,7 @@ void LearnerState::take_common(const at::Tensor& common) {
       group.differences->abandon();
       group.exact->finish();  // of this rank alone
     }
+    if (is_lost_ && config_.outer.states == OuterStates::kKeep) reset_states(*fragment_);
     fragment_.reset();
     is_lost_ = false;
   }
