@@ -177,7 +177,7 @@ class Learner {
   bool bring(int64_t step, std::span<const uint8_t> message, RoundOutcome& outcome,
              std::vector<Weights>& all) {
     point_();
-    if (!client_->send(RoundBytes::kMessage, step, message)) return false;
+    client_->send(RoundBytes::kMessage, step, message);
     point_();
     outcome = client_->await_outcome(step, message);
     if (outcome.kind != RoundOutcome::Kind::kDecided) return false;

@@ -133,6 +133,39 @@ TEST_F(RoundServiceTest, OneThatIsBehindGetsTheStateOfTheDonor) {
   EXPECT_EQ(enroll(1, 20).standing, RoundStanding::kIn);
 }
 
+TEST_F(RoundServiceTest, AMessageOfARoundThatWasUndoneIsAskedForAgain) {
+  const auto pass_with = [&](int place) {
+    now_ += std::chrono::milliseconds(600);
+    return enroll(place, 10).standing;
+  };
+  enroll(0, 10);
+  enroll(1, 10);
+  pass_with(0);
+  pass_with(0);  // without learner 1
+  send(0, 20, {1});
+  EXPECT_EQ(enroll(0, 10).head, 20);
+  pass_with(1);
+  EXPECT_EQ(pass_with(1), RoundStanding::kBehind);  // without learner 0
+  pass_with(1);
+  EXPECT_EQ(pass_with(1), RoundStanding::kIn);
+  EXPECT_EQ(ask(RoundRequest::kOutcome, 0, {20}).reply, RoundReply::kGone);
+  send(0, 20, {1});
+  EXPECT_EQ(outcome(0, 20).kind, RoundOutcome::Kind::kOpen);
+  send(1, 20, {2});
+  EXPECT_THAT(outcome(0, 20).places, ElementsAre(0, 1));
+  EXPECT_EQ(get(1, kMessage, 20, 0), Bytes{1});
+}
+
+TEST_F(RoundServiceTest, NobodyIsAwayBecauseTheServiceWasStopped) {
+  enroll(0, 0);
+  enroll(1, 0);
+  send(0, 10, {1});
+  now_ += std::chrono::hours(1);
+  EXPECT_EQ(outcome(0, 10).kind, RoundOutcome::Kind::kOpen);
+  now_ += std::chrono::milliseconds(600);
+  EXPECT_THAT(outcome(0, 10).places, ElementsAre(0));
+}
+
 TEST_F(RoundServiceTest, AStrangerHasToEnroll) {
   EXPECT_EQ(ask(RoundRequest::kOutcome, 0, {10}).reply, RoundReply::kUnknown);
   enroll(0, 0);

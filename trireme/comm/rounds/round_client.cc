@@ -113,6 +113,10 @@ RoundClient::RoundClient(const RoundClientOptions& options, RoundMember member)
       connection_(options),
       short_({.address = options.address, .timeout = kShort}),
       member_(std::move(member)) {
+  TRIREME_CHECK(member_.run.size() <= wire::kMaxRoundText, "outer.meeting with ",
+                member_.run.size(),
+                " bytes of settings that all learners have in common; expected at most ",
+                wire::kMaxRoundText);
   enroll_now();
   sigset_t all, before;  // signals are for the rank's own threads
   sigfillset(&all);
@@ -254,13 +258,13 @@ RoundOutcome RoundClient::await_outcome(int64_t step, std::span<const uint8_t> m
   do {
     RoundReply reply{};
     const Bytes answer = ask(RoundRequest::kOutcome, {step}, std::nullopt, reply);
-    if (reply == RoundReply::kUnknown) {  // a service that has begun anew
+    if (reply != RoundReply::kDone) {  // a service, or a round, that has begun anew
       send(RoundBytes::kMessage, step, message);
       continue;
     }
     FrameReader reader(answer);
     const auto outcome = wire::read_outcome(reader);
-    if (reply != RoundReply::kDone || !outcome) fail_on_reply();
+    if (!outcome) fail_on_reply();
     if (outcome->kind != RoundOutcome::Kind::kOpen) return *outcome;
   } while (pause.take());
   throw CommError(concat("the round of step ", step, " was not decided within ",

@@ -36,12 +36,24 @@ RoundService::RoundService(const RoundServiceOptions& options)
 
 bool RoundService::is_done() {
   const std::lock_guard lock(mutex_);
-  return table_.is_finished() && table_.is_empty(options_.now());
+  const RoundTable::Time now = time();
+  return table_.is_finished() && table_.is_empty(now);
 }
 
 std::vector<std::string> RoundService::take_news() {
   const std::lock_guard lock(mutex_);
+  time();
   return table_.take_news();
+}
+
+// A service that was stopped for longer than a lease has heard nobody, and would hold all learners
+// but the first that asks then for away.
+RoundTable::Time RoundService::time() {
+  const RoundTable::Time read = options_.now();
+  const auto lease = options_.table.lease;
+  if (last_read_ && read - *last_read_ > lease) stopped_ += read - *last_read_ - lease / 2;
+  last_read_ = read;
+  return read - stopped_;
 }
 
 Bytes RoundService::answer(std::span<const uint8_t> request) {
@@ -71,7 +83,7 @@ Bytes RoundService::answer(std::span<const uint8_t> request) {
 }
 
 Bytes RoundService::answer_known(RoundRequest request, const Asker& asker, FrameReader& reader) {
-  if (!table_.is_known(asker.place, asker.rank, asker.process, options_.now())) {
+  if (!table_.is_known(asker.place, asker.rank, asker.process, time())) {
     return reply_of(RoundReply::kUnknown);
   }
   switch (request) {
@@ -104,7 +116,7 @@ Bytes RoundService::enroll(FrameReader& reader) {
   const std::optional<RoundMember> member = wire::read_member(reader);
   if (!member) return {};
   wire::RoundWelcome welcome;
-  welcome.standing = table_.enroll(*member, options_.now());
+  welcome.standing = table_.enroll(*member, time());
   follow_decision();
   num_ranks_ = member->num_ranks;
   std::string& process = processes_[member->place];
@@ -114,7 +126,7 @@ Bytes RoundService::enroll(FrameReader& reader) {
   }
   welcome.head = table_.head_step().value_or(-1);
   welcome.state = state_step();
-  welcome.donor = table_.last_donor(options_.now());
+  welcome.donor = table_.last_donor(time());
   welcome.lease_ms = std::max<int64_t>(options_.table.lease.count(), 1);
   FrameWriter writer = writer_of(RoundReply::kDone);
   wire::write_welcome(writer, welcome);
@@ -128,7 +140,7 @@ Bytes RoundService::put(const Asker& asker, FrameReader& reader) {
   const int64_t step = reader.number(), size = reader.number(), offset = reader.number();
   const auto bytes = reader.bytes();
   if (!what || !reader.ok() || !reader.at_end() || size < 0) return {};
-  const RoundTable::Time now = options_.now();
+  const RoundTable::Time now = time();
   Parcel* parcel = nullptr;
   if (*what == RoundBytes::kState) {
     if (!table_.has_head(asker.place, step)) return reply_of(RoundReply::kGone);
@@ -161,11 +173,18 @@ void RoundService::offer_again(const Asker& asker, RoundTable::Time now) {
 Bytes RoundService::outcome(const Asker& asker, FrameReader& reader) {
   const int64_t step = reader.number();
   if (!reader.ok() || !reader.at_end()) return {};
-  const RoundTable::Time now = options_.now();
+  const RoundTable::Time now = time();
   offer_again(asker, now);
   follow_decision();
+  const RoundOutcome outcome = table_.outcome(asker.place, step, now);
+  follow_decision();
+  // A round that was decided and then undone has lost its messages.
+  const auto found = messages_.find({asker.place, asker.rank});
+  const bool has_message =
+      found != messages_.end() && found->second.step == step && found->second.is_whole();
+  if (outcome.kind == RoundOutcome::Kind::kOpen && !has_message) return reply_of(RoundReply::kGone);
   FrameWriter writer = writer_of(RoundReply::kDone);
-  wire::write_outcome(writer, table_.outcome(asker.place, step, now));
+  wire::write_outcome(writer, outcome);
   return reply_of(std::move(writer));
 }
 

@@ -42,6 +42,8 @@ class RoundService {
 
   // Whether all learners have come to their last step and have left.
   bool is_done();
+  // Lines for people. Call this or is_done() several times a lease: without any call for longer
+  // than one, the service takes itself for stopped, and holds nobody for away because of it.
   std::vector<std::string> take_news();
 
  private:
@@ -66,6 +68,7 @@ class RoundService {
   wire::Bytes get(const Asker& asker, wire::FrameReader& reader);
   void check_memory(int64_t more) const;
   int64_t state_step() const;
+  RoundTable::Time time();
   void follow_decision();
   void offer_again(const Asker& asker, RoundTable::Time now);
 
@@ -78,6 +81,8 @@ class RoundService {
   std::map<std::pair<int, int>, Parcel> decided_;   // of the last one
   std::optional<int64_t> decided_step_;
   std::map<int, Parcel> state_;  // by rank
+  std::optional<RoundTable::Time> last_read_;
+  RoundTable::Time::duration stopped_{0};  // in all
 };
 
 // Serves it at "HOST:PORT", and nothing else there.

@@ -9,7 +9,8 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kMostFormer = 64;  // processes per place
+constexpr size_t kMostFormer = 64;    // processes per place
+constexpr size_t kMostNews = 10'000;  // lines that nobody has taken
 
 std::string names_of(const std::set<int>& places) {
   std::string names;
@@ -118,8 +119,7 @@ RoundStanding RoundTable::enroll(const RoundMember& member, Time now) {
   floor_ = std::max(floor_, member.step);
   if (!place.is_told && is_there(place, now)) {
     place.is_told = true;
-    news_.push_back(
-        concat("learner ", member.place, " is here, with the weights of step ", member.step));
+    tell(concat("learner ", member.place, " is here, with the weights of step ", member.step));
   }
   advance(now);
   if (!head_) return RoundStanding::kWaiting;
@@ -178,7 +178,7 @@ void RoundTable::leave(int place, int rank, const std::string& process) {
   if (is_in(found->second) && head_->step == pattern_->last_step) finished_.insert(place);
   if (found->second.ranks.erase(rank) > 0 && found->second.is_told) {
     found->second.is_told = false;
-    news_.push_back(concat("learner ", place, " has left"));
+    tell(concat("learner ", place, " has left"));
   }
 }
 
@@ -267,7 +267,7 @@ void RoundTable::elect(Time now) {
   fetching_.clear();
   offers_.clear();
   arrivals_.clear();
-  news_.push_back(
+  tell(
       concat("learners go on from the weights of step ", step, ", which learner ", number, " has"));
 }
 
@@ -307,8 +307,8 @@ void RoundTable::decide(const std::set<int>& offered, Time now) {
   for (const auto& [number, place] : places_) {
     if (!offered.contains(number) && is_there(place, now)) without.insert(number);
   }
-  news_.push_back(concat("round of step ", step_, ": ", names_of(offered),
-                         without.empty() ? "" : concat("; without ", names_of(without))));
+  tell(concat("round of step ", step_, ": ", names_of(offered),
+              without.empty() ? "" : concat("; without ", names_of(without))));
   decision_ = std::move(decision);
   if (!without.empty()) choose_donor(now);
   head_.emplace(Head{.step = step_});
@@ -327,12 +327,16 @@ void RoundTable::choose_donor(Time now) {
   }
 }
 
+void RoundTable::tell(std::string line) {
+  if (news_.size() < kMostNews) news_.push_back(std::move(line));
+}
+
 void RoundTable::tell_of_absence(Time now) {
   for (auto& [number, place] : places_) {
     if (!place.is_told || is_there(place, now)) continue;
     place.is_told = false;
-    news_.push_back(concat("learner ", number, " has said nothing for ",
-                           options_.lease.count() / 1000.0, " s; the others go on without it"));
+    tell(concat("learner ", number, " has said nothing for ", options_.lease.count() / 1000.0,
+                " s; the others go on without it"));
   }
 }
 

@@ -91,7 +91,7 @@ class RoundTable {
   // Whether all places have come to the last step of the run, and left.
   bool is_finished() const;
   bool is_empty(Time now) const;
-  // Lines for people, since the last call.
+  // Lines for people, since the last call: the first of them, if nobody takes them for long.
   std::vector<std::string> take_news() { return std::exchange(news_, {}); }
 
  private:
@@ -127,6 +127,7 @@ class RoundTable {
   void elect(Time now);
   void decide(const std::set<int>& offered, Time now);
   void choose_donor(Time now);
+  void tell(std::string line);
   void tell_of_absence(Time now);
   std::set<int> whole_offers() const;
 

@@ -15,9 +15,9 @@ namespace trireme::comm::wire {
 enum class RoundRequest : uint8_t {
   kEnroll = 32,  // a member -> standing, step of the head, step of the whole state, lease, donor
   kPut,          // what, step, size of all, offset, bytes -> how many bytes are there
-  kOutcome,      // step -> kind, donor, number of places, places
-  kGet,          // what, step, place, offset, at most so many bytes -> size of all, bytes
-  kLeave,        // ->
+  kOutcome,  // step -> kind, donor, number of places, places; kGone: open, send the message again
+  kGet,      // what, step, place, offset, at most so many bytes -> size of all, bytes
+  kLeave,    // ->
 };
 enum class RoundReply : uint8_t {
   kDone = 1,
