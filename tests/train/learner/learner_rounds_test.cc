@@ -65,17 +65,18 @@ class LearnerRoundsTest : public TextRun {
                      {{"outer.meeting", address_}, {"outer.place", std::to_string(place)}});
     return learners(concat(name, place), std::move(overrides));
   }
-  // Each learner trains to the end, on `num_ranks` ranks.
+  // Trains to the end.
+  static void run_one(const RunConfig& learner, int num_ranks) {
+    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+      TrainObserver observer;
+      Trainer(learner, world, observer).run([] { return false; });
+    });
+  }
+  // All of them at once, each on `num_ranks` ranks.
   void run_all(const std::string& name, const std::vector<Override>& overrides, int num_ranks) {
     std::vector<std::thread> threads;
     for (int place = 0; place < kLearners; ++place) {
-      threads.emplace_back([&, place] {
-        const RunConfig mine = learner(place, name, overrides);
-        harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
-          TrainObserver observer;
-          Trainer(mine, world, observer).run([] { return false; });
-        });
-      });
+      threads.emplace_back([&, place] { run_one(learner(place, name, overrides), num_ranks); });
     }
     for (std::thread& thread : threads) thread.join();
   }
@@ -145,6 +146,17 @@ TEST_F(LearnerRoundsTest, LearnersOfTheirOwnHaveTheBitsOfRanksOfOneRun) {
     for (int place = 0; place < kLearners; ++place) expect_same_bits(concat(own, place), one);
     EXPECT_TRUE(service_->is_done());
   }
+}
+
+TEST_F(LearnerRoundsTest, OneThatComesAfterTheLastRoundTakesItsWeights) {
+  const std::vector<Override> overrides{{"parallel.zero", "2"},
+                                        {"parallel.gradient_order", "microbatch-first"}};
+  run_all("own", overrides, 2);
+  EXPECT_TRUE(service_->is_done());
+  run_one(learner(2, "late", overrides), 2);  // in another folder, so as a new run
+  expect_same_bits("late2", "own2");
+  EXPECT_TRUE(metrics("late2").empty());
+  EXPECT_TRUE(service_->is_done());
 }
 
 TEST_F(LearnerRoundsTest, OneThatIsNotFiniteIsLeftOutOnAll) {
