@@ -31,6 +31,13 @@ class RoundTableTest : public ::testing::Test {
   RoundStanding enroll(int place, int64_t step, const std::string& hash = "") {
     return table_.enroll(member(place, step, hash), now_);
   }
+  // Of a learner with two.
+  RoundStanding enroll_rank(int place, int rank, int64_t step) {
+    RoundMember each = member(place, step);
+    each.rank = rank;
+    each.num_ranks = 2;
+    return table_.enroll(each, now_);
+  }
   // The learner was started again.
   RoundStanding enroll_again(int place, int64_t step) {
     RoundMember again = member(place, step);
@@ -365,24 +372,24 @@ TEST_F(RoundTableTest, AnotherRunMayFollowOnceAllHaveGone) {
 }
 
 TEST_F(RoundTableTest, ALearnerOfSeveralRanksIsThereWithAllOfThem) {
-  const auto ranks = [&](int place, int64_t step) {
-    RoundStanding standing{};
-    for (const int rank : {0, 1}) {
-      RoundMember each = member(place, step);
-      each.rank = rank;
-      each.num_ranks = 2;
-      standing = table_.enroll(each, now_);
-    }
-    return standing;
-  };
-  ranks(0, 0);
-  ranks(1, 0);
-  EXPECT_EQ(ranks(2, 0), kIn);
+  for (const int place : {0, 1, 2}) enroll_rank(place, 0, 0);
+  for (const int place : {0, 1}) enroll_rank(place, 1, 0);
+  EXPECT_EQ(enroll_rank(2, 1, 0), kIn);
   for (const int place : {0, 1, 2}) table_.offer(place, 0, 10, now_);
   for (const int place : {0, 1}) table_.offer(place, 1, 10, now_);
   EXPECT_EQ(outcome(0, 10).kind, Kind::kOpen);
   table_.offer(2, 1, 10, now_);
   EXPECT_EQ(outcome(0, 10).kind, Kind::kDecided);
+}
+
+TEST_F(RoundTableTest, NoHeadIsTakenFromALearnerInTheMiddleOfAWord) {
+  for (const int place : {0, 1}) {
+    for (const int rank : {0, 1}) enroll_rank(place, rank, 40);
+  }
+  enroll_rank(2, 0, 50);
+  EXPECT_EQ(enroll_rank(2, 1, 40), kWaiting);
+  EXPECT_EQ(enroll_rank(2, 1, 50), kIn);
+  EXPECT_EQ(table_.head_step(), 50);
 }
 
 TEST_F(RoundTableTest, AWordThatWasOnItsWayForLongChangesNothing) {

@@ -98,21 +98,22 @@ class LearnerRoundsTest : public TextRun {
     for (const auto& [name, tensor] : b) EXPECT_TRUE(a.at(name).equal(tensor)) << actual << name;
   }
 
-  // A state and rounds for each learner of one rank, in a thread of its own.
+  // A state and rounds for each rank of each learner, in threads of their own.
   template <typename Function>
-  void with_states(const Function& function) {
+  void with_states(const Function& function, int num_ranks = 1) {
     std::vector<std::thread> threads;
     for (int place = 0; place < kLearners; ++place) {
       threads.emplace_back([&, place] {
-        RunConfig mine = learner(place, "state");
-        open_inputs(mine, 1);
-        harness::run_ranks(1, [&](comm::Communicator& world) {
+        RunConfig mine = learner(place, "state", {{"parallel.gradient_order", "microbatch-first"}});
+        open_inputs(mine, num_ranks);
+        harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+          const auto same_place = world.split(world.rank(), 0, "learners");
           const mesh::DeviceMesh mesh(world, mesh_axes(mine.parallel));
           Callbacks callbacks(mine.callbacks, mine, {});
           TrainingState state(mine, mesh, world, callbacks, nullptr, {});
           state.build();
           LearnerRounds rounds(mine, world);
-          LearnerState of_learner(mine, state, world, std::nullopt, &rounds);
+          LearnerState of_learner(mine, state, *same_place, std::nullopt, &rounds);
           function(place, state, of_learner, rounds);
         });
       });
@@ -176,6 +177,43 @@ TEST_F(LearnerRoundsTest, OneThatIsNotFiniteIsLeftOutOnAll) {
     const std::lock_guard lock(mutex);
     hashes.insert(learner.common_hash());
   });
+  EXPECT_EQ(hashes.size(), 1U);
+}
+
+TEST_F(LearnerRoundsTest, OneThatBeginsAgainGetsTheStateOfALearnerWithSeveralRanks) {
+  std::mutex mutex;
+  std::set<std::string> hashes;
+  int arrivals = 0;  // of learner 2
+  const auto await_return = [&] {
+    for (bool is_back = false; !is_back; std::this_thread::yield()) {
+      const std::lock_guard lock(mutex);
+      for (const std::string& line : service_->take_news()) {
+        arrivals += line.starts_with("learner 2 is here") ? 1 : 0;
+      }
+      is_back = arrivals == 2;
+    }
+  };
+  const auto visit = [&](int place, TrainingState& state, LearnerState& learner,
+                         LearnerRounds& rounds) {
+    const auto do_round = [&](int64_t step) {
+      fill(state, 0.25 * place);
+      learner.start(0, {});
+      EXPECT_FALSE(rounds.exchange(learner, step));
+      learner.finish(0);
+      rounds.commit(learner, step);
+    };
+    EXPECT_FALSE(rounds.join(learner, 0, 100));
+    do_round(2);
+    if (place == 2) {
+      EXPECT_EQ(rounds.join(learner, 0, 100), 4);
+    } else {
+      await_return();
+      do_round(4);
+    }
+    const std::lock_guard lock(mutex);
+    hashes.insert(learner.common_hash());
+  };
+  with_states(visit, 2);
   EXPECT_EQ(hashes.size(), 1U);
 }
 

@@ -250,6 +250,11 @@ void RoundTable::elect(Time now) {
     if (!is_there(place, now)) continue;
     ++there;
     const int64_t step = place.ranks.begin()->second.member.step;
+    // Some of its ranks have come to the end of a round, and the others are about to say so.
+    if (std::ranges::any_of(place.ranks,
+                            [&](const auto& rank) { return rank.second.member.step != step; })) {
+      return;
+    }
     if (newest != nullptr && step <= newest->ranks.begin()->second.member.step) continue;
     newest = &place;
     number = each;

@@ -147,6 +147,7 @@ void LearnerRounds::commit(const LearnerState& state, int64_t step) {
   parts_.clear();
   messages_.clear();
   client_->enroll(step, state.common_hash());
+  do_all(true);  // the service takes the state of a learner whose ranks have all said that
   if (step == last_step_) return client_->hand_down(step, bytes_of(state.common()));
   if (donor_ != config_.outer.place) return;
   // Those behind ask again after the next round if this does not come through.
