@@ -82,6 +82,10 @@ void LearnerUpdates::start(const RunStart& start, TrainingState* state) {
     int64_t met = start.step;  // the last step with a round
     while (met > 0 && !rounds_.beginning(met)) --met;
     if (start.step >= num_steps_) return meeting_->come_back(*state_, num_steps_);
+    if (world_.rank() == 0) {
+      observer_.on_finding(concat("meets the other learners at ", config_.outer.meeting,
+                                  " and waits until it is one of them"));
+    }
     const std::optional<int64_t> reached = meeting_->join(*state_, met, num_steps_);
     if (reached) state->model().spread_weights();  // each rank has taken its own part
     return take_over(reached);

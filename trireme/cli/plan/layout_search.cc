@@ -29,6 +29,9 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(config.parallel.learners != 0,
                 "parallel.learners is \"hosts\", and the cluster's hosts are not known here; give "
                 "their number");
+  TRIREME_CHECK(!config.outer.meets(), "outer.meeting is set, and the cost model knows learners ",
+                "that are ranks of one run; leave outer.meeting and outer.place out to plan with ",
+                "such ones");
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
   std::optional<plan::Workload> work = config.task->model().workload(config);
