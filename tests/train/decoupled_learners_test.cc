@@ -201,6 +201,8 @@ TEST_F(DecoupledLearnersTest, OneLineSaysWhatCannotBeCombined) {
       {{{"train.precision", "bf16"}}, "master weights"},
       {{{"outer.begin", "2"}}, "outer.begin = 2"},
       {{{"outer.states", "average"}}, "outer.states"},
+      {{{"outer.meeting", "127.0.0.1:29400"}},
+       "outer.meeting cannot be combined with outer.method"},
       {{{"outer.delay", "5"}}, "outer.delay is 5"},
       {{{"outer.fragments", "3"}}, "outer.fragments 3"}};
   for (const auto& [overrides, words] : cases) {

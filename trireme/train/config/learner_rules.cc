@@ -122,6 +122,8 @@ void check_meeting(const RunConfig& config) {
   };
   refuse(!outer.has_common(), "outer.method = \"" + name_of(kOuterMethods, outer.method) + "\"",
          "who comes late takes the common weights, and there are none");
+  refuse(outer.is_decoupled(), "outer.method = \"decoupled\"",
+         "its common weights are on parameter servers, which are ranks of the same run");
   refuse(outer.begin > 0, concat("outer.begin = ", outer.begin),
          "learners that come and go cannot sum gradients in every step");
   refuse(outer.fragments > 1, concat("outer.fragments = ", outer.fragments),
