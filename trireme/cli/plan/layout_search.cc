@@ -29,6 +29,7 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(config.parallel.learners != 0,
                 "parallel.learners is \"hosts\", and the cluster's hosts are not known here; give "
                 "their number");
+  check_known_method(config);  // before the ranks are counted: of decoupled some are servers
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
   std::optional<plan::Workload> work = config.task->model().workload(config);
