@@ -201,6 +201,8 @@ TEST_F(DecoupledLearnersTest, OneLineSaysWhatCannotBeCombined) {
       {{{"train.precision", "bf16"}}, "master weights"},
       {{{"outer.begin", "2"}}, "outer.begin = 2"},
       {{{"outer.states", "average"}}, "outer.states"},
+      {{{"outer.meeting", "127.0.0.1:29400"}},
+       "outer.meeting cannot be combined with outer.method"},
       {{{"outer.delay", "5"}}, "outer.delay is 5"},
       {{{"outer.fragments", "3"}}, "outer.fragments 3"}};
   for (const auto& [overrides, words] : cases) {
@@ -208,6 +210,9 @@ TEST_F(DecoupledLearnersTest, OneLineSaysWhatCannotBeCombined) {
     all.insert(all.end(), overrides.begin(), overrides.end());
     EXPECT_THAT(refusal(learners("none", 2, "decoupled", all), 6), HasSubstr(words));
   }
+  RunConfig on_device = learners("none", 2, "decoupled");
+  on_device.device = at::kCUDA;  // that train.device = "auto" has found
+  EXPECT_THAT(refusal(on_device, 6), HasSubstr("train.device = \"auto\""));
   EXPECT_THROW(learners("none", 2, "decoupled", {{"outer.quorum", "-1"}}), ConfigError);
   for (const Override& key : std::vector<Override>{
            {"outer.quorum", "1"}, {"outer.grace_seconds", "1"}, {"outer.staleness", "1"}}) {

@@ -119,11 +119,7 @@ void DecoupledLearners::push(int fragment) {
   is_lost_ = !found.is_finite;
   const double weight = std::exchange(samples_[static_cast<size_t>(fragment)], 0);
   if (!client_) return;
-  if (is_lost_) {
-    observer_.on_finding(concat("step ", step_, ": learner ", learner_,
-                                " is left out of the exchange, because its weights are not finite; "
-                                "it goes on with the weights of the others"));
-  }
+  if (is_lost_) ++num_lost_;
   sent_before_ = client_->counts().sent_bytes;
   ++num_pushes_;
   for (const auto& [i, difference] : found.by_weight) {
@@ -203,9 +199,24 @@ Meeting DecoupledLearners::gather_at(int64_t step, Leave leave) {
     client_->wait_pushed();
     client_->set_away(true);
   }
+  tell_of_lost();
   const Meeting meeting = train::meet(trainers(), step, leave, ranks_->rank() == 0);
   if (meeting.leave != Leave::kNo) last_ = meeting;
   return meeting;
+}
+
+// Only rank 0 speaks to the user, and learners do not hear of each other before.
+void DecoupledLearners::tell_of_lost() {
+  const std::vector<int64_t> lost =
+      comm::all_gather_numbers(trainers(), std::exchange(num_lost_, 0));
+  for (size_t rank = 0; is_root() && rank < lost.size(); ++rank) {
+    if (lost[rank] == 0) continue;
+    observer_.on_finding(concat("learner ", rank / static_cast<size_t>(ranks_->size()),
+                                " was left out of ", lost[rank],
+                                lost[rank] == 1 ? " exchange" : " exchanges",
+                                ", because its weights were not finite; it went on with the "
+                                "weights of the others"));
+  }
 }
 
 void DecoupledLearners::fetch_common(const Meeting& meeting) {

@@ -55,6 +55,7 @@ class DecoupledLearners final : public ServerStrategy {
   void begin_exchange(int fragment);
   void take(double own_share);
   Meeting gather_at(int64_t step, Leave leave);
+  void tell_of_lost();
   void fetch_common(const Meeting& meeting);
 
   int learner_;
@@ -70,6 +71,7 @@ class DecoupledLearners final : public ServerStrategy {
   std::vector<int64_t> versions_;       // of each weight's base
   std::optional<int> fragment_;         // that is under way
   bool is_lost_ = false;                // this learner's part of it was not finite
+  int64_t num_lost_ = 0;                // such parts since the last meeting; with the client
   int64_t sent_before_ = 0;             // bytes, when it began
   std::optional<Meeting> last_;         // at which learners leave
   std::chrono::nanoseconds waited_{0};  // in this step

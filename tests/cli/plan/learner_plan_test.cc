@@ -92,6 +92,21 @@ TEST(LearnerPlan, GraphsAndAveragedStatesCount) {
   EXPECT_EQ(bytes({{"outer.method", "average"}, {"outer.states", "average"}}), 3 * 6'889'728 + 32);
 }
 
+TEST(LearnerPlan, MethodsThatTheCostModelDoesNotKnowAreRefused) {
+  const std::vector<std::vector<train::Override>> unknown{
+      {{"outer.method", "gradient-tracking"}},
+      {{"outer.method", "d2"}},
+      {{"outer.method", "decoupled"}, {"parallel.servers", "1"}}};
+  for (const auto& overrides : unknown) {
+    const std::string words = "outer.method is \"" + overrides[0].second + "\", which the cost";
+    EXPECT_THAT(harness::message_of<ConfigError>([&] { predict(overrides, hosts(2, 2)); }),
+                HasSubstr(words));
+    EXPECT_THAT(harness::message_of<ConfigError>(
+                    [&] { search_layouts(demo_run(overrides), hosts(2, 2), {}); }),
+                HasSubstr(words));
+  }
+}
+
 TEST(LearnerPlan, ASearchPlansEachLearner) {
   const train::RunConfig run = demo_run({{"train.micro_batch", "1"}});
   const plan::SearchResult found = search_layouts(run, hosts(2, 2), {.num_best = 20});

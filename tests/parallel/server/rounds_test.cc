@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -306,6 +307,16 @@ TEST(Rounds, PushesThatDoNotFitAreRefused) {
   EXPECT_THROW(server.push(0, ones(1) / 0.0, 1), ConfigError);
   EXPECT_THROW(server.push(0, ones(1), -1), ConfigError);
   EXPECT_THROW(server.push(0, ones(1), 1e300), ConfigError);
+  Frame far;
+  far.payload = bytes_of(ones(1));
+  far.header = {.kind = FrameKind::kEvent,
+                .part = static_cast<uint16_t>(EventKind::kPush),
+                .incarnation = 1,
+                .learning_rate = 1};
+  for (const int64_t step : {std::numeric_limits<int64_t>::max(), int64_t{0}, int64_t{-1}}) {
+    far.header.step = step;
+    EXPECT_THROW((void)server.state().judge(far), ConfigError) << step;
+  }
   EXPECT_EQ(server.version(), 0);
   server.push(0, ones(1), 1);
   server.push(1, ones(1), 1);

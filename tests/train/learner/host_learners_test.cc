@@ -38,6 +38,16 @@ TEST_F(HostLearnersTest, ANumberStays) {
   });
 }
 
+TEST_F(HostLearnersTest, ServersAreNoLearners) {
+  harness::run_ranks(5, [&](comm::Communicator& world) {
+    RunConfig config = TextRun::config(
+        "run",
+        {{"parallel.learners", "hosts"}, {"parallel.servers", "1"}, {"outer.method", "decoupled"}});
+    place_learners(config, world, concat("host", world.rank() / 2));
+    EXPECT_EQ(config.parallel.learners, 2) << "rank 4 is a server, on a host of its own";
+  });
+}
+
 TEST_F(HostLearnersTest, OtherHostsAreRefused) {
   const auto refusal = [](const std::vector<std::string>& hosts) {
     return harness::message_of<ConfigError>([&] { learners_of(comm::HostMap(hosts)); });

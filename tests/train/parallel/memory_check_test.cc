@@ -58,6 +58,22 @@ TEST(CheckMemory, RefusesWhatIsMoreThanThereIs) {
   EXPECT_THAT(error_of(config, 3, 3 * need - 1), HasSubstr("for 3 ranks"));
 }
 
+TEST(CheckMemory, ServersOfDecoupledLearnersHaveNoModel) {
+  const std::vector<Override> keys{{"parallel.learners", "2"},
+                                   {"outer.method", "decoupled"},
+                                   {"parallel.servers", "2"},
+                                   {"train.global_batch", "16"}};
+  const RunConfig config = memory_config(keys, 4);
+  const double need = least_memory(config).total();
+  EXPECT_EQ(error_of(config, 4, std::ceil(2 * need)), "");
+  EXPECT_NE(error_of(config, 4, 2 * need - 1), "");
+  std::vector<Override> plain = keys;
+  plain.insert(plain.end(), {{"outer.optimizer", "sgd"}, {"outer.momentum", "0"}});
+  const double momentum =
+      least_memory(config).states - least_memory(memory_config(plain, 4)).states;
+  EXPECT_DOUBLE_EQ(momentum, 4.0 * static_cast<double>(model::num_parameters(model_of(config))));
+}
+
 TEST(CheckMemory, NamesTheKeysOfTheLargestPart) {
   constexpr double kGiB = 1 << 30;
   EXPECT_THAT(error_of(memory_config({{"train.global_batch", "10000000"}}), 1, kGiB),

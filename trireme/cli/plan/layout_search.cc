@@ -32,6 +32,7 @@ plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(!config.outer.meets(), "outer.meeting is set, and the cost model knows learners ",
                 "that are ranks of one run; leave outer.meeting and outer.place out to plan with ",
                 "such ones");
+  check_known_method(config);  // before the ranks are counted: of decoupled some are servers
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
   std::optional<plan::Workload> work = config.task->model().workload(config);

@@ -39,6 +39,17 @@ std::vector<plan::ExchangedParameter> exchanged_parameters(const train::RunConfi
 
 }  // namespace
 
+void check_known_method(const train::RunConfig& config) {
+  using enum train::OuterMethod;
+  const train::OuterMethod method = config.outer.method;
+  const bool is_known =
+      method == kAverage || method == kDiloco || method == kGossip || method == kPushSum;
+  TRIREME_CHECK(config.parallel.learners == 1 || is_known, "outer.method is \"",
+                name_of(train::kOuterMethods, method),
+                "\", which the cost model does not know; it knows average, diloco, gossip and "
+                "push-sum");
+}
+
 double outer_bytes_per_weight(const train::RunConfig& config, double wide_bytes) {
   if (config.parallel.learners == 1) return 0;
   const train::OuterConfig& outer = config.outer;
@@ -55,12 +66,7 @@ std::optional<plan::LearnerWork> learner_work(const train::RunConfig& config,
   const int64_t learners = config.parallel.learners;
   if (learners == 1) return std::nullopt;
   const train::OuterConfig& outer = config.outer;
-  using enum train::OuterMethod;
-  const bool is_known = outer.method == kAverage || outer.method == kDiloco ||
-                        outer.method == kGossip || outer.method == kPushSum;
-  TRIREME_CHECK(is_known, "outer.method is \"", name_of(train::kOuterMethods, outer.method),
-                "\", which the cost model does not know; it knows average, diloco, gossip and "
-                "push-sum");
+  check_known_method(config);
   plan::LearnerWork work{.learners = learners,
                          .parameters = exchanged_parameters(config),
                          .every = outer.every,

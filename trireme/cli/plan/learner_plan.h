@@ -8,9 +8,12 @@
 
 namespace trireme::cli {
 
+// Throws: ConfigError when there are learners whose outer.method the cost model does not know
+void check_known_method(const train::RunConfig& config);
+
 // What the learners of a run exchange. Nothing when there is one.
 // config: with the model known and the layout of a learner in its keys
-// Throws: ConfigError when the cost model does not know outer.method; as make_named_graph()
+// Throws: as check_known_method() and make_named_graph()
 std::optional<plan::LearnerWork> learner_work(const train::RunConfig& config,
                                               const plan::Cluster& cluster);
 

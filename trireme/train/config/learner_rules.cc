@@ -123,7 +123,7 @@ void check_meeting(const RunConfig& config) {
   refuse(!outer.has_common(), "outer.method = \"" + name_of(kOuterMethods, outer.method) + "\"",
          "who comes late takes the common weights, and there are none");
   refuse(outer.is_decoupled(), "outer.method = \"decoupled\"",
-         "its learners are ranks of one run with their servers");
+         "its common weights are on parameter servers, which are ranks of the same run");
   refuse(outer.begin > 0, concat("outer.begin = ", outer.begin),
          "learners that come and go cannot sum gradients in every step");
   refuse(outer.fragments > 1, concat("outer.fragments = ", outer.fragments),
@@ -156,7 +156,8 @@ std::vector<LearnerRule> decoupled_rules(const RunConfig& config) {
       {"train.precision = \"" + name_of(kPrecisions, config.train.precision) + "\"",
        config.train.precision != c10::kFloat && config.train.precision != c10::kDouble,
        "servers have no master weights", "set it to fp32 or fp64"},
-      {"train.device = \"cuda\"", config.train.device == DeviceChoice::kCuda,
+      {concat("train.device = \"", name_of(kDeviceChoices, config.train.device), "\""),
+       config.train.device == DeviceChoice::kCuda || !config.device.is_cpu(),
        "servers and learners compute on CPUs", "set it to cpu"},
       {concat("outer.grace_seconds = ", outer.grace_seconds),
        outer.grace_seconds > 0 && (outer.quorum == 0 || outer.quorum == parallel.learners),

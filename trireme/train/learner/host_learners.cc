@@ -1,6 +1,8 @@
 #include "trireme/train/learner/host_learners.h"
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/words.h"
@@ -35,7 +37,12 @@ void place_learners(RunConfig& config, comm::Communicator& world, const std::str
       !config.outer.meets(),
       "parallel.learners is \"hosts\" with outer.meeting, where it is the number of places "
       "of `trireme meet`; set it to that number");
-  config.parallel.learners = learners_of(comm::HostMap(comm::all_gather_strings(world, host)));
+  std::vector<std::string> hosts = comm::all_gather_strings(world, host);
+  // The last ranks are servers (outer.method = "decoupled"), and no learner has them.
+  const int64_t servers = config.parallel.servers;
+  if (servers > 0 && servers < world.size())
+    hosts.resize(hosts.size() - static_cast<size_t>(servers));
+  config.parallel.learners = learners_of(comm::HostMap(hosts));
 }
 
 }  // namespace trireme::train

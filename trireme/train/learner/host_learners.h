@@ -13,7 +13,8 @@ namespace trireme::train {
 // Throws: ConfigError unless there are several, each with as many consecutive ranks
 int learners_of(const comm::HostMap& hosts);
 
-// Replaces "hosts" by that number, so that the saved config has it. Does nothing with a number.
+// Replaces "hosts" by that number, so that the saved config has it: the hosts of the ranks that are
+// not parameter servers. Does nothing with a number.
 // host:       this rank's
 // Comm:       that of all_gather_strings()
 // Collective: every rank

@@ -77,8 +77,10 @@ double common_weights(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.learners == 1) return 0;
   const auto parts = static_cast<double>(parallel.tensor * parallel.pipeline * parallel.shard);
-  const bool has_more = config.outer.has_optimizer() || config.outer.corrects();
-  const double tensors = config.outer.is_decoupled() ? 3 : has_more ? 2 : 1;
+  const OuterConfig& outer = config.outer;
+  const bool has_momentum = outer.has_optimizer() && outer.momentum != 0;
+  const double tensors =
+      1.0 + (outer.is_decoupled() ? 1 : 0) + (has_momentum || outer.corrects() ? 1 : 0);
   const double bytes = config.train.precision == c10::kDouble ? 8 : 4;
   return static_cast<double>(config.task->model().traits().num_parameters) / parts * tensors *
          bytes;
@@ -122,7 +124,12 @@ namespace {
 // Of the ranks on this machine, which may be some of the run's.
 double least_of_all(const RunConfig& config, const MemoryNeed& need, int num_ranks) {
   const int64_t teachers = config.parallel.teachers;
-  if (teachers == 0) return need.total() * num_ranks;
+  // Servers of decoupled learners have no model; they may all be here.
+  const bool is_decoupled = config.parallel.learners > 1 && config.outer.is_decoupled();
+  const int64_t servers = is_decoupled ? config.parallel.servers : 0;
+  if (teachers == 0) {
+    return need.total() * static_cast<double>(std::max<int64_t>(0, num_ranks - servers));
+  }
   const double of_teacher = least_teacher_memory(config);
   const int64_t others = num_ranks - teachers;
   if (others != plan_axes(config.parallel).num_ranks())

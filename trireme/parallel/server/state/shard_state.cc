@@ -54,6 +54,7 @@ ShardState::Held& ShardState::find(uint32_t piece) {
 }
 
 void ShardState::check_push(const Held& held, const Frame& event) const {
+  check_step(event.header, 1);
   if (has_rounds()) return check_difference(held, event);
   const Piece& piece = held.piece;
   const int64_t bytes = event.payload.defined() ? event.payload.numel() : 0;
@@ -61,7 +62,6 @@ void ShardState::check_push(const Held& held, const Frame& event) const {
   const int64_t expected = piece.is_sparse
                                ? num_rows * (piece.row_bytes() + int64_t{sizeof(int64_t)})
                                : piece.num_bytes();
-  check_step(event.header, 1);
   TRIREME_CHECK(bytes == expected && (piece.is_sparse || num_rows == 0), "a push to piece ",
                 held.index, " has ", bytes, " bytes and ", num_rows, " rows; expected ", expected,
                 piece.is_sparse ? " bytes" : " bytes and no rows");
