@@ -29,6 +29,15 @@ std::optional<int64_t> step_of_checkpoint(const std::string& name) {
   return step;
 }
 
+// As long as a step that has stalled. In a run with long steps ranks wait for each other for
+// seconds, and all is well.
+milliseconds late_after(double step_seconds) {
+  constexpr double kSteps = 20, kMostSeconds = 1e6;
+  const double seconds = std::clamp(kSteps * step_seconds, 0.0, kMostSeconds);
+  return std::max(comm::DiagnosisOptions().late_after,
+                  milliseconds(static_cast<int64_t>(1000 * seconds)));
+}
+
 }  // namespace
 
 WatchedRun::WatchedRun(std::filesystem::path folder)
@@ -97,7 +106,8 @@ Observation WatchedRun::observe() const {
     const std::filesystem::path folder = folder_ / "recorder";
     if (!std::filesystem::is_directory(folder)) return observation;
     observation.ranks = comm::observe_ranks(folder);
-    observation.findings = comm::diagnose(observation.ranks);
+    observation.findings = comm::diagnose(
+        observation.ranks, {.late_after = late_after(median_step_seconds(metrics_))});
   } catch (const std::exception&) {
     observation = {};  // a ring is damaged, or the folder has gone
   }
