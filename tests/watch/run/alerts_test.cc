@@ -78,6 +78,19 @@ TEST(Alerts, BeginAgainWhenTheRunGoesBack) {
   EXPECT_EQ(outline(scan), "");
 }
 
+TEST(Alerts, BeginAgainWhenTheRunHasGoneBackAndCaughtUpBetweenTwoLooks) {
+  MetricColumns metrics;
+  for (int step = 1; step <= 20; ++step) add_row(metrics, step, healthy(step));
+  add_row(metrics, 21, "\"loss\":null");
+  AlertScan scan;
+  scan.update(metrics);
+  EXPECT_EQ(outline(scan), "nan 21");
+  add_row(metrics, 15, "\"loss\":9");
+  for (int step = 16; step <= 22; ++step) add_row(metrics, step, healthy(step));
+  scan.update(metrics);
+  EXPECT_EQ(outline(scan), "spike 15");
+}
+
 TEST(Alerts, DiskAndMemoryByTheirShares) {
   const harness::TemporaryFolder folder;
   EXPECT_FALSE(disk_alert(folder.path(), {.free_disk_share = 0}, 1));

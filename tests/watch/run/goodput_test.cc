@@ -52,6 +52,33 @@ TEST(Goodput, AJobThatWasKilledWholeTrainedUpToItsLastStep) {
             "starting 10, training 30, restarting 5, training 95");
 }
 
+TEST(Goodput, AJobThatFailedAndEndedRestartsWhenSomebodyStartsItAgain) {
+  using enum launch::EventKind;
+  const launch::EventLog log{.events = {event_at(0, kStart, 1, 0), event_at(10, kRecovery, 1, 1),
+                                        event_at(50, kFailure, 1, 5), event_at(50, kEnd, 1, 5),
+                                        event_at(90, kStart, 2, 5), event_at(96, kRecovery, 2, 6),
+                                        event_at(100, kEnd, 2, 9)}};
+  EXPECT_EQ(outline(goodput_of(log, {}, std::nullopt)),
+            "starting 10, training 40, restarting 6, training 4");
+}
+
+TEST(Goodput, AClockThatWasSetBackMovesNoSpan) {
+  using enum launch::EventKind;
+  MetricColumns metrics;
+  add_row(metrics, 1, "\"time\":1000010");
+  const launch::EventLog log{.events = {event_at(0, kStart, 1, 0), event_at(10, kRecovery, 1, 1),
+                                        event_at(-500, kStart, 2, 1),
+                                        event_at(20, kRecovery, 2, 2)}};
+  const Goodput goodput = goodput_of(log, metrics, std::nullopt);
+  double last = 0;
+  for (const TimeSpan& span : goodput.spans) {
+    EXPECT_LE(last, span.from);
+    EXPECT_LE(span.from, span.to);
+    last = span.to;
+  }
+  EXPECT_EQ(outline(goodput), "starting 10, restarting 10");
+}
+
 TEST(Goodput, WithoutEventsGapsInTheMetricsAreStalls) {
   MetricColumns metrics;
   add_row(metrics, 1, "\"time\":1000,\"step_seconds\":1");

@@ -30,6 +30,16 @@ TEST(RunList, FindsRunsInFolders) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(runs.run(i).last_step(), 1) << i;
 }
 
+TEST(RunList, ARoundThatTakesSeveralCallsComesToItsEnd) {
+  const harness::TemporaryFolder folder;
+  for (int i = 0; i < 50; ++i) make_run(folder / std::to_string(i));
+  RunList runs({folder.path()});
+  // A call has hardly time for all runs.
+  while (runs.update(std::chrono::milliseconds(1))) {
+  }
+  for (size_t i = 0; i < 50; ++i) EXPECT_EQ(runs.run(i).last_step(), 1) << i;
+}
+
 TEST(RunList, RefusesFoldersWithoutRuns) {
   const harness::TemporaryFolder folder;
   EXPECT_THROW(RunList({folder.path()}), ConfigError);

@@ -44,7 +44,9 @@ TEST(RankBlocks, ARunThatGoesBackReplacesSteps) {
   ranks.add(block_of(5, 4));
   ranks.add(block_of(3, 1));
   EXPECT_EQ(ranks.some_steps(10), (std::vector<int64_t>{1, 2, 3}));
-  EXPECT_EQ(ranks.num_bytes(), 3 * (4 * sizeof(float) + sizeof(int64_t)));
+  RankBlocks same;
+  same.add(block_of(1, 3));
+  EXPECT_EQ(ranks.num_bytes(), same.num_bytes());
 }
 
 TEST(RankBlocks, BlocksThatDoNotFitThemselvesAreLeftOut) {
@@ -55,6 +57,29 @@ TEST(RankBlocks, BlocksThatDoNotFitThemselvesAreLeftOut) {
   none.num_ranks = 0;
   for (const RankBlock& block : {shorter, back, none}) ranks.add(block);
   EXPECT_EQ(ranks.num_ranks(), 0);
+}
+
+TEST(RankBlocks, BlocksOfOneStepAreKeptLikeLargerOnes) {
+  RankBlocks ranks(20'000);
+  for (int64_t step = 1; step <= 6400; ++step) {
+    ranks.add(block_of(step, 1));
+    ASSERT_LE(ranks.num_bytes(), 20'000u);
+  }
+  const Points points = *ranks.points("own_seconds", 1, {.most = 1});
+  EXPECT_EQ(points.min[0], 110);
+  EXPECT_EQ(points.max[0], 640010);
+  EXPECT_EQ(ranks.values_at("tokens", 6400)->values, (std::vector<float>{640001, 640011}));
+}
+
+TEST(RankBlocks, NamesOfColumnsCountAsMemory) {
+  RankBlocks ranks(20'000);
+  for (int64_t step = 1; step <= 1000; ++step) {
+    RankBlock block{.num_ranks = 1, .columns = {std::string(64, step % 2 == 0 ? 'a' : 'b')}};
+    block.steps = {step};
+    block.values = {1};
+    ranks.add(block);
+  }
+  EXPECT_LE(ranks.some_steps(1000).size(), 20'000u / 64);
 }
 
 TEST(RankBlocks, OldStepsBecomeCoarserAndKeepTheirExtremes) {

@@ -68,6 +68,21 @@ TEST(HtmlFile, ARunIsWholeAndNoTextOfItEndsTheBlock) {
   EXPECT_EQ(data.at("/api/experts?run=0")[0]["lists"][0]["values"][1], 2);
 }
 
+TEST(HtmlFile, EveryRunHasItsLossBeforeAnyHasTheRest) {
+  SmallRun first, second;
+  RunList runs({first.folder.path(), second.folder.path()});
+  while (runs.update(std::chrono::seconds(10))) {
+  }
+  std::vector<std::string> keys;
+  for (const auto& [key, json] : answers_in_file(runs, kMostHtmlBytes)) keys.push_back(key);
+  ASSERT_GT(keys.size(), 6u);
+  keys.resize(6);
+  EXPECT_EQ(keys, (std::vector<std::string>{"\"/api/runs\"", "\"/api/run?run=0\"",
+                                            "\"/api/series?run=0&name=loss\"", "\"/api/run?run=1\"",
+                                            "\"/api/series?run=1&name=loss\"",
+                                            "\"/api/compare?runs=0%2C1\""}));
+}
+
 TEST(HtmlFile, WithTooManyNumbersTheFirstStay) {
   SmallRun small;
   const auto answers = answers_in_file(small.runs(), 3000);

@@ -11,6 +11,16 @@ TEST(Prometheus, NamesAndLabelsKeepToTheFormat) {
   EXPECT_EQ(prometheus_name("memory_bytes/weights"), "memory_bytes_weights");
   EXPECT_EQ(prometheus_name("</a>\n"), "__a__");
   EXPECT_EQ(prometheus_label("a\"b\\c\nd\xff\xc3\xa9"), "a\\\"b\\\\c\\nd?\xc3\xa9");
+  EXPECT_EQ(prometheus_help("a \"column\"\nb\\"), "a \"column\"\\nb\\\\");
+}
+
+TEST(Prometheus, NamesThatBecomeOneHaveOneSample) {
+  SmallRun small;
+  small.put("metrics.jsonl", "{\"step\":1,\"a/b\":1,\"a_b\":2}\n");
+  const std::string text = prometheus_text(small.runs());
+  const size_t first = text.find("\ntrireme_a_b{");
+  ASSERT_NE(first, text.npos) << text;
+  EXPECT_EQ(text.find("\ntrireme_a_b{", first + 1), text.npos) << text;
 }
 
 TEST(Prometheus, HasTheLastValuesAndTheState) {

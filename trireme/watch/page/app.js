@@ -68,7 +68,8 @@ async function ask(path, parameters = {}) {
   }
   const response = await fetch(`${path}?${query}`, { headers: { Accept: 'application/json' }, signal: AbortSignal.timeout(kPatienceMilliseconds) });
   const answer = await readBounded(response);
-  if (!response.ok) throw new Error(answer.error ?? `The server answers ${response.status}.`);
+  // The server's own refusals have a message in the error.
+  if (!response.ok) throw new Error(answer.error?.message ?? answer.error ?? `The server answers ${response.status}.`);
   return answer;
 }
 

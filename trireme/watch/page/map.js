@@ -425,7 +425,7 @@ class MemoryView {
     const { sums } = this.picture;
     const full = sums.indexOf(Math.max(...sums));
     const largest = parts.map(({ name, values }) => [name, values[full]]).sort((a, b) => b[1] - a[1])[0];
-    this.picture.figure.setSummary(parts.length ? `At step ${number(answers[0].step)}, rank ${full} holds the most: ${bytes(sums[full])}, of which ${largest[0]} ${bytes(largest[1])}. The median is ${bytes(medianOf(sums))}.` : 'No memory by kind is recorded. Train with watch.memory = "kinds".');
+    this.picture.figure.setSummary(parts.length ? `At step ${number(answers[0].step)}, rank ${full} holds the most: ${bytes(sums[full])}, of which ${largest[0]} ${bytes(largest[1])}. The median is ${bytes(medianOf(sums))}.` : 'No memory by kind is recorded.');
     this.picture.figure.setTable(['rank', 'all', ...parts.map(({ name }) => name)], () => sums.map((sum, rank) =>
       [number(rank), bytes(sum), ...parts.map(({ values }) => bytes(values[rank]))]));
     const rows = peak.largest ?? [];

@@ -228,10 +228,11 @@ class ReplayView {
     this.findings = (answer.findings ?? []).filter(({ text }) => text);
     const named = new Set(this.findings.flatMap(({ ranks: each }) => each ?? []));
     const lanes = this.ranks.map((rank) => `${named.has(rank) ? '✕ ' : ''}rank ${rank}`);
-    if (spans.length !== this.count) {
-      this.count = spans.length;
+    const begins = spans.map(({ begin }) => begin).sort((a, b) => a - b);
+    const drawn = `${spans.length} ${begins[begins.length - 1]}`;  // full recorders keep their number of calls
+    if (drawn !== this.drawn) {
+      this.drawn = drawn;
       const longest = Math.max(1, ...ranks.map(({ calls }) => calls?.length ?? 0));
-      const begins = spans.map(({ begin }) => begin).sort((a, b) => a - b);
       const shown = (begins[begins.length - 1] - begins[0] || 0) * Math.min(1, 60 / longest);  // about 60 calls of a rank
       this.timeline.set(lanes, spans, spans.some(({ end }) => end === null) ? shown * 0.3 : 0,
         new Set(this.ranks.flatMap((rank, lane) => (named.has(rank) ? [lane] : []))));

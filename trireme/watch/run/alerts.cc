@@ -144,9 +144,9 @@ void AlertScan::look_at_experts(const MetricColumns& metrics, size_t row) {
 }
 
 bool AlertScan::update(const MetricColumns& metrics, size_t most_rows) {
-  const bool has_gone_back = next_row_ > metrics.num_rows() ||
-                             (next_row_ > 0 && metrics.step_at(next_row_ - 1) != last_step_);
-  if (has_gone_back) clear();
+  // The rows may be as many as before again, with other values.
+  if (next_row_ > metrics.num_rows() || metrics.num_returns() != num_returns_) clear();
+  num_returns_ = metrics.num_returns();
   if (speed_.empty()) speed_ = speed_column(metrics);
   const size_t end = next_row_ + std::min(most_rows, metrics.num_rows() - next_row_);
   for (; next_row_ < end; ++next_row_) {
@@ -154,7 +154,6 @@ bool AlertScan::update(const MetricColumns& metrics, size_t most_rows) {
     look_at_speed(metrics, next_row_);
     look_at_gap(metrics, next_row_);
     look_at_experts(metrics, next_row_);
-    last_step_ = metrics.step_at(next_row_);
   }
   return next_row_ < metrics.num_rows();
 }

@@ -60,7 +60,7 @@ class AlertScan {
   AlertLimits limits_;
   std::deque<Alert> alerts_;
   size_t next_row_ = 0;
-  int64_t last_step_ = -1;
+  int64_t num_returns_ = 0;  // of the metrics, when their rows were looked at
   std::deque<double> losses_;
   bool is_nan_ = false;
   std::string speed_;  // the column

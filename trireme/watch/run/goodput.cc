@@ -53,7 +53,8 @@ Goodput from_events(const launch::EventLog& events, const MetricColumns& metrics
   bool has_ended = false;
   for (const launch::Event& event : events.events) {
     const double before = last;
-    last = seconds_of(event.time);
+    // A clock that was set back moves no span.
+    last = std::max(before, seconds_of(event.time));
     switch (event.kind) {
       case launch::EventKind::kStart:
         if (event.epoch <= 1) has_failed = false;
@@ -72,6 +73,7 @@ Goodput from_events(const launch::EventLog& events, const MetricColumns& metrics
         break;
       case launch::EventKind::kEnd:
         spans.end(last);
+        has_failed = false;
         has_ended = true;
         break;
       default: break;

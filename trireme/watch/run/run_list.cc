@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
@@ -11,11 +12,12 @@ namespace {
 
 using std::filesystem::path;
 
-constexpr size_t kMostEntries = 10'000;  // of a folder
+constexpr size_t kMostEntries = 20'000;  // of all folders that a search looks into
 constexpr int kDepth = 2;
 constexpr std::chrono::seconds kSearchInterval{5};
+constexpr int kSearchPause = 10;  // times as long as the search took, at least
 
-void add_runs(const path& folder, int depth, std::vector<path>& found) {
+void add_runs(const path& folder, int depth, size_t& num_entries, std::vector<path>& found) {
   if (is_run(folder)) {
     found.push_back(folder);
     return;
@@ -23,15 +25,15 @@ void add_runs(const path& folder, int depth, std::vector<path>& found) {
   if (depth == 0) return;
   std::vector<path> inner;
   std::error_code problem;
-  size_t count = 0;
   for (std::filesystem::directory_iterator each(folder, problem), end;
-       !problem && each != end && count < kMostEntries; each.increment(problem), ++count) {
+       !problem && each != end && num_entries < kMostEntries;
+       each.increment(problem), ++num_entries) {
     std::error_code ignored;
     if (each->is_directory(ignored) && !each->path().filename().string().starts_with('.'))
       inner.push_back(each->path());
   }
   std::ranges::sort(inner);
-  for (const path& each : inner) add_runs(each, depth - 1, found);
+  for (const path& each : inner) add_runs(each, depth - 1, num_entries, found);
 }
 
 path plain(const path& folder) {
@@ -62,16 +64,20 @@ RunList::RunList(const std::vector<path>& folders) : folders_(folders) {
 }
 
 void RunList::find_runs() {
-  next_search_ = std::chrono::steady_clock::now() + kSearchInterval;
+  const auto begin = std::chrono::steady_clock::now();
   std::vector<path> found;
-  for (const path& folder : folders_) add_runs(folder, kDepth, found);
+  size_t num_entries = 0;
+  for (const path& folder : folders_) add_runs(folder, kDepth, num_entries, found);
+  std::set<path> known;
+  for (const auto& run : runs_) known.insert(plain(run->folder()));
   for (const path& folder : found) {
-    const bool is_known = std::ranges::any_of(
-        runs_, [&](const auto& run) { return plain(run->folder()) == plain(folder); });
-    if (!is_known && runs_.size() < kMostRuns)
+    if (runs_.size() < kMostRuns && known.insert(plain(folder)).second)
       runs_.push_back(std::make_unique<WatchedRun>(folder));
   }
   name_runs();
+  const auto end = std::chrono::steady_clock::now();
+  next_search_ = end + std::max<std::chrono::steady_clock::duration>(kSearchInterval,
+                                                                     kSearchPause * (end - begin));
 }
 
 void RunList::name_runs() {
@@ -83,19 +89,20 @@ void RunList::name_runs() {
 }
 
 bool RunList::update(std::chrono::milliseconds patience) {
-  const auto end = std::chrono::steady_clock::now() + patience;
   if (std::chrono::steady_clock::now() >= next_search_) find_runs();
-  bool has_more = false;
-  for (size_t i = 0; i < runs_.size(); ++i) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return true;
-    const bool goes_on = runs_[next_run_ % runs_.size()]->update(left);
-    has_more = has_more || goes_on;
+  const auto end = std::chrono::steady_clock::now() + patience;
+  // A round may take several calls.
+  for (; num_read_ < runs_.size(); ++num_read_, ++next_run_) {
     // One that has more is read on before the next begins.
-    if (!goes_on) ++next_run_;
+    while (true) {
+      const auto left = end - std::chrono::steady_clock::now();
+      if (left.count() <= 0) return true;
+      const auto patience_left = std::chrono::ceil<std::chrono::milliseconds>(left);
+      if (!runs_[next_run_ % runs_.size()]->update(patience_left)) break;
+    }
   }
-  return has_more;
+  num_read_ = 0;
+  return false;
 }
 
 }  // namespace trireme::watch

@@ -42,6 +42,7 @@ class RunList {
   std::vector<std::string> names_;
   std::chrono::steady_clock::time_point next_search_{};
   size_t next_run_ = 0;  // to read first
+  size_t num_read_ = 0;  // to their ends, in this round
 };
 
 }  // namespace trireme::watch

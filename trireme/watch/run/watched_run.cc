@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr uint64_t kReadBytes = uint64_t{1} << 20;
-constexpr size_t kScanRows = 1000;
+constexpr size_t kScanRows = 100;  // with many experts a row takes a third of a millisecond
 constexpr size_t kMostCheckpoints = 1000;
 
 // "step-000050" -> 50.
@@ -27,6 +27,15 @@ std::optional<int64_t> step_of_checkpoint(const std::string& name) {
   const auto [last, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
   if (error != std::errc() || last != end || step < 0) return std::nullopt;
   return step;
+}
+
+// As long as a step that has stalled. In a run with long steps ranks wait for each other for
+// seconds, and all is well.
+milliseconds late_after(double step_seconds) {
+  constexpr double kSteps = 20, kMostSeconds = 1e6;
+  const double seconds = std::clamp(kSteps * step_seconds, 0.0, kMostSeconds);
+  return std::max(comm::DiagnosisOptions().late_after,
+                  milliseconds(static_cast<int64_t>(1000 * seconds)));
 }
 
 }  // namespace
@@ -63,13 +72,16 @@ bool WatchedRun::update(milliseconds patience) {
     scan_.clear();
     num_unreadable_ = 0;
   };
-  bool has_more = true;
-  while (has_more && std::chrono::steady_clock::now() < end)
+  // Each part goes on a little in every call, however slow the folder is.
+  bool has_more = false;
+  do {
     has_more = tail_.update(kReadBytes, on_line, on_reset).has_more;
+  } while (has_more && std::chrono::steady_clock::now() < end);
   const bool has_blocks = series_.update();
-  bool has_rows = true;
-  while (has_rows && std::chrono::steady_clock::now() < end)
+  bool has_rows = false;
+  do {
     has_rows = scan_.update(metrics_, kScanRows);
+  } while (has_rows && std::chrono::steady_clock::now() < end);
   return has_more || has_blocks || has_rows;
 }
 
@@ -94,7 +106,8 @@ Observation WatchedRun::observe() const {
     const std::filesystem::path folder = folder_ / "recorder";
     if (!std::filesystem::is_directory(folder)) return observation;
     observation.ranks = comm::observe_ranks(folder);
-    observation.findings = comm::diagnose(observation.ranks);
+    observation.findings = comm::diagnose(
+        observation.ranks, {.late_after = late_after(median_step_seconds(metrics_))});
   } catch (const std::exception&) {
     observation = {};  // a ring is damaged, or the folder has gone
   }

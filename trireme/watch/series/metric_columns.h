@@ -38,6 +38,7 @@ class MetricColumns {
   // The first row whose step is at least `step`; num_rows() when there is none.
   size_t row_of(int64_t step) const;
   int64_t newest_epoch() const { return newest_epoch_; }
+  int64_t num_returns() const { return num_returns_; }  // how often the run has gone back
 
   // In the order in which they came, without the elements of lists.
   std::vector<std::string> names() const;

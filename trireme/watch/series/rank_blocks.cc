@@ -13,13 +13,19 @@ namespace {
 constexpr size_t kPlanes = 3;
 constexpr size_t kCoarser = 4;  // steps that become one
 constexpr size_t kMin = 0, kMean = 1, kMax = 2;
+// Blocks are joined up to here. A run with slow steps writes one for every few of them, and blocks
+// of one step would be lost where larger ones become coarser.
+constexpr size_t kJoinedSteps = 256;
+constexpr size_t kJoinedValues = size_t{1} << 18;
 
 size_t plane_size(const RankBlock& block) {
   return static_cast<size_t>(block.num_ranks) * block.columns.size();
 }
 
 size_t bytes_of(const RankBlock& block) {
-  return block.values.size() * sizeof(float) + block.steps.size() * sizeof(int64_t);
+  size_t num_bytes = sizeof(block) + block.columns.size() * sizeof(std::string);
+  for (const std::string& column : block.columns) num_bytes += column.size();
+  return num_bytes + block.values.size() * sizeof(float) + block.steps.size() * sizeof(int64_t);
 }
 
 bool is_sound(const RankBlock& block) {
@@ -91,6 +97,26 @@ RankBlock coarser(const RankBlock& block) {
   return result;
 }
 
+bool can_join(const RankBlock& block, const RankBlock& next) {
+  return block.num_ranks == next.num_ranks && block.num_planes == next.num_planes &&
+         block.steps.size() + next.steps.size() <= kJoinedSteps &&
+         block.values.size() + next.values.size() <= kJoinedValues && block.columns == next.columns;
+}
+
+void append(std::deque<RankBlock>& blocks, RankBlock block) {
+  if (!blocks.empty() && can_join(blocks.back(), block)) {
+    RankBlock& last = blocks.back();
+    last.steps.insert(last.steps.end(), block.steps.begin(), block.steps.end());
+    last.values.insert(last.values.end(), block.values.begin(), block.values.end());
+    return;
+  }
+  if (!blocks.empty()) {
+    blocks.back().steps.shrink_to_fit();
+    blocks.back().values.shrink_to_fit();
+  }
+  blocks.push_back(std::move(block));
+}
+
 void keep_steps_before(RankBlock& block, int64_t step) {
   const auto end = std::ranges::lower_bound(block.steps, step);
   const auto count = static_cast<size_t>(end - block.steps.begin());
@@ -114,25 +140,39 @@ void RankBlocks::add(RankBlock block) {
     if (!blocks_.back().steps.empty()) break;
     blocks_.pop_back();
   }
-  num_bytes_ += bytes_of(block);
-  blocks_.push_back(std::move(block));
+  if (!blocks_.empty()) num_bytes_ -= bytes_of(blocks_.back());
+  const size_t first_changed = blocks_.empty() ? 0 : blocks_.size() - 1;
+  append(blocks_, std::move(block));
+  for (size_t i = first_changed; i < blocks_.size(); ++i) num_bytes_ += bytes_of(blocks_[i]);
   if (num_bytes_ > most_bytes_) save_memory();
 }
 
-// The older half becomes coarser, so that the newest steps stay exact as long as they can. Blocks
-// of one step cannot; the oldest of them go.
-void RankBlocks::save_memory() {
-  const size_t half = (blocks_.size() + 1) / 2;
-  num_bytes_ = 0;
+// By bytes, so that the newest steps stay exact as long as they can, however many old blocks there
+// are. What has become short is joined, and can become coarser again.
+void RankBlocks::make_older_half_coarser() {
+  const size_t half = num_bytes_ / 2;
+  size_t num_older = 0;
   std::deque<RankBlock> kept;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    RankBlock& block = blocks_[i];
+  for (RankBlock& block : blocks_) {
+    const size_t size = bytes_of(block);
+    const bool is_newest = &block == &blocks_.back() && blocks_.size() > 1;
     const bool can_shrink = block.steps.size() > (block.num_planes == 1 ? kPlanes : 1);
-    if (i < half && can_shrink) block = coarser(block);
-    num_bytes_ += bytes_of(block);
-    kept.push_back(std::move(block));
+    if (num_older < half && !is_newest && can_shrink) block = coarser(block);
+    num_older += size;
+    append(kept, std::move(block));
   }
   blocks_ = std::move(kept);
+  num_bytes_ = 0;
+  for (const RankBlock& block : blocks_) num_bytes_ += bytes_of(block);
+}
+
+// Blocks of one step that differ from their neighbours cannot become coarser; the oldest of all go.
+void RankBlocks::save_memory() {
+  size_t before = 0;
+  do {
+    before = num_bytes_;
+    make_older_half_coarser();
+  } while (num_bytes_ > most_bytes_ && num_bytes_ < before);
   while (num_bytes_ > most_bytes_ && blocks_.size() > 1) {
     num_bytes_ -= bytes_of(blocks_.front());
     blocks_.pop_front();

@@ -58,6 +58,7 @@ class RankBlocks {
   std::vector<int64_t> steps_between(int64_t from, int64_t to, size_t most) const;
 
  private:
+  void make_older_half_coarser();
   void save_memory();
 
   size_t most_bytes_;

@@ -112,8 +112,17 @@ void add_experts(Collection& collection, WatchedRun& run, const std::string& ind
   collection.put("/api/experts", {{"run", index}}, all);
 }
 
-void add_run(Collection& collection, WatchedRun& run, const std::string& index) {
+constexpr std::string_view kFirstMetric = "loss";
+
+// Without this the page of the run says nothing.
+void begin_run(Collection& collection, const WatchedRun& run, const std::string& index) {
   collection.add("/api/run", {{"run", index}});
+  if (!run.metrics().has(kFirstMetric)) return;
+  collection.add("/api/series", {{"run", index}, {"name", std::string(kFirstMetric)}},
+                 {{"points", kPointsOfSeries}});
+}
+
+void add_run(Collection& collection, WatchedRun& run, const std::string& index) {
   collection.add("/api/events", {{"run", index}});
   collection.add("/api/calls", {{"run", index}}, {{"most", "200"}});
   collection.add("/api/log", {{"run", index}}, {{"most", "1000"}});
@@ -121,8 +130,10 @@ void add_run(Collection& collection, WatchedRun& run, const std::string& index) 
   collection.add("/api/memory", {{"run", index}});
   // A trace is another file, which this one does not hold.
   collection.put("/api/profile", {{"run", index}}, {{"files", ordered_json::array()}});
-  for (const std::string& name : run.metrics().names())
+  for (const std::string& name : run.metrics().names()) {
+    if (name == kFirstMetric) continue;
     collection.add("/api/series", {{"run", index}, {"name", name}}, {{"points", kPointsOfSeries}});
+  }
   add_ranks(collection, run, index);
   add_experts(collection, run, index);
 }
@@ -212,9 +223,11 @@ std::vector<std::pair<std::string, std::string>> answers_in_file(RunList& runs, 
   std::string all;
   for (size_t i = 0; i < num_runs; ++i) {
     all += concat(i == 0 ? "" : ",", i);
-    add_run(collection, runs.run(i), std::to_string(i));
+    begin_run(collection, runs.run(i), std::to_string(i));
   }
   if (num_runs > 1) collection.add("/api/compare", {{"runs", all}});
+  // A run with many numbers leaves no room for those of the runs behind it.
+  for (size_t i = 0; i < num_runs; ++i) add_run(collection, runs.run(i), std::to_string(i));
   return collection.take();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
@@ -29,12 +30,15 @@ class Families {
            double value) {
     auto [place, is_new] = families_.try_emplace(name);
     if (is_new) place->second.help = help;
-    place->second.samples += concat(name, "{", labels, "} ", number_text(value), "\n");
+    // Two names may become one, and a reader refuses all when a sample comes twice.
+    if (place->second.labels.insert(labels).second)
+      place->second.samples += concat(name, "{", labels, "} ", number_text(value), "\n");
   }
   std::string text() const {
     std::string all;
     for (const auto& [name, family] : families_) {
-      if (!family.help.empty()) all += concat("# HELP ", name, " ", family.help, "\n");
+      if (!family.help.empty())
+        all += concat("# HELP ", name, " ", prometheus_help(family.help), "\n");
       all += concat("# TYPE ", name, " gauge\n", family.samples);
     }
     return all;
@@ -44,6 +48,7 @@ class Families {
   struct Family {
     std::string help{};
     std::string samples{};
+    std::set<std::string> labels{};
   };
   std::map<std::string, Family> families_;
 };
@@ -73,8 +78,9 @@ std::string prometheus_name(std::string_view name) {
   return result;
 }
 
-std::string prometheus_label(std::string_view value) {
-  const std::string_view whole = value;
+namespace {
+
+std::string escaped(std::string_view whole, bool with_quotes) {
   std::string result;
   for (size_t at = 0; at < whole.size();) {
     const size_t size = utf8_character_bytes(whole.substr(at));
@@ -86,13 +92,21 @@ std::string prometheus_label(std::string_view value) {
     if (whole[at] == '\n') {
       result += "\\n";
     } else {
-      if (whole[at] == '\\' || whole[at] == '"') result += '\\';
+      if (whole[at] == '\\' || (with_quotes && whole[at] == '"')) result += '\\';
       result += whole.substr(at, size);
     }
     at += size;
   }
   return result;
 }
+
+}  // namespace
+
+std::string prometheus_label(std::string_view value) {
+  return escaped(value, /*with_quotes=*/true);
+}
+
+std::string prometheus_help(std::string_view text) { return escaped(text, /*with_quotes=*/false); }
 
 std::string prometheus_text(RunList& runs) {
   Families families;

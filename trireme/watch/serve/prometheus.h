@@ -19,5 +19,7 @@ std::string prometheus_text(RunList& runs);
 std::string prometheus_name(std::string_view name);
 // With escapes of backslash, quotation mark and line feed.
 std::string prometheus_label(std::string_view value);
+// With escapes of backslash and line feed.
+std::string prometheus_help(std::string_view text);
 
 }  // namespace trireme::watch

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -116,6 +117,43 @@ ordered_json event_json(const launch::Event& event) {
   return object;
 }
 
+// When the run last wrote something that has a time.
+std::optional<double> newest_time(WatchedRun& run) {
+  double newest = 0;
+  if (const auto last = run.metrics().last("time"); last && std::isfinite(last->second))
+    newest = last->second;
+  for (const launch::Event& event : run.events().events)
+    newest = std::max(newest, seconds_of(event.time));
+  return newest > 0 ? std::optional(newest) : std::nullopt;
+}
+
+struct LogLines {
+  std::deque<launch::LogEntry> entries{};  // around the time, or the last
+  bool is_cut = false;                     // there are more lines than were read
+};
+
+LogLines read_lines(const std::filesystem::path& folder, const launch::LogFilter& filter,
+                    std::optional<double> time, size_t most) {
+  LogLines lines;
+  std::deque<launch::LogEntry>& entries = lines.entries;
+  size_t num_behind = 0;  // the time
+  launch::LogReader reader(folder, filter);
+  for (size_t count = 0;; ++count) {
+    lines.is_cut = count == kMostLinesRead;
+    if (lines.is_cut) break;
+    auto entry = reader.next();
+    if (!entry) break;
+    const double at = seconds_of(entry->line.time);
+    if (time && at > *time + kLogSeconds) break;
+    num_behind += time && at > *time ? 1 : 0;
+    entries.push_back(std::move(*entry));
+    if (entries.size() > most) entries.pop_front();
+    // Half of the lines come from before the time, half from behind it.
+    if (time && num_behind >= (most + 1) / 2 && entries.size() >= most) break;
+  }
+  return lines;
+}
+
 }  // namespace
 
 ordered_json runs_answer(RunList& runs, const Parameters&) {
@@ -151,7 +189,8 @@ ordered_json run_answer(RunList& runs, const Parameters& parameters) {
       {"why", run.verdict().why},
       {"config", run.config().text},
       {"config_problem", run.config().problem},
-      {"version", version == run.config().keys.end() ? "" : version->second},
+      {"version",
+       version == run.config().keys.end() ? ordered_json(nullptr) : ordered_json(version->second)},
       {"ranks", num_ranks},
       {"axes", std::move(axes)},
       {"coordinates", coordinates_of(run.axes(), std::min<int64_t>(num_ranks, kMostRanksOfMap))},
@@ -219,25 +258,19 @@ ordered_json log_answer(RunList& runs, const Parameters& parameters) {
   }
   if (time) filter.since = time_of(*time - kLogSeconds);
   ordered_json answer = {{"lines", ordered_json::array()}};
-  std::deque<launch::LogEntry> entries;
-  size_t num_behind = 0;  // the time
+  LogLines lines;
   try {
-    launch::LogReader reader(run.folder(), filter);
-    for (size_t count = 0; count < kMostLinesRead; ++count) {
-      auto entry = reader.next();
-      if (!entry) break;
-      const double at = seconds_of(entry->line.time);
-      if (time && at > *time + kLogSeconds) break;
-      num_behind += time && at > *time ? 1 : 0;
-      entries.push_back(std::move(*entry));
-      if (entries.size() > most) entries.pop_front();
-      // Half of the lines come from before the time, half from behind it.
-      if (time && num_behind >= most / 2 && entries.size() >= most) break;
+    lines = read_lines(run.folder(), filter, time, most);
+    // The newest are asked for, and there are more lines than are read.
+    if (const auto newest = newest_time(run); lines.is_cut && !time && newest) {
+      filter.since = time_of(*newest - kLogSeconds);
+      if (LogLines last = read_lines(run.folder(), filter, time, most); !last.entries.empty())
+        lines = std::move(last);
     }
   } catch (const Error&) {
     return answer;  // it has no logs
   }
-  for (const launch::LogEntry& entry : entries) {
+  for (const launch::LogEntry& entry : lines.entries) {
     answer["lines"].push_back(
         {{"time", seconds_of(entry.line.time)},
          {"step", entry.line.step >= 0 ? ordered_json(entry.line.step) : nullptr},
