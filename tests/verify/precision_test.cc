@@ -35,6 +35,7 @@ TEST(Precision, WhatStaysIsABug) {
 TEST(Precision, BetweenTheTwoItIsUndecided) {
   EXPECT_EQ(judge({1e-6, 1e-6}, {1e-11, 1e-11}), Finding::kUndecided);
   EXPECT_EQ(judge({kInfinite, kInfinite}, {1e-15, 1e-15}), Finding::kUndecided);
+  EXPECT_EQ(judge({kInfinite, kInfinite}, {}), Finding::kUndecided);
 }
 
 }  // namespace

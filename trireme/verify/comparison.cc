@@ -133,7 +133,7 @@ class Comparing {
             std::tuple(higher, high.tensors.end(), &probe.fp64)}) {
         if (at == end) continue;
         *difference = at->second.difference;
-        probe.note = at->second.note;
+        if (!at->second.note.empty()) probe.note = at->second.note;
         is_judged = is_judged && at->second.is_judged;
       }
       if (higher != high.tensors.end()) probe.first = higher->second.first;

@@ -5,10 +5,10 @@
 namespace trireme::verify {
 
 Finding judge(const Difference& fp32, const Difference& fp64) {
-  if (fp64.absolute == 0) return fp32.absolute == 0 ? Finding::kSame : Finding::kRounding;
+  if (fp64.absolute == 0 && fp32.absolute == 0) return Finding::kSame;
   // One side has a value that is not finite where the other has one, in fp32 alone.
   if (std::isinf(fp32.absolute) && !std::isinf(fp64.absolute)) return Finding::kUndecided;
-  if (fp64.relative <= kRoundingOfFp64) return Finding::kRounding;
+  if (fp64.absolute == 0 || fp64.relative <= kRoundingOfFp64) return Finding::kRounding;
   if (!(fp64.absolute < kLeastOfBug * fp32.absolute)) return Finding::kBug;
   return fp64.absolute <= kMostOfRounding * fp32.absolute ? Finding::kRounding
                                                           : Finding::kUndecided;

@@ -97,5 +97,18 @@ TEST(FailureEvent, FollowsTheEventsOfRanksThatHadBegun) {
   EXPECT_EQ(last.cause, "killed");
 }
 
+TEST(FailureEvent, LeavesTheEventsOfARunAtItsFoldersPlaceAlone) {
+  const harness::TemporaryFolder folder;
+  const auto run = folder / "run";
+  std::filesystem::create_directory(run);
+  const FailureEvent failure(run);
+  std::filesystem::remove_all(run);
+  std::filesystem::create_directory(run);
+  RunEvents other(run);
+  other.start(in_epoch(1), {.num_ranks = 1});
+  failure.write({.rank = 0, .code = 2, .signal = 0, .message = "the folder was removed"});
+  EXPECT_EQ(kinds_in(run), std::vector<EventKind>{EventKind::kStart});
+}
+
 }  // namespace
 }  // namespace trireme::cli

@@ -106,6 +106,21 @@ TEST(SeriesBlock, ADamagedByteCostsItsBlockAndNoOther) {
   }
 }
 
+// More of it than is looked at at once, so that headers lie across its ends too.
+TEST(SeriesBlock, DamageThatIsFullOfMagicNumbersIsOneStretch) {
+  const std::string block = to_bytes(block_of(1, 4));
+  for (size_t count = 1; count <= 20'000; count += count < 100 ? 1 : 1111) {
+    std::string damage = "x";
+    for (size_t i = 0; i < count; ++i) damage += "TRISERI1";
+    const ScannedBlocks found = scan(damage + block);
+    ASSERT_EQ(found.steps.size(), 1U) << count;
+    EXPECT_EQ(found.num_dropped, 1) << count;
+    EXPECT_EQ(found.end, damage.size() + block.size()) << count;
+    // At the end the last ones may be the beginnings of blocks.
+    EXPECT_GE(scan(damage).end + kBlockHeaderBytes, damage.size()) << count;
+  }
+}
+
 TEST(SeriesBlock, APartOfABlockAtTheEndIsWaitedFor) {
   const std::string first = to_bytes(block_of(1, 4));
   const std::string second = to_bytes(block_of(5, 4));

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -141,6 +143,45 @@ TEST(SeriesWriter, MakesARemovedFileAgainAndLeavesALaterOneAlone) {
   writer.flush();
   EXPECT_EQ(read_series(folder.path()).steps(), (std::vector<int64_t>{2}));
   EXPECT_FALSE(writer.take_problem());
+}
+
+TEST(SeriesWriter, TriesARewriteThatFailsMoreAndMoreSeldom) {
+  const harness::TemporaryFolder folder;
+  const fs::path obstacle = folder.path() / kSeriesFolder / (std::string(kSeriesName) + ".next");
+  fs::create_directories(obstacle / "held");
+  SeriesWriter writer({.run_folder = folder.path(), .patience = kNever});
+  EXPECT_TRUE(writer.take_problem());
+  const auto write_step = [&](int64_t step) {
+    add_row(writer, step);
+    writer.flush();
+  };
+  write_step(1);  // the second failure
+  fs::remove_all(obstacle);
+  write_step(2);
+  write_step(3);
+  EXPECT_TRUE(read_series(folder.path()).blocks.empty());
+  write_step(4);
+  EXPECT_EQ(read_series(folder.path()).steps(), (std::vector<int64_t>{4}));
+  EXPECT_FALSE(writer.take_problem());  // told once
+}
+
+TEST(SeriesWriter, ALargeFileIsNotRewrittenBeforeItHasGrown) {
+  const harness::TemporaryFolder folder;
+  SeriesWriter writer({.run_folder = folder.path(), .patience = kNever});
+  int64_t step = 0;
+  const auto add_until = [&](int64_t last) {
+    while (step < last) add_row(writer, ++step);
+    writer.flush();
+  };
+  const auto num_full = [&] { return read_series(folder.path()).steps().size(); };
+  add_until(5121);
+  EXPECT_EQ(num_full(), 4097U);  // the groups of 16 are whole
+  const WaitRecord wait{.step = 1, .axis = "data", .waiter = 1, .awaited = 0, .seconds = 1};
+  for (int i = 0; i < 10; ++i) writer.add(std::vector<WaitRecord>(kMostWaits, wait));
+  add_until(6200);
+  const size_t after_growth = num_full();
+  add_until(7300);
+  EXPECT_EQ(num_full(), after_growth + 1100);  // which are no eighth of the waits
 }
 
 TEST(SeriesWriter, AFullDiskCostsRowsAndNoBlockBeforeOrAfter) {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kDrivers[] = {"coretemp", "k10temp", "zenpower", "cpu_thermal"};
 constexpr std::string_view kZones[] = {"x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal"};
 constexpr size_t kMostSensors = 64;
-constexpr uint64_t kMostText = 4096;  // the size of files in /sys
+constexpr uint64_t kMostText = 64 << 10;  // files in /sys have the size of a page
 
 // The first word of a small file; "" when it cannot be read.
 std::string word_in(const fs::path& path) {

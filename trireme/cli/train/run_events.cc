@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "trireme/base/clock.h"
@@ -96,9 +97,12 @@ void RunEvents::fail(const std::string& reason) {
 }
 
 FailureEvent::FailureEvent(std::filesystem::path run_folder)
-    : run_folder_(std::move(run_folder)), starts_before_(num_starts(events_in(run_folder_))) {}
+    : run_folder_(std::move(run_folder)),
+      folder_(::open(run_folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)),
+      starts_before_(num_starts(events_in(run_folder_))) {}
 
 void FailureEvent::write(const launch::RankExit& exit) const {
+  if (!folder_.is_open() || identity_of(run_folder_) != identity_of(folder_.get())) return;
   const std::vector<Event> events = events_in(run_folder_);
   if (num_starts(events) <= starts_before_) return;
   Event event{.kind = EventKind::kFailure,

@@ -46,15 +46,18 @@ class RunEvents {
   std::chrono::steady_clock::time_point began_{};
 };
 
-// What the starter of local ranks adds when one has failed. Remembers the starts that the log had,
-// so that ranks that were refused add nothing to another run's.
+// What the starter of local ranks adds when one has failed. Remembers the folder and the starts
+// that its log had, so that neither ranks that were refused nor ranks whose folder was replaced
+// add anything to another run's.
 class FailureEvent {
  public:
+  // run_folder: exists
   explicit FailureEvent(std::filesystem::path run_folder);
   void write(const launch::RankExit& exit) const;
 
  private:
   std::filesystem::path run_folder_;
+  Descriptor folder_;  // keeps its identity from another folder
   int64_t starts_before_ = 0;
 };
 

@@ -15,7 +15,9 @@ namespace {
 constexpr std::string_view kBlockMagic = "TRISERI1";
 enum class BlockKind : uint32_t { kSteps = 1, kThinned = 2, kWaits = 3 };
 constexpr size_t kWaitBytes = 24;
-constexpr size_t kScanBytes = size_t{1} << 16;
+// Read at once behind damage: little at first, since most damage is short.
+constexpr size_t kFirstScanBytes = 256;
+constexpr size_t kMostScanBytes = size_t{1} << 16;
 
 // As it lies in the file; all numbers are little-endian, like the processors that we run on.
 struct Header {
@@ -71,6 +73,19 @@ std::string with_header(Header header, const std::string& payload) {
 bool is_valid(const Header& header) {
   return std::string_view(header.magic, sizeof(header.magic)) == kBlockMagic &&
          header.header_checksum == sum_of(header) && header.payload_bytes <= kMostPayloadBytes;
+}
+
+// Where the next header is in `bytes`, or a magic number behind which they lack the rest of one;
+// npos when there is neither. Looks at each byte once, however many magic numbers there are.
+size_t place_of_header(std::string_view bytes) {
+  size_t at = bytes.find(kBlockMagic);
+  for (; at != std::string_view::npos; at = bytes.find(kBlockMagic, at + 1)) {
+    if (bytes.size() - at < sizeof(Header)) break;
+    Header header{};
+    std::memcpy(&header, bytes.data() + at, sizeof(header));
+    if (is_valid(header)) break;
+  }
+  return at;
 }
 
 // Takes values from a payload. A step past its end makes it fail, and stay so.
@@ -224,21 +239,23 @@ std::string to_bytes(const WaitBlock& block) {
                      payload);
 }
 
-// Goes on behind damage to the next place that may be a block. False at the end of the file.
+// Goes on behind damage to the next header. False at the end of the file.
 bool BlockScanner::find_block() {
   ++num_dropped_;
   ++offset_;
-  std::string bytes(kScanBytes, '\0');
-  while (file_.num_bytes() - offset_ >= kBlockMagic.size()) {
+  std::string bytes(kFirstScanBytes, '\0');
+  for (; file_.num_bytes() - offset_ >= kBlockMagic.size();
+       bytes.resize(std::min(2 * bytes.size(), kMostScanBytes))) {
     const size_t size = std::min<uint64_t>(bytes.size(), file_.num_bytes() - offset_);
     const auto text = std::span(bytes).first(size);
     file_.read(offset_, std::as_writable_bytes(text));
-    const size_t found = std::string_view(text.data(), size).find(kBlockMagic);
-    if (found != std::string_view::npos) {
-      offset_ += found;
-      return true;
-    }
-    offset_ += size - kBlockMagic.size() + 1;
+    const size_t found = place_of_header({text.data(), size});
+    const bool is_none = found == std::string_view::npos;
+    offset_ += is_none ? size - kBlockMagic.size() + 1 : found;
+    if (is_none) continue;
+    // Only what was read lacks the rest of the header, or the file does.
+    const bool is_whole = size - found >= sizeof(Header);
+    if (is_whole || file_.num_bytes() - offset_ < sizeof(Header)) return true;
   }
   return false;
 }

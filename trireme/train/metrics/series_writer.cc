@@ -20,6 +20,9 @@ using Clock = std::chrono::steady_clock;
 
 // The file is written anew once so many full steps are more than need be there, and not at each.
 constexpr int64_t kStepsBetweenThinnings = 1024;
+// Nor before it has grown by this share, or a long run would copy a large file again and again.
+constexpr uint64_t kGrowth = 8;
+constexpr int kMostDoublings = 10;
 
 // The steps before the newest kFullSteps that make whole groups; 0: none.
 int64_t last_to_thin(int64_t last_step) {
@@ -162,7 +165,7 @@ template <typename Work>
 void SeriesWriter::attempt(const Work& work) {
   try {
     work();
-    has_failed_ = false;
+    if (num_failures_ == 0) has_failed_ = false;  // a rewrite that rests has not succeeded
   } catch (const Error& error) {
     if (!std::exchange(has_failed_, true)) problem_ = error.what();
     // What is there of a block would hide those that follow it.
@@ -191,8 +194,10 @@ void SeriesWriter::open() {
 }
 
 // Puts a file in the place of the one there: the steps up to last_step, those before the newest
-// kFullSteps thinned. Leaves the oldest blocks out if the file has grown above kMostSeriesBytes.
+// kFullSteps thinned. Leaves the oldest blocks out if the file has grown above most_bytes.
 void SeriesWriter::compact(int64_t last_step) {
+  ++num_failures_;  // until it has succeeded
+  num_rests_ = 0;
   std::error_code failure;  // of the folder, which the file then reports
   fs::create_directories(path_.parent_path(), failure);
   const fs::path next = next_of(path_);
@@ -214,8 +219,9 @@ void SeriesWriter::compact(int64_t last_step) {
   file.close();
   fs::rename(next, path_, failure);
   if (failure) throw Error(concat("cannot write ", path_.string(), ": ", failure.message()));
-  num_bytes_ = rewriter.num_bytes();
+  num_bytes_ = compacted_bytes_ = rewriter.num_bytes();
   first_full_step_ = rewriter.first_full();
+  num_failures_ = 0;
   open();
 }
 
@@ -231,9 +237,24 @@ bool SeriesWriter::is_in_place() {
     return true;
   }
   open();
-  num_bytes_ = 0;
+  num_bytes_ = compacted_bytes_ = 0;
   first_full_step_ = 0;
   return true;
+}
+
+// Whether the file should be thinned or shortened.
+bool SeriesWriter::is_due() const {
+  const bool is_long =
+      first_full_step_ > 0 && last_step_ - first_full_step_ >= kFullSteps + kStepsBetweenThinnings;
+  const bool has_grown = num_bytes_ - compacted_bytes_ >= compacted_bytes_ / kGrowth;
+  return (is_long && has_grown) || num_bytes_ > options_.most_bytes / 8 * 9;
+}
+
+// Whether to leave a compact() out. One that fails has copied as much as the disk had room for, so
+// the tries become rarer.
+bool SeriesWriter::rests() {
+  const int num_wanted = (1 << std::min(num_failures_, kMostDoublings)) - 2;
+  return num_rests_++ < num_wanted;
 }
 
 void SeriesWriter::write(const std::string& bytes) {
@@ -262,22 +283,21 @@ void SeriesWriter::add(std::vector<WaitRecord> waits) {
 
 void SeriesWriter::flush() {
   begun_ = Clock::now();
-  attempt([&] {
-    if ((open_block_.steps.empty() && waits_.empty()) || is_over_ || !is_in_place()) return;
-    if (!open_block_.steps.empty()) {
-      write(to_bytes(open_block_));
-      if (first_full_step_ == 0) first_full_step_ = open_block_.steps.front();
-    }
-    for (size_t at = 0; at < waits_.size(); at += kMostWaits) {
-      const auto part =
-          std::span(waits_).subspan(at, std::min<size_t>(kMostWaits, waits_.size() - at));
-      write(to_bytes(WaitBlock{.records = {part.begin(), part.end()}}));
-    }
-    const bool is_long = last_step_ - first_full_step_ >= kFullSteps + kStepsBetweenThinnings;
-    if (!is_long && num_bytes_ <= options_.most_bytes / 8 * 9) return;
-    first_full_step_ = last_step_;  // if it fails, not again at once
-    compact(last_step_);
-  });
+  if (file_ || !rests()) {
+    attempt([&] {
+      if ((open_block_.steps.empty() && waits_.empty()) || is_over_ || !is_in_place()) return;
+      if (!open_block_.steps.empty()) {
+        write(to_bytes(open_block_));
+        if (first_full_step_ == 0) first_full_step_ = open_block_.steps.front();
+      }
+      for (size_t at = 0; at < waits_.size(); at += kMostWaits) {
+        const auto part =
+            std::span(waits_).subspan(at, std::min<size_t>(kMostWaits, waits_.size() - at));
+        write(to_bytes(WaitBlock{.records = {part.begin(), part.end()}}));
+      }
+      if (is_due() && !rests()) compact(last_step_);
+    });
+  }
   open_block_.steps.clear();
   open_block_.values.clear();
   waits_.clear();

@@ -52,6 +52,8 @@ class SeriesWriter {
   void compact(int64_t last_step);
   void open();
   bool is_in_place();
+  bool is_due() const;
+  bool rests();
   void write(const std::string& bytes);
   template <typename Work>
   void attempt(const Work& work);
@@ -62,7 +64,10 @@ class SeriesWriter {
   std::optional<FileIdentity> identity_;  // of file_
   std::optional<FileIdentity> run_identity_;
   uint64_t num_bytes_ = 0;
-  bool is_over_ = false;  // another run's file is at the place
+  uint64_t compacted_bytes_ = 0;  // num_bytes_ after the last compact()
+  int num_failures_ = 0;          // of compact() since it succeeded
+  int num_rests_ = 0;             // since the last of them
+  bool is_over_ = false;          // another run's file is at the place
   bool has_failed_ = false;
   std::optional<std::string> problem_;
   SeriesBlock open_block_;  // not yet in the file
