@@ -92,6 +92,15 @@ TEST(LearnerPlan, GraphsAndAveragedStatesCount) {
   EXPECT_EQ(bytes({{"outer.method", "average"}, {"outer.states", "average"}}), 3 * 6'889'728 + 32);
 }
 
+TEST(LearnerPlan, WhatTheCostModelDoesNotKnowIsRefused) {
+  const auto refusal = [](const std::vector<train::Override>& overrides) {
+    return harness::message_of<ConfigError>([&] { predict(overrides, hosts(2, 1)); });
+  };
+  EXPECT_THAT(refusal({{"outer.method", "d2"}}), HasSubstr("outer.method is \"d2\""));
+  EXPECT_THAT(refusal({{"outer.method", "gradient-tracking"}}), HasSubstr("gradient-tracking"));
+  EXPECT_THAT(refusal({{"outer.meeting", "127.0.0.1:29400"}}), HasSubstr("runs of their own"));
+}
+
 TEST(LearnerPlan, ASearchPlansEachLearner) {
   const train::RunConfig run = demo_run({{"train.micro_batch", "1"}});
   const plan::SearchResult found = search_layouts(run, hosts(2, 2), {.num_best = 20});

@@ -61,6 +61,9 @@ std::optional<plan::LearnerWork> learner_work(const train::RunConfig& config,
   TRIREME_CHECK(is_known, "outer.method is \"", name_of(train::kOuterMethods, outer.method),
                 "\", which the cost model does not know; it knows average, diloco, gossip and "
                 "push-sum");
+  TRIREME_CHECK(!outer.meets(),
+                "outer.meeting is set: the cost model does not know learners that are runs of "
+                "their own; leave it out to plan learners that are ranks of one run");
   plan::LearnerWork work{.learners = learners,
                          .parameters = exchanged_parameters(config),
                          .every = outer.every,

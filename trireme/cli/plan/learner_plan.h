@@ -10,7 +10,8 @@ namespace trireme::cli {
 
 // What the learners of a run exchange. Nothing when there is one.
 // config: with the model known and the layout of a learner in its keys
-// Throws: ConfigError when the cost model does not know outer.method; as make_named_graph()
+// Throws: ConfigError when the cost model does not know outer.method, or with outer.meeting; as
+//         make_named_graph()
 std::optional<plan::LearnerWork> learner_work(const train::RunConfig& config,
                                               const plan::Cluster& cluster);
 
