@@ -99,6 +99,9 @@ TEST(LearnerPlan, WhatTheCostModelDoesNotKnowIsRefused) {
   EXPECT_THAT(refusal({{"outer.method", "d2"}}), HasSubstr("outer.method is \"d2\""));
   EXPECT_THAT(refusal({{"outer.method", "gradient-tracking"}}), HasSubstr("gradient-tracking"));
   EXPECT_THAT(refusal({{"outer.meeting", "127.0.0.1:29400"}}), HasSubstr("runs of their own"));
+  const train::RunConfig of_hosts = demo_run({{"parallel.learners", "hosts"}});
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { search_layouts(of_hosts, hosts(2, 1), {}); }),
+              HasSubstr("give their number"));
 }
 
 TEST(LearnerPlan, ASearchPlansEachLearner) {
