@@ -83,7 +83,8 @@ class Mistakes(VerifyTest):
 
 class BadInput(VerifyTest):
     def test_sides_that_compute_other_things_are_refused_before_they_run(self):
-        for key in ("model.layers=3", "data.seed=2", "train.global_batch=8", "train.seed=5", "optimizer.beta1=0.8"):
+        for key in ("model.layers=3", "data.seed=2", "train.global_batch=8", "train.seed=5", "optimizer.beta1=0.8",
+                    "train.gradient_sum=adasum"):
             self.fail_with(USER, ["to compute different things", key.split("=")[0]], "verify", "tiny.toml", "--b", key)
         self.assertFalse((self.folder / "runs").exists())
 

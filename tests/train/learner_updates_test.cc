@@ -343,6 +343,12 @@ TEST_F(LearnerUpdatesTest, WhatCannotBeCombinedIsRefused) {
                        {"outer.graph", lopsided_graph()}},
                       3),
               HasSubstr("push-sum"));
+  const auto together = [](const char* steps) {
+    return std::vector<Override>{
+        {"optimizer.name", "onebit-adam"}, {"optimizer.freeze_step", "3"}, {"outer.begin", steps}};
+  };
+  EXPECT_THAT(refusal(together("4")), HasSubstr("above optimizer.freeze_step = 3"));
+  EXPECT_EQ(refusal(together("3")), "");
   EXPECT_THAT(refusal({{"parallel.servers", "1"}}), HasSubstr("parallel.servers"));
   EXPECT_THAT(refusal({{"train.precision", "fp16"}}), HasSubstr("use bf16 or fp32"));
   EXPECT_THAT(refusal({{"train.skip_bad_steps", "1"}}), HasSubstr("set it to 0"));

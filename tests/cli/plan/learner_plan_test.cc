@@ -107,6 +107,16 @@ TEST(LearnerPlan, MethodsThatTheCostModelDoesNotKnowAreRefused) {
   }
 }
 
+TEST(LearnerPlan, WhatTheCostModelDoesNotKnowIsRefused) {
+  const auto refusal = [](const std::vector<train::Override>& overrides) {
+    return harness::message_of<ConfigError>([&] { predict(overrides, hosts(2, 1)); });
+  };
+  EXPECT_THAT(refusal({{"outer.meeting", "127.0.0.1:29400"}}), HasSubstr("runs of their own"));
+  const train::RunConfig of_hosts = demo_run({{"parallel.learners", "hosts"}});
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { search_layouts(of_hosts, hosts(2, 1), {}); }),
+              HasSubstr("give their number"));
+}
+
 TEST(LearnerPlan, ASearchPlansEachLearner) {
   const train::RunConfig run = demo_run({{"train.micro_batch", "1"}});
   const plan::SearchResult found = search_layouts(run, hosts(2, 2), {.num_best = 20});

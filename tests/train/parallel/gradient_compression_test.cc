@@ -166,6 +166,34 @@ TEST(GradientCompression, AnotherRuleStartsAnew) {
   });
 }
 
+// The second stage of a pipeline has no parameter that is trained.
+TEST(GradientCompression, ARankWithoutStateDoesNotMakeTheOthersStartAnew) {
+  const harness::TemporaryFolder folder;
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    RunConfig config;
+    config.optimizer.name = "onebit-adam";
+    const auto of_stage = [&] {
+      return world.rank() == 0 ? sign_hook(1, 0) : make_gradient_hook(config);
+    };
+    const auto entries_of = [&](const std::shared_ptr<parallel::GradientHook>& hook) {
+      return compression_entries(hook.get(), whole_place);
+    };
+    const auto before = of_stage(), after = of_stage();
+    for (const auto& entry : entries_of(before)) entry.local.fill_(7);
+    checkpoint::save(folder.path(), 1, entries_of(before), "{}", world);
+    const std::filesystem::path path = *checkpoint::latest(folder.path());
+    CompressionLoad load =
+        load_compression(after.get(), whole_place, checkpoint::inspect(path), world);
+    EXPECT_FALSE(load.restarted);
+    EXPECT_EQ(load.entries.size(), world.rank() == 0 ? 4u : 0u);
+    checkpoint::load(path, load.entries, world);
+    load.finish();
+    for (const parallel::HookState& state : after->state()) {
+      harness::assert_same_bits(state.tensor, at::full_like(state.tensor, 7), state.name);
+    }
+  });
+}
+
 TEST(GradientCompression, ARestartDoesNotWarmUpAgain) {
   RunConfig config;
   config.train.compression = parallel::Compression::kTopK;

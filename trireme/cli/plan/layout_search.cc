@@ -20,18 +20,19 @@ std::string illegality(const train::RunConfig& run, const plan::Workload& work) 
   }
 }
 
+void check_number_of_learners(const train::RunConfig& config) {
+  TRIREME_CHECK(config.parallel.learners != 0,
+                "parallel.learners is \"hosts\", and the cluster's hosts are not known here; give "
+                "their number");
+}
+
 }  // namespace
 
 plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
   TRIREME_CHECK(config.parallel.teachers == 0, "parallel.teachers is ", config.parallel.teachers,
                 ", which the cost model does not know; set it to 0 to plan with the teacher on the "
                 "ranks that train");
-  TRIREME_CHECK(config.parallel.learners != 0,
-                "parallel.learners is \"hosts\", and the cluster's hosts are not known here; give "
-                "their number");
-  TRIREME_CHECK(!config.outer.meets(), "outer.meeting is set, and the cost model knows learners ",
-                "that are ranks of one run; leave outer.meeting and outer.place out to plan with ",
-                "such ones");
+  check_number_of_learners(config);
   check_known_method(config);  // before the ranks are counted: of decoupled some are servers
   train::resolve(config, static_cast<int>(num_devices));
   train::check_layout(config);
@@ -83,6 +84,7 @@ train::RunConfig with_layout(const train::RunConfig& run, const plan::Workload& 
 
 plan::SearchResult search_layouts(const train::RunConfig& run, plan::Cluster all,
                                   plan::SearchOptions options) {
+  check_number_of_learners(run);
   const int64_t learners = run.parallel.learners;
   plan::Cluster cluster = cluster_of_learner(all, learners);
   TRIREME_CHECK(options.most_devices == 0 || options.most_devices >= learners, "--gpus-at-most is ",

@@ -48,6 +48,9 @@ void check_known_method(const train::RunConfig& config) {
                 name_of(train::kOuterMethods, method),
                 "\", which the cost model does not know; it knows average, diloco, gossip and "
                 "push-sum");
+  TRIREME_CHECK(!config.outer.meets(),
+                "outer.meeting is set: the cost model does not know learners that are runs of "
+                "their own; leave it out to plan learners that are ranks of one run");
 }
 
 double outer_bytes_per_weight(const train::RunConfig& config, double wide_bytes) {

@@ -8,7 +8,8 @@
 
 namespace trireme::cli {
 
-// Throws: ConfigError when there are learners whose outer.method the cost model does not know
+// Throws: ConfigError when there are learners whose outer.method the cost model does not know, or
+//         that are runs of their own
 void check_known_method(const train::RunConfig& config);
 
 // What the learners of a run exchange. Nothing when there is one.

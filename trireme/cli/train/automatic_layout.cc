@@ -175,7 +175,7 @@ void RunRecord::begin(const train::RunConfig& config) {
   work_ = config.task->model().workload(config);
   if (!work_) return;
   layout_ = runtime_stages(config);
-  learners_ = config.parallel.learners;
+  learners_ = config.learners_here();
   // The cost model covers only ranks that train, and a ledger does not see the memory of GPUs.
   const bool is_known = config.parallel.servers == 0 && config.parallel.teachers == 0 &&
                         config.parallel.learners == 1 && config.device.is_cpu();

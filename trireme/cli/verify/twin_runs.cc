@@ -36,6 +36,7 @@ constexpr std::string_view kAlsoTheSame[] = {"train.steps",
                                              "train.batch_ramp_steps",
                                              "train.gradient_clip",
                                              "train.compression",
+                                             "train.gradient_sum",
                                              "parallel.staleness"};
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 constexpr uint64_t kMostLogBytes = uint64_t{1} << 20;

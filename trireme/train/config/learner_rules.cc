@@ -49,6 +49,12 @@ std::vector<LearnerRule> learner_rules(const RunConfig& config) {
            config.outer.states == OuterStates::kAverage,
        "the mean would change the momentum of which ranks exchange signs",
        "set outer.states to \"keep\""},
+      {concat("optimizer.name = \"", shown(config.optimizer.name), "\" and outer.begin = ",
+              config.outer.begin, " above optimizer.freeze_step = ", config.optimizer.freeze_step),
+       signs_of(config.optimizer) == SignsOf::kMomentum &&
+           config.outer.begin > config.optimizer.freeze_step,
+       "learners would sum momentum that each of them has in full",
+       "set optimizer.freeze_step to at least outer.begin"},
       {"train.shares", !train.shares.empty(), apart, "leave it out"},
       {"train.shares_interval", train.shares_interval > 0, apart, "set it to 0"},
       {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},

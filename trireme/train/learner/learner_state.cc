@@ -306,7 +306,11 @@ void LearnerState::apply(Group& group, const parallel::OuterOptimizerOptions& op
       state.copy_(take(group.mean_states, state, begin_of_states));
     }
   }
-  if (is_lost_ && config_.outer.states == OuterStates::kKeep) reset_states(*fragment_);
+  // A frozen variance would stay zero, and its momentum is what ranks go on exchanging.
+  const bool is_frozen = !state_.gets_gradients();
+  if (is_lost_ && config_.outer.states == OuterStates::kKeep && !is_frozen) {
+    reset_states(*fragment_);
+  }
   group.mean.reset();
   group.mean_states.reset();
 }

@@ -97,13 +97,18 @@ std::string kind_of(const std::string& name) {
   return state.substr(0, state.find('.'));
 }
 
-bool is_other_rule(const checkpoint::Summary& saved, std::span<const checkpoint::Entry> entries) {
-  std::set<std::string> before, now;
+std::set<std::string> kinds_in(const checkpoint::Summary& saved) {
+  std::set<std::string> kinds;
   for (const checkpoint::TensorSummary& tensor : saved.tensors) {
-    if (tensor.name.starts_with(kCompressionPrefix)) before.insert(kind_of(tensor.name));
+    if (tensor.name.starts_with(kCompressionPrefix)) kinds.insert(kind_of(tensor.name));
   }
-  for (const checkpoint::Entry& entry : entries) now.insert(kind_of(entry.name));
-  return before != now;
+  return kinds;
+}
+
+std::set<std::string> kinds_of(std::span<const checkpoint::Entry> entries) {
+  std::set<std::string> kinds;
+  for (const checkpoint::Entry& entry : entries) kinds.insert(kind_of(entry.name));
+  return kinds;
 }
 
 // The entry for a tensor of `num_ranks` ranks, of which this one takes its share.
@@ -163,7 +168,7 @@ CompressionLoad load_compression(const parallel::GradientHook* hook, const Place
   std::vector<checkpoint::Entry> entries = compression_entries(hook, place_of);
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const checkpoint::TensorSummary& tensor : saved.tensors) shapes[tensor.name] = tensor.shape;
-  const bool is_other = is_other_rule(saved, entries);
+  const std::set<std::string> before = kinds_in(saved), now = kinds_of(entries);
   CompressionLoad load;
   std::vector<std::pair<at::Tensor, at::Tensor>> shares;  // residual, those that become it
   bool lacks_some = false;
@@ -183,9 +188,14 @@ CompressionLoad load_compression(const parallel::GradientHook* hook, const Place
       shares.emplace_back(residual, load.entries.back().local);
     }
   }
-  constexpr int64_t kFits = 0, kLacksSome = 1, kIsOther = 2;
-  const int64_t mine = is_other ? kIsOther : lacks_some ? kLacksSome : kFits;
-  const int64_t worst = std::ranges::max(comm::all_gather_numbers(world, mine));
+  // A rank has no state where its stage of the model is frozen. The others know the rule.
+  constexpr int64_t kHasNone = 0, kFits = 1, kLacksSome = 2, kIsOther = 3;
+  const int64_t mine = now.empty()     ? kHasNone
+                       : before != now ? kIsOther
+                       : lacks_some    ? kLacksSome
+                                       : kFits;
+  int64_t worst = std::ranges::max(comm::all_gather_numbers(world, mine));
+  if (worst == kHasNone) worst = before.empty() ? kFits : kIsOther;
   load.restarted = worst != kFits;
   if (worst == kIsOther) {
     load.entries.clear();
