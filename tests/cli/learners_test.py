@@ -87,7 +87,8 @@ class Learners(ProgramTest):
         (self.folder / "graph.txt").write_text("learners 2\nround\n0 1 3/2\n1 0 1/2\n")
         self.fail_with(USER, ["graph.txt"], *self.command("none", "--outer.method=gossip", "--outer.graph=./graph.txt"))
         (self.folder / "cluster.toml").write_text(CLUSTER)
-        self.fail_with(USER, ["parallel.learners is 2"], "plan", "tiny.toml", "cluster.toml", "--parallel.learners=2")
+        self.fail_with(USER, ["outer.method", "cost model"], "plan", "tiny.toml", "cluster.toml",
+                       "--parallel.learners=2", "--outer.method=d2")
 
 
 if __name__ == "__main__":

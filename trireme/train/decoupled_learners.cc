@@ -97,9 +97,12 @@ void DecoupledLearners::hand_out(const std::vector<parallel::ServedParameter>& p
 
 void DecoupledLearners::connect() {
   versions_.assign(state_->weights().size(), 0);
-  if (ranks_->rank() > 0) return;
-  client_ = servers_.connect();
-  num_pushes_ = client_->first_step() - 1;
+  if (ranks_->rank() == 0) {
+    client_ = servers_.connect();
+    num_pushes_ = client_->first_step() - 1;
+  }
+  // Nobody pushes before all are there: its round would have everybody who is.
+  trainers().barrier()->wait();
 }
 
 void DecoupledLearners::begin_step(int64_t step) {

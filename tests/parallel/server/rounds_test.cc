@@ -288,6 +288,19 @@ TEST(Rounds, WhoIsAwayOrLostIsNotWaitedFor) {
   EXPECT_EQ(server.port.refused, 0);
 }
 
+TEST(Rounds, WhoHasPushedAndGoneAwayMakesNoQuorumSmaller) {
+  Server server({.staleness = kAsynchronous, .quorum = 3}, 3);
+  server.push(0, ones(3), 1);
+  server.set_away(0, true);
+  server.push(1, ones(6), 1);
+  EXPECT_EQ(server.version(), 0) << "worker 2 is there";
+  server.set_away(1, true);
+  EXPECT_EQ(server.version(), 0);
+  server.push(2, ones(9), 1);
+  EXPECT_EQ(server.version(), 1);
+  harness::assert_close(server.weights(), ones(-6), 1e-15, 0, "weights");
+}
+
 TEST(Rounds, WhatHasNoWeightChangesNothing) {
   Server server({.staleness = kAsynchronous, .quorum = 2}, 2);
   server.push(0, ones(7), 0);

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include "tests/harness/gradients.h"
 #include "tests/harness/ranks.h"
@@ -135,7 +136,9 @@ TEST_P(EveryOptimizer, AStateSavedByItsOwnerLoadsReplicated) {
     checkpoint::load(*checkpoint::latest(folder.path()), entries, world);
     ASSERT_EQ(entries.size(), saved.size());
     for (size_t i = 0; i < entries.size(); ++i) {
-      ASSERT_GT(entries[i].local.abs().max().item<float>(), 0);
+      if (GetParam() != "onebit-lamb") {  // some of its states are zero up to its freeze
+        ASSERT_GT(entries[i].local.abs().max().item<float>(), 0);
+      }
       harness::assert_same_bits(entries[i].local, saved[i].local, entries[i].name);
     }
   });
@@ -386,7 +389,11 @@ TEST_P(EveryOptimizer, OnDiskAShardWithoutGradientStaysWithItsStates) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, EveryOptimizer, ::testing::ValuesIn(optimizer_names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST(Optimizer, StatesAreNamedAfterTheirParameter) {
   const std::vector<parallel::Shard> shards = make_shards(at::kDouble);

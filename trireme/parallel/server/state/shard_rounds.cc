@@ -31,19 +31,19 @@ ShardState::Round ShardState::round_of(const Held& held) const {
     for (const auto& [worker, push] : pushes) pushed.insert(worker.first);
   }
   if (pushed.empty()) return Round::kOpen;
-  int64_t present = 0;
-  bool has_all = true, may_end = true;
+  int64_t missing = 0;
+  bool may_end = true;
   for (const auto& [worker, member] : members_) {
-    if (away_.contains(worker)) continue;
-    ++present;
-    if (pushed.contains(worker)) continue;
-    has_all = false;
+    if (away_.contains(worker) || pushed.contains(worker)) continue;
+    ++missing;
     const int64_t missed = held.version - held.combined.at(worker);
     if (consistency_.staleness != kAsynchronous && missed >= consistency_.staleness)
       may_end = false;
   }
-  if (has_all) return Round::kHasAll;
-  const bool has_quorum = std::ssize(pushed) >= std::min(consistency_.quorum, present);
+  if (missing == 0) return Round::kHasAll;
+  // Who has pushed and then gone away counts on both sides.
+  const int64_t there = std::ssize(pushed) + missing;
+  const bool has_quorum = std::ssize(pushed) >= std::min(consistency_.quorum, there);
   return has_quorum && may_end ? Round::kHasQuorum : Round::kOpen;
 }
 
