@@ -366,7 +366,8 @@ class ConfigView {
 
   async refresh() {
     put(this.text, this.page.about.config ?? '');
-    put(this.version, `Trireme ${this.page.about.version ?? 'of an unknown version'}`);
+    const { version } = this.page.about;
+    put(this.version, version ? `Trireme ${version}` : '');
   }
 }
 

@@ -35,8 +35,10 @@ std::string speed_words(const MetricColumns& metrics) {
   const std::string name = speed_column(metrics);
   const auto last = metrics.last(name);
   if (!last || !std::isfinite(last->second)) return "";
-  return format(" It processed %.4g %s a second in its last step.", last->second,
-                name.substr(0, name.rfind("_per_second")).c_str());
+  const bool is_large = last->second >= 1000;
+  return format(is_large ? " It processed %.0f %s a second in its last step."
+                         : " It processed %.4g %s a second in its last step.",
+                last->second, name.substr(0, name.rfind("_per_second")).c_str());
 }
 
 }  // namespace
