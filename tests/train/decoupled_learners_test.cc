@@ -1,8 +1,6 @@
 #include "trireme/train/decoupled_learners.h"
 
-#include <filesystem>
 #include <fstream>
-#include <map>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -11,19 +9,16 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/ranks.h"
-#include "tests/train/text_run.h"
+#include "tests/train/learner_run.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/manifest.h"
 #include "trireme/train/run/inputs.h"
 
 namespace trireme::train {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class DecoupledLearnersTest : public TextRun {
+class DecoupledLearnersTest : public LearnerRun {
  protected:
   // In fp64, with twelve samples per step and every checkpoint kept.
   RunConfig learners(const std::string& run, int num_learners, const std::string& method,
@@ -39,26 +34,6 @@ class DecoupledLearnersTest : public TextRun {
                                          {"parallel.learners", std::to_string(num_learners)}});
     if (method == "decoupled") overrides.insert(overrides.begin(), {"parallel.servers", "2"});
     return config(run, std::move(overrides));
-  }
-  fs::path checkpoint_of(const std::string& run, int64_t step) const {
-    return folder_ / run / "checkpoints" / checkpoint::folder_name(step, 1);
-  }
-  // relative: 0: the same bits
-  void expect_same_weights(const std::string& actual, const std::string& expected, int64_t step,
-                           double relative) const {
-    const auto a = checkpoint::load_global(checkpoint_of(actual, step));
-    const auto b = checkpoint::load_global(checkpoint_of(expected, step));
-    const std::map<std::string, at::Tensor> found(a.begin(), a.end());
-    size_t compared = 0;
-    for (const auto& [name, tensor] : b) {
-      if (name.starts_with("optimizer.") || name.starts_with(kLearnerPrefix)) continue;
-      ASSERT_TRUE(found.contains(name)) << name;
-      const double largest = tensor.abs().max().template item<double>();
-      const double differs = (found.at(name) - tensor).abs().max().template item<double>();
-      EXPECT_LE(differs, relative * largest) << actual << " " << name;
-      ++compared;
-    }
-    EXPECT_GT(compared, 10U);
   }
   std::string refusal(RunConfig config, int num_ranks) const {
     try {
@@ -117,10 +92,7 @@ TEST_F(DecoupledLearnersTest, EveryStepsCheckpointGoesOnWithTheSameBits) {
     ASSERT_EQ(metrics(whole).size(), 8U);
     for (int64_t step = 1; step < 8; ++step) {
       const std::string name = concat("again", i, "-", step);
-      fs::create_directories(folder_ / name / "checkpoints");
-      fs::copy(checkpoint_of(whole, step),
-               folder_ / name / "checkpoints" / checkpoint_of(whole, step).filename(),
-               fs::copy_options::recursive);
+      copy_checkpoint(whole, step, name);
       run(learners(name, 2, "decoupled", all), 4);
       const auto found = metrics(name), expected = metrics(whole);
       ASSERT_EQ(static_cast<int64_t>(found.size()), 8 - step) << name;
@@ -169,8 +141,7 @@ TEST_F(DecoupledLearnersTest, ARunIsReplayedBitForBit) {
 TEST_F(DecoupledLearnersTest, AQuorumOfOneEndsWithEverybodysWork) {
   const std::vector<Override> outer{{"outer.every", "3"}, {"outer.quorum", "1"}};
   EXPECT_EQ(run(learners("run", 3, "decoupled", outer), 5), Outcome::kFinished);
-  const auto saved = checkpoint::load_global(checkpoint_of("run", 8));
-  const std::map<std::string, at::Tensor> all(saved.begin(), saved.end());
+  const auto all = saved("run", 8);
   for (const auto& [name, tensor] : all) {
     if (name.starts_with("optimizer.") || name.starts_with(kLearnerPrefix)) continue;
     for (const std::string learner : {"0", "1", "2"}) {

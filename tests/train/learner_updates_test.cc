@@ -12,10 +12,8 @@
 
 #include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
-#include "tests/train/text_run.h"
+#include "tests/train/learner_run.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/manifest.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/state/saved_form.h"
 
@@ -25,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class LearnerUpdatesTest : public TextRun {
+class LearnerUpdatesTest : public LearnerRun {
  protected:
   // In fp64, with twelve samples per step and every checkpoint kept.
   RunConfig learners(const std::string& run, int num_learners,
@@ -43,35 +41,6 @@ class LearnerUpdatesTest : public TextRun {
     return config(run, std::move(overrides));
   }
 
-  std::map<std::string, at::Tensor> saved(const std::string& run, int64_t step) const {
-    const auto all = checkpoint::load_global(checkpoint_of(run, step));
-    return {all.begin(), all.end()};
-  }
-  fs::path checkpoint_of(const std::string& run, int64_t step) const {
-    return folder_ / run / "checkpoints" / checkpoint::folder_name(step, 1);
-  }
-  // Lets `there` go on from the checkpoint that `run` has written after `step`.
-  void copy_checkpoint(const std::string& run, int64_t step, const std::string& there) const {
-    fs::create_directories(folder_ / there / "checkpoints");
-    fs::copy(checkpoint_of(run, step),
-             folder_ / there / "checkpoints" / checkpoint_of(run, step).filename(),
-             fs::copy_options::recursive);
-  }
-  // Compares the weights of two runs after their last step, and what goes with them.
-  void expect_same_weights(const std::string& actual, const std::string& expected, int64_t step,
-                           double relative) const {
-    const auto a = saved(actual, step), b = saved(expected, step);
-    size_t compared = 0;
-    for (const auto& [name, tensor] : b) {
-      if (name.starts_with("optimizer.") || name.starts_with(kLearnerPrefix)) continue;
-      ASSERT_TRUE(a.contains(name)) << name;
-      const double largest = tensor.abs().max().item<double>();
-      const double differs = (a.at(name) - tensor).abs().max().item<double>();
-      EXPECT_LE(differs, relative * largest) << actual << " " << name;
-      ++compared;
-    }
-    EXPECT_GT(compared, 10U);
-  }
   // A file of a graph in which learners give other shares than they get.
   std::string lopsided_graph() const {
     const fs::path path = folder_ / "lopsided.txt";

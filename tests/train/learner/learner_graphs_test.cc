@@ -1,7 +1,6 @@
 // Runs of learners that exchange with neighbours, and what a resume keeps of an exchange.
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -9,10 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/messages.h"
-#include "tests/train/text_run.h"
+#include "tests/train/learner_run.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/manifest.h"
 
 namespace trireme::train {
 namespace {
@@ -20,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class LearnerGraphs : public TextRun {
+class LearnerGraphs : public LearnerRun {
  protected:
   // In fp64, with every checkpoint kept.
   RunConfig learners(const std::string& run, int num_learners,
@@ -33,20 +30,6 @@ class LearnerGraphs : public TextRun {
                                          {"checkpoint.keep", "100"},
                                          {"parallel.learners", std::to_string(num_learners)}});
     return config(run, std::move(overrides));
-  }
-  fs::path checkpoint_of(const std::string& run, int64_t step) const {
-    return folder_ / run / "checkpoints" / checkpoint::folder_name(step, 1);
-  }
-  std::map<std::string, at::Tensor> saved(const std::string& run, int64_t step) const {
-    const auto all = checkpoint::load_global(checkpoint_of(run, step));
-    return {all.begin(), all.end()};
-  }
-  // Lets `there` go on from the checkpoint that `run` has written after `step`.
-  void copy_checkpoint(const std::string& run, int64_t step, const std::string& there) const {
-    const fs::path folder = folder_ / there / "checkpoints";
-    fs::create_directories(folder);
-    fs::copy(checkpoint_of(run, step), folder / checkpoint_of(run, step).filename(),
-             fs::copy_options::recursive);
   }
   fs::path graph_file(const std::string& edges) const {
     const fs::path path = folder_ / "mine.graph";
