@@ -42,17 +42,6 @@ const char* name_of(comm::CallState state) {
   return "";
 }
 
-const char* name_of(const comm::ObservedRank& rank) {
-  if (rank.ring.closed) return "ended";
-  switch (rank.process) {
-    case comm::ProcessState::kRunning: return "running";
-    case comm::ProcessState::kStopped: return "stopped";
-    case comm::ProcessState::kGone: return "gone";
-    case comm::ProcessState::kUnknown: return "unknown";
-  }
-  return "";
-}
-
 // The recorder/ of a run's folder, or the folder itself if it is one.
 std::filesystem::path recorder_folder(const std::filesystem::path& run) {
   const std::filesystem::path inner = run / "recorder";
@@ -144,7 +133,7 @@ void print_json(const DoctorArguments& arguments, const std::vector<comm::Observ
     nlohmann::json line = {{"rank", rank.ring.rank},
                            {"host", rank.ring.host},
                            {"process_id", rank.ring.process_id},
-                           {"process", name_of(rank)},
+                           {"process", comm::process_word(rank)},
                            {"calls", nlohmann::json::array()}};
     for (const comm::Record& record :
          last_calls(rank.ring, std::max<size_t>(1, arguments.num_calls)))
@@ -158,7 +147,7 @@ void print_json(const DoctorArguments& arguments, const std::vector<comm::Observ
 void print_calls(const comm::ObservedRank& rank, size_t count) {
   std::printf("rank %d, process %lld on %s (%s):\n", rank.ring.rank,
               static_cast<long long>(rank.ring.process_id), printable(rank.ring.host).c_str(),
-              name_of(rank));
+              comm::process_word(rank));
   for (const comm::Record& record : last_calls(rank.ring, count)) {
     std::printf("  %10.3f s ago  %-7s  %s #%llu  %s%s\n", in_seconds(rank.ring.now - record.issued),
                 name_of(record.state), printable(group_of(rank.ring, record)).c_str(),

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -144,13 +146,21 @@ class Comparing {
     for (const auto& [name, difference] : low.tensors) {
       if (!high.tensors.contains(name)) add(name);
     }
-    const auto place = [&](const Probe& probe) {
-      const auto found = std::ranges::find_if(order, [&](const std::string& parameter) {
-        return probe.name == parameter || probe.name.ends_with("." + parameter);
-      });
-      return std::pair(probe.kind, found - order.begin());
+    std::map<std::string_view, size_t> places;
+    for (size_t i = 0; i < order.size(); ++i) places[order[i]] = i;
+    // A state is named after its parameter: "optimizer.momentum." and the parameter's own name.
+    const auto place_of = [&](std::string_view name) {
+      while (true) {
+        const auto found = places.find(name);
+        const size_t dot = name.find('.');
+        if (found != places.end()) return found->second;
+        if (dot == name.npos) return order.size();
+        name.remove_prefix(dot + 1);
+      }
     };
-    std::ranges::stable_sort(probes, {}, place);
+    std::ranges::stable_sort(probes, {}, [&](const Probe& probe) {
+      return std::pair(probe.kind, place_of(probe.name));
+    });
     for (Probe& probe : probes) keep(std::move(probe));
   }
 

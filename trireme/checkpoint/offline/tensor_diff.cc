@@ -263,6 +263,12 @@ ValueDiff compare_values(const TensorDiff& pair, const TensorSource& a, const Te
 
 }  // namespace
 
+std::string ValueDiff::First::text() const {
+  std::string place;
+  for (const int64_t at : index) place += concat(place.empty() ? "" : ", ", at);
+  return concat("first at [", place, "]: ", a, " in A, ", b, " in B");
+}
+
 ValueDiff compare_values(const at::Tensor& a, const at::Tensor& b, double tolerance) {
   TRIREME_CHECK(a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes(), "cannot compare ",
                 form_of(a), " with ", form_of(b), "; expected the same dtype and shape");

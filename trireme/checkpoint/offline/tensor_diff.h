@@ -32,6 +32,8 @@ struct ValueDiff {
     std::string a;  // as decimal text that reads back as the same number
     std::string b;
     bool operator==(const First&) const = default;
+    // "first at [0, 3]: 1.5 in A, 2 in B"
+    std::string text() const;
   };
   std::optional<First> first{};
 

@@ -165,11 +165,7 @@ void print(const TensorDiff& tensor) {
     text += format(", %lld not finite", static_cast<long long>(values.num_not_finite));
   std::printf("%-8s %s %s: %s\n", tensor.is_beyond() ? "differs" : "within", name.c_str(),
               form_of(tensor.a).c_str(), text.c_str());
-  if (!values.first) return;
-  std::string index;
-  for (const int64_t at : values.first->index) index += concat(index.empty() ? "" : ", ", at);
-  std::printf("         first at [%s]: %s in A, %s in B\n", index.c_str(), values.first->a.c_str(),
-              values.first->b.c_str());
+  if (values.first) std::printf("         %s\n", values.first->text().c_str());
 }
 
 std::string or_none(const std::string& value) {

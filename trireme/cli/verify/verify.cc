@@ -103,12 +103,7 @@ std::string title_of(const Probe& probe) {
 std::string difference_text(const Probe& probe) {
   std::string text =
       format("relative %.2g in fp32, %.2g in fp64", probe.fp32.relative, probe.fp64.relative);
-  if (probe.first) {
-    std::string index;
-    for (const int64_t at : probe.first->index) index += concat(index.empty() ? "" : ", ", at);
-    text +=
-        concat("; first at [", index, "]: ", probe.first->a, " in A, ", probe.first->b, " in B");
-  }
+  if (probe.first) text += concat("; ", probe.first->text());
   if (!probe.note.empty()) text += concat("; ", probe.note);
   return text;
 }

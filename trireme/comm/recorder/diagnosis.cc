@@ -440,4 +440,15 @@ std::string to_string(const Record& record) {
   return text + ")";
 }
 
+const char* process_word(const ObservedRank& rank) {
+  if (rank.ring.closed) return "ended";
+  switch (rank.process) {
+    case ProcessState::kRunning: return "running";
+    case ProcessState::kStopped: return "stopped";
+    case ProcessState::kGone: return "gone";
+    case ProcessState::kUnknown: return "unknown";
+  }
+  return "unknown";
+}
+
 }  // namespace trireme::comm

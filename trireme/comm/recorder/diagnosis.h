@@ -129,4 +129,7 @@ bool is_healthy(const std::vector<Finding>& findings);
 // "all_reduce(Float [4, 8], sum)", "recv(Float [4], peer 1, tag 7)".
 std::string to_string(const Record& record);
 
+// "ended" once the rank has closed its ring, else "running", "stopped", "gone" or "unknown".
+const char* process_word(const ObservedRank& rank);
+
 }  // namespace trireme::comm

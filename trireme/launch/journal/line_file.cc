@@ -144,6 +144,8 @@ Descriptor open_if_there(const std::filesystem::path& path) {
   }
 }
 
+}  // namespace
+
 std::string bytes_at(int fd, uint64_t offset, size_t num_bytes) {
   std::string bytes(num_bytes, '\0');
   ssize_t count = 0;
@@ -153,8 +155,6 @@ std::string bytes_at(int fd, uint64_t offset, size_t num_bytes) {
   bytes.resize(static_cast<size_t>(std::max<ssize_t>(0, count)));
   return bytes;
 }
-
-}  // namespace
 
 LineReader::LineReader(std::filesystem::path path, const Options& options)
     : path_(std::move(path)), options_(options) {}

@@ -13,6 +13,9 @@
 
 namespace trireme::launch {
 
+// The bytes of an open file from `offset` on; fewer at its end, and when it cannot be read.
+std::string bytes_at(int fd, uint64_t offset, size_t num_bytes);
+
 // Not thread safe. Several processes may append to one file: each line is one write with O_APPEND.
 // A last line that a killed writer left incomplete is closed before anything follows it.
 class AppendFile {

@@ -1,13 +1,12 @@
 #include "trireme/watch/read/tail.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/launch/journal/line_file.h"
 
 namespace trireme::watch {
 namespace {
@@ -16,16 +15,6 @@ constexpr size_t kPieceBytes = size_t{256} << 10;
 // A file that was cut and has grown again differs within these bytes before the place that was
 // reached: a line has the step's number, its time and its losses.
 constexpr size_t kMarkBytes = 256;
-
-std::string bytes_of(int fd, uint64_t offset, size_t num_bytes) {
-  std::string bytes(num_bytes, '\0');
-  ssize_t count = 0;
-  do {
-    count = ::pread(fd, bytes.data(), num_bytes, static_cast<off_t>(offset));
-  } while (count < 0 && errno == EINTR);
-  bytes.resize(static_cast<size_t>(std::max<ssize_t>(0, count)));
-  return bytes;
-}
 
 }  // namespace
 
@@ -45,8 +34,8 @@ void Tail::forget() {
 
 bool Tail::is_same_file(int fd, const Look& look) const {
   return file_ == look.identity && look.num_bytes >= offset_ &&
-         bytes_of(fd, 0, head_.size()) == head_ &&
-         bytes_of(fd, offset_ - before_.size(), before_.size()) == before_;
+         launch::bytes_at(fd, 0, head_.size()) == head_ &&
+         launch::bytes_at(fd, offset_ - before_.size(), before_.size()) == before_;
 }
 
 void Tail::take(std::string_view bytes, const std::function<void(std::string_view)>& on_line) {
@@ -76,9 +65,9 @@ void Tail::take(std::string_view bytes, const std::function<void(std::string_vie
 }
 
 void Tail::remember_place(int fd) {
-  head_ = bytes_of(fd, 0, std::min<uint64_t>(offset_, kMarkBytes));
+  head_ = launch::bytes_at(fd, 0, std::min<uint64_t>(offset_, kMarkBytes));
   const size_t num_before = std::min<uint64_t>(offset_, kMarkBytes);
-  before_ = bytes_of(fd, offset_ - num_before, num_before);
+  before_ = launch::bytes_at(fd, offset_ - num_before, num_before);
 }
 
 Tail::Progress Tail::update(uint64_t most_bytes,
@@ -109,7 +98,7 @@ Tail::Progress Tail::update(uint64_t most_bytes,
   const uint64_t end = std::min(look.num_bytes, offset_ + most_bytes);
   while (offset_ < end) {
     const std::string bytes =
-        bytes_of(file.get(), offset_, std::min<uint64_t>(kPieceBytes, end - offset_));
+        launch::bytes_at(file.get(), offset_, std::min<uint64_t>(kPieceBytes, end - offset_));
     if (bytes.empty()) break;  // it was cut meanwhile; the next look sees that
     offset_ += bytes.size();
     take(bytes, on_line);

@@ -12,6 +12,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/recorder/diagnosis.h"
 #include "trireme/watch/run/straggler.h"
 #include "trireme/watch/serve/answers.h"
 
@@ -71,17 +72,6 @@ ordered_json call_json(const comm::Ring& ring, const comm::Record& record) {
   if (record.state == comm::CallState::kFailed) call["failed"] = true;
   if (record.peer >= 0) call["peer"] = record.peer;
   return call;
-}
-
-const char* process_name(const comm::ObservedRank& rank) {
-  if (rank.ring.closed) return "ended";
-  switch (rank.process) {
-    case comm::ProcessState::kRunning: return "running";
-    case comm::ProcessState::kStopped: return "stopped";
-    case comm::ProcessState::kGone: return "gone";
-    case comm::ProcessState::kUnknown: return "unknown";
-  }
-  return "unknown";
 }
 
 }  // namespace
@@ -162,7 +152,7 @@ ordered_json calls_answer(RunList& runs, const Parameters& parameters) {
     }
     answer["ranks"].push_back({{"rank", ring.rank},
                                {"host", ring.host},
-                               {"process", process_name(rank)},
+                               {"process", comm::process_word(rank)},
                                {"calls", std::move(calls)}});
   }
   // Findings tell what was so when the rings were read; of a dead run, at its last call.
