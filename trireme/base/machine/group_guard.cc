@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -45,12 +46,11 @@ GroupGuard::~GroupGuard() {
   ::poll(&end, 1, kEndPatienceMs);
 }
 
-// When the shell is gone, the next group starts another one. The link stays open until then: its
-// number may be with a child between begin() and exec.
 void GroupGuard::renew(std::chrono::milliseconds lease) {
   const std::lock_guard lock(mutex_);
   lease_ = lease;
-  if (link_.is_open()) tell("renew", 0);
+  // A shell whose lease has just lapsed may end without having read the last add.
+  if (link_.is_open() && !tell("renew", 0) && !groups_.empty()) start();
 }
 
 int GroupGuard::begin() {
@@ -90,11 +90,20 @@ bool GroupGuard::tell(const char* what, pid_t group) {
 }
 
 void GroupGuard::start() {
-  link_.close();
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
-  link_ = Descriptor(ends[0]);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    link_.close();
+    return;
+  }
+  Descriptor link(ends[0]);
   const Descriptor other(ends[1]);
+  // The link keeps its number, which may be with a child between begin() and exec.
+  if (!link_.is_open()) {
+    link_ = std::move(link);
+  } else if (::dup3(link.get(), link_.get(), O_CLOEXEC) < 0) {
+    link_.close();
+    return;
+  }
   if (lease_.count() > 0) {
     const timeval lease{.tv_sec = lease_.count() / 1000,
                         .tv_usec = static_cast<suseconds_t>(lease_.count() % 1000 * 1000)};

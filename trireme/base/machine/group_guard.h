@@ -24,8 +24,9 @@ class GroupGuard {
   GroupGuard& operator=(const GroupGuard&) = delete;
 
   // Once it has been called before the first group, the groups are also killed when no other call
-  // comes for `lease`, in which the host was not suspended. Without effect where the shell waits by
-  // other means than read(), as busybox does.
+  // comes for `lease`, in which the host was not suspended. A shell that has ended is started
+  // again with its groups. Without effect where the shell waits by other means than read(), as
+  // busybox does.
   void renew(std::chrono::milliseconds lease);
   // Starts the shell if it does not run, so that add() takes no time in which nothing is guarded.
   // Returns the link for add_this_group(), or -1.
