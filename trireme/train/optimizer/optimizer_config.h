@@ -47,7 +47,7 @@ struct OptimizerConfig {
   TRIREME_KEY(std::string, adamw_parameters, "*embed*, *wte*, *wpe*, *lm_head*", kMustStay,
               "muon: comma-separated name patterns of matrices that AdamW updates instead")
   TRIREME_KEY(
-      int64_t, freeze_step, 1000, kMayChange,
+      int64_t, freeze_step, 1000, kMustStay,
       "onebit-adam, onebit-lamb: last step that sums gradients in full; later ones keep the "
       "variance and exchange signs of the momentum",
       Range{1, kMaxSteps})
