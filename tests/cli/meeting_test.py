@@ -46,6 +46,12 @@ class Meeting(ProgramTest):
     def output(self, place):
         return (self.folder / f"output-{place}").read_text()
 
+    def await_output(self, place, words, count=1):
+        end = time.monotonic() + TIMEOUT
+        while self.output(place).count(words) < count:
+            self.assertLess(time.monotonic(), end, self.output(place))
+            time.sleep(0.02)
+
     def rounds(self, place):
         """{step: (loss of all learners, their number)}, the numbers as they are printed."""
         path = self.folder / f"run-{place}" / "metrics.jsonl"
@@ -173,6 +179,20 @@ class Meeting(ProgramTest):
         self.assertEqual((again.returncode, errors), (0, ""))
         self.assertIn("learners go on from the weights of step", output)
         self.expect_equal_rounds(range(3))
+
+    def test_a_learner_that_waits_to_begin_hears_a_signal(self):
+        # For a service that is not there, and for learners that are not.
+        for count in (1, 2):
+            learner = self.join(0)
+            self.await_output(0, "waits until it is one of them", count)
+            self.stop({0: learner})
+            if count == 1:
+                service = self.serve(lease=600)
+        service.terminate()
+        output, errors = service.communicate(timeout=TIMEOUT)
+        self.assertEqual((service.returncode, errors), (0, ""))
+        self.assertIn("learner 0 is here", output)
+        self.assertEqual(self.rounds(0), {})
 
     def test_without_a_service_a_learner_ends(self):
         self.fail_with(PEER, ["no answer of the learners' service", "trireme meet"],

@@ -95,7 +95,7 @@ void DecoupledLearners::hand_out(const std::vector<parallel::ServedParameter>& p
   }
 }
 
-void DecoupledLearners::connect() {
+void DecoupledLearners::connect(const std::function<bool()>& /*is_stopped*/) {
   versions_.assign(state_->weights().size(), 0);
   if (ranks_->rank() == 0) {
     client_ = servers_.connect();

@@ -37,7 +37,7 @@ class DecoupledLearners final : public ServerStrategy {
   void prepare(RunConfig& config) override { config.learner = learner_; }
   void attach(TrainingState& state) override;
   void start(const RunStart& start, TrainingState* state) override;
-  void connect() override;
+  void connect(const std::function<bool()>& is_stopped) override;
 
   void begin_step(int64_t step) override;
   int64_t count_terms(ParallelModel& model, int64_t own) override;

@@ -79,16 +79,12 @@ void LearnerUpdates::start(const RunStart& start, TrainingState* state) {
       TRIREME_CHECK(!buffer.is_floating_point(), "outer.meeting with a model that has ", name,
                     ", which is neither trained nor fixed; use learners that are ranks of one run");
     }
-    int64_t met = start.step;  // the last step with a round
-    while (met > 0 && !rounds_.beginning(met)) --met;
-    if (start.step >= num_steps_) return meeting_->come_back(*state_, num_steps_);
-    if (world_.rank() == 0) {
-      observer_.on_finding(concat("meets the other learners at ", config_.outer.meeting,
-                                  " and waits until it is one of them"));
-    }
-    const std::optional<int64_t> reached = meeting_->join(*state_, met, num_steps_);
-    if (reached) state->model().spread_weights();  // each rank has taken its own part
-    return take_over(reached);
+    met_ = start.step;
+    while (met_ > 0 && !rounds_.beginning(met_)) --met_;
+    model_ = &state->model();
+    joins_ = start.step < num_steps_;
+    if (!joins_) meeting_->come_back(*state_, num_steps_);
+    return;
   }
   const std::optional<int> saved = state_->fragment_under_way();
   TRIREME_CHECK(!saved || saved == rounds_.under_way(start.step), "the checkpoint of step ",
@@ -105,6 +101,17 @@ void LearnerUpdates::start(const RunStart& start, TrainingState* state) {
     }
   }
   state_->set_num_mixed(std::move(num_mixed));
+}
+
+void LearnerUpdates::connect(const std::function<bool()>& is_stopped) {
+  if (!joins_) return;
+  if (world_.rank() == 0) {
+    observer_.on_finding(concat("meets the other learners at ", config_.outer.meeting,
+                                " and waits until it is one of them"));
+  }
+  const std::optional<int64_t> reached = meeting_->join(*state_, met_, num_steps_, is_stopped);
+  if (reached) model_->spread_weights();  // each rank has taken its own part
+  take_over(reached);
 }
 
 void LearnerUpdates::begin_step(int64_t step) {

@@ -42,6 +42,8 @@ class LearnerUpdates final : public UpdateStrategy {
   void prepare(RunConfig& config) override { config.learner = learner_; }
   void attach(TrainingState& state) override;
   void start(const RunStart& start, TrainingState* state) override;
+  // Waits until this learner is one of those that meet.
+  void connect(const std::function<bool()>& is_stopped) override;
 
   void begin_step(int64_t step) override;
   int64_t count_terms(ParallelModel& model, int64_t own) override;
@@ -79,7 +81,10 @@ class LearnerUpdates final : public UpdateStrategy {
   std::unique_ptr<LearnerState> state_;
   int64_t num_steps_ = 0;
   int64_t step_ = 0;
-  int64_t reached_ = 0;  // that others' weights were taken of
+  int64_t reached_ = 0;             // that others' weights were taken of
+  ParallelModel* model_ = nullptr;  // of one that joins
+  int64_t met_ = 0;                 // the last step before the start with a round
+  bool joins_ = false;              // has to meet the others before it trains
   double terms_ = 1;
   double losses_ = 0;  // of this learner since the last exchange
   double num_losses_ = 0;

@@ -186,7 +186,7 @@ void ParameterServers::pull_rows_from(parallel::ServerClient& client) {
   if (pulled_) pulled_->use(client, tables(), num_dense_);
 }
 
-void ParameterServers::connect() {
+void ParameterServers::connect(const std::function<bool()>& /*is_stopped*/) {
   if (talks()) {
     client_ = servers_.connect();
     pull_rows_from(*client_);

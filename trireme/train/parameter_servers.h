@@ -81,7 +81,7 @@ class ParameterServers final : public ServerStrategy {
   void prepare(RunConfig& config) override;
   const mesh::DeviceMesh& mesh_of_model(const mesh::DeviceMesh& of_trainers) override;
   void start(const RunStart& start, TrainingState* state) override;
-  void connect() override;
+  void connect(const std::function<bool()>& is_stopped) override;
   Outcome finish(Outcome outcome) override;
 
   comm::Communicator& peers() const override;
@@ -143,7 +143,7 @@ class TableServers final : public ServerStrategy {
 
   void prepare(RunConfig& config) override;
   void start(const RunStart& start, TrainingState* state) override;
-  void connect() override;
+  void connect(const std::function<bool()>& is_stopped) override;
   Outcome finish(Outcome outcome) override;
   std::string report() const override;
 

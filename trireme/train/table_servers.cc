@@ -80,7 +80,7 @@ void TableServers::start(const RunStart& of_root, TrainingState* state) {
   servers_.start(start.step, make);
 }
 
-void TableServers::connect() {
+void TableServers::connect(const std::function<bool()>& /*is_stopped*/) {
   client_ = servers_.connect();
   pulled_->use(*client_, tables_, /*first_parameter=*/0);
 }

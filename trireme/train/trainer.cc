@@ -364,7 +364,7 @@ RunStart TrainerImpl::start() const {
 Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   const MemoryScope scope(MemoryKind::kOther, memory_);
   stop_ = &stop;
-  updates_.connect();
+  updates_.connect(stop);
   step_ = updates_.reached_step(step_);
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
     updates_.leave(step_, Leave::kAsked);

@@ -87,7 +87,10 @@ class UpdateStrategy {
   // Collective: every rank of the world
   // Throws:     ConfigError, CheckpointError, CommError
   virtual void start(const RunStart& /*start*/, TrainingState* /*state*/) {}
-  virtual void connect() {}
+  // Waits for who is outside of the world, until they are there or `is_stopped` says so. After that
+  // the run may have reached a later step.
+  // Collective: every rank that trains
+  virtual void connect(const std::function<bool()>& /*is_stopped*/) {}
   // Until the ranks that train have ended the run.
   virtual void serve() {}
   // After everything else. Returns what the world makes of this rank's outcome.

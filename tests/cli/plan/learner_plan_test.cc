@@ -39,7 +39,7 @@ plan::Cluster hosts(int64_t nodes, int64_t devices_per_node) {
   plan::ClusterFile file;
   file.cluster.nodes = nodes;
   file.cluster.devices_per_node = devices_per_node;
-  file.network = {.node_gb_per_second = 0.00125, .node_share = 0.6, .node_microseconds = 50'000};
+  file.network = {.node_gb_per_second = 0.00125, .node_share = 0.95, .node_microseconds = 50'000};
   return plan::make_cluster(file);
 }
 
@@ -71,7 +71,7 @@ TEST(LearnerPlan, AStepIsThatOfALearnerWithItsPartOfTheBatch) {
   const plan::StepPrediction alone = predict_step(work, hosts(1, 1), runtime_stages(half));
   EXPECT_EQ(run.learners->inner.step_seconds(), alone.step_seconds());
   EXPECT_EQ(run.step.tokens, 2 * alone.tokens);
-  EXPECT_GT(run.step.seconds.outer, 0.09);
+  EXPECT_GT(run.step.seconds.outer, 0.058);
   EXPECT_EQ(run.step.num_devices, 2);
   // The common weights and their momentum; the fragment that travels, and what messages lose.
   EXPECT_EQ(run.step.memory.outer, 8.0 * 1'722'432);

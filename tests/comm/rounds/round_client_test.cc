@@ -300,6 +300,26 @@ TEST(RoundClient, WithoutAServiceItGivesUp) {
   }
 }
 
+// For a service that is away, and for the others: without the stop each waits for minutes.
+TEST(RoundClient, OneThatIsStoppedWaitsNoMore) {
+  Served served(std::chrono::hours(1));
+  const RoundClientOptions options{.address = served.address(), .is_stopped = [] { return true; }};
+  const auto expect_stop = [](const std::function<void()>& wait) {
+    try {
+      wait();
+      FAIL();
+    } catch (const CommError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("stopped while"));
+    }
+  };
+  {
+    RoundClient client(options, {.num_places = kPlaces, .num_ranks = 1, .process = "a"});
+    expect_stop([&] { static_cast<void>(client.await_welcome()); });
+  }
+  served.end();
+  expect_stop([&] { RoundClient client(options, {.num_places = kPlaces}); });
+}
+
 TEST(RoundClient, ARefusalIsTheServicesLine) {
   Served served(milliseconds(100));
   try {

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/sized_message.h"
 #include "trireme/comm/tensor_blocks.h"
 
 namespace trireme::comm {
@@ -154,11 +155,11 @@ void HierarchicalCollectives::exchange_with_leaders(const at::Tensor& rows,
   for (int other = 0; other < hosts_.num_hosts(); ++other) {
     if (other == host()) continue;
     const int leader = hosts_.ranks_of(other)[0];
-    works.push_back(outer_.recv(rows[other], leader, wire(kCallTag)));
-    works.push_back(outer_.send(rows[host()], leader, wire(kCallTag)));
+    works.push_back(recv_sized(outer_, rows[other], leader, wire(kCallTag)));
+    works.push_back(send_sized(outer_, rows[host()], leader, wire(kCallTag)));
     if (length == 0) continue;
-    told_works.push_back(outer_.recv(told_on[other], leader, told_wire));
-    told_works.push_back(outer_.send(told_on[host()], leader, told_wire));
+    told_works.push_back(recv_sized(outer_, told_on[other], leader, told_wire));
+    told_works.push_back(send_sized(outer_, told_on[host()], leader, told_wire));
   }
   wait_all(works);
   for (int other = 0; other < hosts_.num_hosts(); ++other) {
@@ -210,7 +211,7 @@ void HierarchicalCollectives::reduce_blocks(const at::Tensor& out,
   // Posted first: the result may come while this rank still sums.
   std::vector<WorkPtr> arriving;
   if (host() != last && out.numel() > 0) {
-    arriving.push_back(outer_.recv(out, deputy(last, rank()), wire()));
+    arriving.push_back(recv_sized(outer_, out, deputy(last, rank()), wire()));
   }
   std::vector<Outgoing> outgoing;
   int64_t begin = 0;
@@ -246,7 +247,7 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
       // Some chunks ahead, so the network is never idle.
       for (; requested < length && partials.size() < kWindow; requested += chunk) {
         const at::Tensor room = at::empty({std::min(chunk, length - requested)}, wide);
-        partials.push_back({room, outer_.recv(room, deputy(host() - 1, target), wire())});
+        partials.push_back({room, recv_sized(outer_, room, deputy(host() - 1, target), wire())});
       }
       partials.front().work->wait();
       terms.push_back(partials.front().data);
@@ -265,13 +266,13 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
         outgoing.front().work->wait();
         outgoing.erase(outgoing.begin());
       }
-      outgoing.push_back({sum, outer_.send(sum, deputy(host() + 1, target), wire())});
+      outgoing.push_back({sum, send_sized(outer_, sum, deputy(host() + 1, target), wire())});
     }
   }
   if (is_last && target == rank()) {
     out.copy_(result);
   } else if (is_last) {
-    outgoing.push_back({result, outer_.send(result, target, wire())});
+    outgoing.push_back({result, send_sized(outer_, result, target, wire())});
   }
 }
 
@@ -279,13 +280,13 @@ void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& b
   // A copy, because the gather within the host writes this block while it is still being sent.
   const at::Tensor mine = blocks[rank()].clone();
   std::vector<WorkPtr> works;
-  for (int other = 0; other < hosts_.num_hosts(); ++other) {
-    if (other == host() || blocks[rank()].numel() == 0) continue;
-    works.push_back(outer_.send(mine, deputy(other, rank()), wire()));
-  }
   for (const int from : ranks_in_my_care()) {
     if (hosts_.host_of(from) == host() || blocks[from].numel() == 0) continue;
-    works.push_back(outer_.recv(blocks[from], from, wire()));
+    works.push_back(recv_sized(outer_, blocks[from], from, wire()));
+  }
+  for (int other = 0; other < hosts_.num_hosts(); ++other) {
+    if (other == host() || blocks[rank()].numel() == 0) continue;
+    works.push_back(send_sized(outer_, mine, deputy(other, rank()), wire()));
   }
   std::vector<at::Tensor> local;
   for (const int other : hosts_.ranks_of(host())) local.push_back(blocks[other]);
@@ -333,13 +334,13 @@ void HierarchicalCollectives::broadcast(const at::Tensor& data, int root) {
     for (int64_t begin = 0; begin < data.numel(); begin += chunk) {
       const at::Tensor part = data.narrow(0, begin, std::min(chunk, data.numel() - begin));
       // Meanwhile the chunks before are on their way to the next host.
-      if (place > 0) outer_.recv(part, neighbour(-1), wire())->wait();
+      if (place > 0) recv_sized(outer_, part, neighbour(-1), wire())->wait();
       if (place + 1 == num_hosts) continue;
       if (leaving.size() >= kWindow) {
         leaving.front()->wait();
         leaving.pop_front();
       }
-      leaving.push_back(outer_.send(part, neighbour(1), wire()));
+      leaving.push_back(send_sized(outer_, part, neighbour(1), wire()));
     }
     for (const WorkPtr& work : leaving) work->wait();
   }

@@ -17,7 +17,8 @@ namespace trireme::comm {
 class HierarchicalCollectives {
  public:
   // inner: this host's ranks in rank order. outer: all ranks; only messages with tags that are 2
-  // or 3 modulo 4 use it. Both must outlive this.
+  // or 3 modulo 4 use it, sized ones (sized_message.h) where the call tells their sizes. Both must
+  // outlive this.
   HierarchicalCollectives(Communicator& inner, Communicator& outer, const HostMap& hosts)
       : inner_(inner), outer_(outer), hosts_(hosts) {}
 
@@ -31,7 +32,7 @@ class HierarchicalCollectives {
   //          from the call.
   // Returns: [n] of every rank, in rank order; nothing when `mine` is undefined
   // Comm:    within a host 1 KiB per rank; between two hosts one message of 512 bytes each way, and
-  //          beside it one with n bytes of each of the host's ranks. Two round trips
+  //          beside it one with n bytes of each of the host's ranks. One round trip
   // Throws:  CommError that names both calls
   std::vector<at::Tensor> agree(const std::string& call, std::chrono::milliseconds timeout,
                                 const at::Tensor& mine = {});

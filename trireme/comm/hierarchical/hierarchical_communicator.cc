@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_exchange.h"
 #include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/sized_message.h"
 #include "trireme/comm/tensor_blocks.h"
 
 namespace trireme::comm {
@@ -20,7 +21,8 @@ namespace trireme::comm {
 // A message between two ranks goes in two parts. The announcement always takes the outer group, so
 // that a recv from any source finds senders on this host and on others in one queue, in the order
 // in which they were sent. The data then takes the shorter path, under a tag of its own that the
-// announcement names. An empty message is an announcement alone.
+// announcement names. An empty message is an announcement alone. A sized message needs none and
+// goes on the shorter path with a sized tag.
 
 namespace {
 
@@ -33,6 +35,8 @@ constexpr int announcement_tag(int tag) { return 4 * tag; }
 constexpr int data_tag(uint64_t sequence) {
   return static_cast<int>(4 * (sequence & kMostTag) + 1);
 }
+
+constexpr int sized_tag(int tag) { return announcement_tag(tag & ~kSizedTag) | kSizedTag; }
 
 // A message's announcement: number, dtype and bytes.
 constexpr int kAnnouncementLength = 3;
@@ -217,7 +221,29 @@ WorkPtr HierarchicalCommunicator::start(Collective&& call, const Recorder::Entry
                       [this](const Collective& call) { carry_out(call); });
 }
 
+WorkPtr HierarchicalCommunicator::start_sized(const Collective& call,
+                                              const Recorder::Entry& entry) {
+  const std::string what = to_string(call.compared);
+  WorkPtr begun = run_or_fail(entry, [&] {
+    return guarded(what, [&] {
+      return path_to(call.peer).run(message(call.kind, call.data, rank_on_path(call.peer),
+                                            sized_tag(call.options.tag), call.options.timeout));
+    });
+  });
+  return queue_.run_beside(
+      [this, what, entry, peer = call.peer, begun = std::move(begun)] {
+        return run_recorded(entry, [&] {
+          return guarded(what, [&] {
+            begun->wait();
+            return peer;
+          });
+        });
+      },
+      call.options.background);
+}
+
 WorkPtr HierarchicalCommunicator::start_send(const Collective& call, const Recorder::Entry& entry) {
+  if (is_sized(call.options.tag)) return start_sized(call, entry);
   const at::Tensor& data = call.data;
   const int peer = call.peer;
   uint64_t sequence;
@@ -257,6 +283,7 @@ WorkPtr HierarchicalCommunicator::start_send(const Collective& call, const Recor
 }
 
 WorkPtr HierarchicalCommunicator::start_recv(const Collective& call, const Recorder::Entry& entry) {
+  if (is_sized(call.options.tag)) return start_sized(call, entry);
   const int peer = call.peer;
   const auto timeout = call.options.timeout;
   const at::Tensor announcement = at::empty({kAnnouncementLength}, at::kLong);

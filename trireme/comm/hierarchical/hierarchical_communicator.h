@@ -15,8 +15,9 @@
 // Within a host it is the cost of inner's all_to_all and all_gather. Every collective first
 // compares calls: one message of 512 bytes each way between hosts. An all_reduce, all_gather or
 // broadcast of at most 512 bytes (of the longest block) is done with that: a second message beside
-// the first has those of all ranks of the host. It takes two round trips, with the same bits. A
-// message within a host is announced over outer, so that a recv may take it from any rank.
+// the first has those of all ranks of the host. It takes one round trip, with the same bits. A
+// message within a host is announced over outer, so that a recv may take it from any rank, unless
+// it is sized (sized_message.h).
 //
 // The flight recorder records this group's calls under its name. The calls that it makes on inner
 // and outer are not recorded: those two groups are made without a recorder.
@@ -70,6 +71,7 @@ class HierarchicalCommunicator : public RecordedCommunicator {
   void carry_out_told(const Collective& call, const FlatCollective& operands,
                       const std::vector<at::Tensor>& told);
   void carry_out_agreed(const Collective& call, const FlatCollective& operands);
+  WorkPtr start_sized(const Collective& call, const Recorder::Entry& entry);
   WorkPtr start_send(const Collective& call, const Recorder::Entry& entry);
   WorkPtr start_recv(const Collective& call, const Recorder::Entry& entry);
   template <typename Operation>

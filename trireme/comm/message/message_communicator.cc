@@ -200,15 +200,17 @@ WorkPtr MessageCommunicator::start_send(const Collective& call, const Recorder::
 }
 
 WorkPtr MessageCommunicator::start_recv(const Collective& call, const Recorder::Entry& entry) {
+  const auto target = std::make_shared<const FlatTensor>(at::Tensor(call.data));
+  const Block block = block_of(target->flat());
   const auto pending = run_or_fail(entry, [&] {
-    return exchange_.begin_recv(call.compared, call.peer, call.options.tag, call.options.timeout);
+    return exchange_.begin_recv(call.compared, block, call.peer, call.options.tag,
+                                call.options.timeout);
   });
   return queue_.run_beside(
-      [this, data = call.data, call = call.compared, pending, entry] {
+      [this, call = call.compared, target, block, pending, entry] {
         return run_recorded(entry, [&] {
-          const FlatTensor target(data);
-          const int source = exchange_.finish_recv(*pending, call, block_of(target.flat()));
-          target.commit();
+          const int source = exchange_.finish_recv(*pending, call, block);
+          target->commit();
           return source;
         });
       },

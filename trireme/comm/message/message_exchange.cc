@@ -11,6 +11,7 @@
 #include "trireme/base/words.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/sized_message.h"
 
 namespace trireme::comm {
 
@@ -20,17 +21,20 @@ namespace trireme::comm {
 // kept, told to the peers by a word in the channel, and only then are the connections closed: a
 // peer that sees them break looks for the word. in_flight_ lets abort() cancel the waits of other
 // threads. A message between two ranks is a head, which matches by tag, and a body, which matches
-// by number, so that a recv from any source takes the body of the sender that it has found.
+// by number, so that a recv from any source takes the body of the sender that it has found. A sized
+// message is a body alone, which matches by tag: its recv is posted at once.
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tags. Collectives use two. The other bits tell a message's head from its data.
+// Tags. Collectives use two. The other bits tell a message's head from its data, and kSizedTag,
+// below them, what has no head.
 constexpr int kMeetTag = 0;
 constexpr int kDataTag = 1;
 constexpr int kHeadTag = 1 << 29;
 constexpr int kBodyTag = 1 << 30;
+static_assert(kSizedTag < kHeadTag);
 
 // Sent before data.
 struct Note {
@@ -267,6 +271,14 @@ void MessageExchange::exchange(const Scope& scope, std::span<const ConstBlock> t
 std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_send(
     const Call& call, ConstBlock data, int peer, int tag, std::chrono::milliseconds timeout) {
   auto pending = std::make_shared<Pending>();
+  if (is_sized(tag)) {
+    pending->scope = scope_of(call, concat("to rank ", peer), timeout);
+    pending->peer = peer;
+    if (data.num_bytes == 0) return pending;
+    pending->body = post(pending->scope, peer,
+                         [&] { return channel_->send(data.data, data.num_bytes, peer, tag); });
+    return pending;
+  }
   uint64_t sequence;
   {
     // Counted for each receiver, which is what tells bodies apart.
@@ -292,15 +304,21 @@ std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_send(
 }
 
 void MessageExchange::finish_send(Pending& pending) {
-  wait(pending.scope, *pending.head, pending.peer);
+  if (pending.head != nullptr) wait(pending.scope, *pending.head, pending.peer);
   if (pending.body != nullptr) wait(pending.scope, *pending.body, pending.peer);
 }
 
 std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
-    const Call& call, int peer, int tag, std::chrono::milliseconds timeout) {
+    const Call& call, Block data, int peer, int tag, std::chrono::milliseconds timeout) {
   auto pending = std::make_shared<Pending>();
-  pending->scope = scope_of(call, concat("with tag ", tag), timeout);
+  pending->scope = scope_of(call, concat("with tag ", tag & ~kSizedTag), timeout);
   pending->peer = peer;
+  if (is_sized(tag)) {
+    if (data.num_bytes == 0) return pending;
+    pending->body = post(pending->scope, peer,
+                         [&] { return channel_->recv(data.data, data.num_bytes, peer, tag); });
+    return pending;
+  }
   // The channel writes into it until the wait ends, wherever the caller's stack is by then.
   const auto note = std::make_shared<Note>();
   pending->note = note;
@@ -311,6 +329,10 @@ std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
 }
 
 int MessageExchange::finish_recv(Pending& pending, const Call& call, Block data) {
+  if (pending.head == nullptr) {
+    if (pending.body != nullptr) wait(pending.scope, *pending.body, pending.peer);
+    return pending.peer;
+  }
   wait(pending.scope, *pending.head, pending.peer);
   Note note = *static_cast<const Note*>(pending.note.get());
   make_printable(note);

@@ -114,18 +114,19 @@ class MessageExchange {
   // ignores empty blocks and this rank's own.
   void exchange(const Scope& scope, std::span<const ConstBlock> to, std::span<const Block> from);
 
-  // Point to point, in two steps, so that messages have the order of the begin_ calls.
+  // Point to point, in two steps, so that messages have the order of the begin_ calls. A message
+  // whose tag says that it is sized (sized_message.h) has no head.
   struct Pending {
     Scope scope;
     std::shared_ptr<void> note;  // the head's memory; must outlive it
-    ChannelMessagePtr head;
+    ChannelMessagePtr head;      // null: the message is sized
     ChannelMessagePtr body;
     int peer = -1;
   };
   std::shared_ptr<Pending> begin_send(const Call& call, ConstBlock data, int peer, int tag,
                                       std::chrono::milliseconds timeout);
   void finish_send(Pending& pending);
-  std::shared_ptr<Pending> begin_recv(const Call& call, int peer, int tag,
+  std::shared_ptr<Pending> begin_recv(const Call& call, Block data, int peer, int tag,
                                       std::chrono::milliseconds timeout);
   // Returns the rank that sent.
   int finish_recv(Pending& pending, const Call& call, Block data);

@@ -37,6 +37,10 @@ FrameWriter round_writer(RoundRequest request) {
   throw CommError("the service of outer.meeting answers what this version does not know");
 }
 
+void check_stop(const RoundClientOptions& options, const char* what) {
+  if (options.is_stopped && options.is_stopped()) throw CommError(concat("stopped while ", what));
+}
+
 }  // namespace
 
 // Between questions about what others do: short at first.
@@ -104,6 +108,7 @@ Bytes RoundConnection::ask(FrameWriter& request) {
                              in_seconds(options_.timeout),
                              " s; start `trireme meet` there, and this learner again"));
     }
+    check_stop(options_, "the learners' service does not answer");
     std::this_thread::sleep_for(kLongestPause);
   }
 }
@@ -196,6 +201,7 @@ wire::RoundWelcome RoundClient::await_welcome() {
     const wire::RoundWelcome welcome = enroll_now();
     if (welcome.standing == RoundStanding::kIn) return welcome;
     if (welcome.standing == RoundStanding::kBehind && welcome.state > member_.step) return welcome;
+    check_stop(options_, "this learner waits to be one of the others");
   } while (pause.take());
   throw CommError(concat("no learner has given this one the common weights within ",
                          in_seconds(options_.timeout), " s (parallel.timeout_seconds)"));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,9 @@ struct RoundClientOptions {
   std::string address{};  // "HOST:PORT" of the service
   // How long the service may be away, and a wait for others may take.
   std::chrono::milliseconds timeout{300'000};
+  // Asked while the service is away, or this learner is not yet one of the others: true ends the
+  // wait with a CommError. For the thread that waits.
+  std::function<bool()> is_stopped{};
 };
 
 // A connection to the service, made anew where it breaks. Not thread safe.

@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/sized_message.h"
+#include "trireme/comm/tensor_blocks.h"
 #include "trireme/parallel/learner/flat_share.h"
 #include "trireme/parallel/learner/residual.h"
 
@@ -18,36 +20,104 @@ std::vector<at::Tensor> room_for(const comm::Communicator& group, const at::Tens
   return all;
 }
 
-// Begins to bring every rank's tensor to all. Not as messages: a rank learns of a message by its
-// head, asks for the data only then, and where its own data is already on the way, the request
-// waits behind it. Ranks that begin at different times would send one after the other.
-std::vector<at::Tensor> gather(comm::Communicator& group, const at::Tensor& mine,
-                               std::vector<comm::WorkPtr>& works) {
-  std::vector<at::Tensor> all = room_for(group, mine);
-  if (mine.numel() > 0) works.push_back(group.all_gather(all, mine, {.background = true}));
-  return all;
+// The other ranks, nearest first, so that not all begin with the same one.
+std::vector<int> others_of(const comm::Communicator& group) {
+  std::vector<int> others;
+  for (int step = 1; step < group.size(); ++step) {
+    others.push_back((group.rank() + step) % group.size());
+  }
+  return others;
 }
 
-// The same for a few numbers, as messages, which do not wait for collectives that are under way.
-std::vector<at::Tensor> swap(comm::Communicator& group, const at::Tensor& mine, int tag,
-                             std::vector<comm::WorkPtr>& works) {
-  std::vector<at::Tensor> all = room_for(group, mine);
-  all[static_cast<size_t>(group.rank())] = mine;
-  for (int rank = 0; rank < group.size() && mine.numel() > 0; ++rank) {
-    if (rank == group.rank()) continue;
-    const comm::Options options{.tag = tag, .background = true};
-    works.push_back(group.recv(all[static_cast<size_t>(rank)], rank, options));
-    works.push_back(group.send(mine, rank, options));
-  }
-  return all;
+at::Tensor sum_in_order(const std::vector<at::Tensor>& terms) {
+  at::Tensor sum = terms[0];
+  for (size_t i = 1; i < terms.size(); ++i) sum = sum + terms[i];
+  return sum;
+}
+
+void wait_all(const std::vector<comm::WorkPtr>& works) {
+  for (const comm::WorkPtr& work : works) work->wait();
 }
 
 }  // namespace
 
 DifferenceExchange::DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas,
                                        int tag, const WireForm& form, ShareCarrier* carrier)
-    : learners_(learners), replicas_(replicas), tag_(tag), form_(form), carrier_(carrier) {
+    : learners_(learners),
+      replicas_(replicas),
+      tag_(tag),
+      form_(form),
+      carrier_(carrier),
+      queue_([this] {
+        for (comm::Communicator* const group : {sums_.get(), &learners_}) {
+          if (group != nullptr) group->abort("an exchange of learners was left");
+        }
+      }) {
   check_wire_form(form);
+}
+
+// Begins to bring every rank's tensor to all. Neither a message that is announced nor a collective:
+// learners know what comes, and each further round trip is one in which the line stands still.
+std::vector<at::Tensor> DifferenceExchange::swap(const at::Tensor& mine, int tag) {
+  std::vector<at::Tensor> all = room_for(learners_, mine);
+  all[static_cast<size_t>(learners_.rank())] = mine;
+  if (mine.numel() == 0) return all;
+  for (const int peer : others_of(learners_)) {
+    works_.push_back(
+        comm::recv_sized(learners_, all[static_cast<size_t>(peer)], peer, {.tag = tag}));
+  }
+  for (const int peer : others_of(learners_)) {
+    works_.push_back(comm::send_sized(learners_, mine, peer, {.tag = tag}));
+  }
+  return all;
+}
+
+// Whole numbers of two learners are not more bytes when each sends all it has.
+void DifferenceExchange::start_whole() {
+  if (share_.numel() == 0) return;
+  if (!share_.is_cpu()) {
+    works_.push_back(learners_.all_reduce(share_, {.background = true}));
+  } else if (learners_.size() > 2) {
+    start_sum_of_parts();
+  } else {
+    shares_ = swap(share_, tag_ + 1);
+  }
+}
+
+// What an all-reduce does, without its comparison of calls.
+void DifferenceExchange::start_sum_of_parts() {
+  const auto rank = static_cast<size_t>(learners_.rank());
+  const std::vector<at::Tensor> parts = comm::view_even_blocks(share_, learners_.size());
+  std::vector<at::Tensor> terms = room_for(learners_, parts[rank]);
+  terms[rank] = parts[rank];
+  std::vector<comm::WorkPtr> arriving;
+  const std::vector<int> others = others_of(learners_);
+  const comm::Options options{.tag = tag_ + 1};
+  for (const int peer : others) {
+    arriving.push_back(
+        comm::recv_sized(learners_, terms[static_cast<size_t>(peer)], peer, options));
+  }
+  for (const int peer : others) {
+    works_.push_back(comm::send_sized(learners_, parts[static_cast<size_t>(peer)], peer, options));
+  }
+  if (!sums_) sums_ = learners_.split(0, learners_.rank(), learners_.name() + "' sums");
+  // The sums go on while the caller trains. They get memory of their own: the terms may still leave
+  // theirs.
+  for (const at::Tensor& part : parts) summed_.push_back(at::empty_like(part));
+  const auto take_round = [this, rank, options, others, sums = summed_, terms, arriving] {
+    std::vector<comm::WorkPtr> works;
+    for (const int peer : others) {
+      works.push_back(comm::recv_sized(*sums_, sums[static_cast<size_t>(peer)], peer, options));
+    }
+    wait_all(arriving);
+    sums[rank].copy_(sum_in_order(terms));
+    for (const int peer : others) {
+      works.push_back(comm::send_sized(*sums_, sums[rank], peer, options));
+    }
+    wait_all(works);
+    return -1;
+  };
+  works_.push_back(queue_.run_beside(take_round, /*background=*/true));
 }
 
 void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
@@ -58,7 +128,7 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
   residual_ = std::move(residual);
   share_ = view_share(difference_, replicas_);
   shares_.clear();
-  notes_ = swap(learners_, at::tensor(notes, at::kDouble), tag_, works_);
+  notes_ = swap(at::tensor(notes, at::kDouble), tag_);
   sent_bytes_ = 2 * (size - 1) * share_.numel() * share_.element_size() / size;
   if (is_coded()) {
     const at::Tensor values = share_.to(at::kFloat);
@@ -66,14 +136,12 @@ void DifferenceExchange::start(at::Tensor difference, std::vector<double> notes,
         residual_.defined() ? encode_with_residual(form_, values, view_share(residual_, replicas_))
                             : encode(form_, values.cpu());
     if (carrier_ != nullptr) return hand_over(bytes, at::tensor(notes, at::kDouble));
-    shares_ = gather(learners_, bytes, works_);
+    shares_ = swap(bytes, tag_ + 1);
     sent_bytes_ = (size - 1) * bytes.numel();
   } else if (carrier_ != nullptr) {
     return hand_over(share_.cpu().contiguous(), at::tensor(notes, at::kDouble));
-  } else if (size == 2) {
-    shares_ = gather(learners_, share_, works_);
-  } else if (share_.numel() > 0) {
-    works_.push_back(learners_.all_reduce(share_, {.background = true}));
+  } else {
+    start_whole();
   }
   sent_bytes_ += (size - 1) * std::ssize(notes) * static_cast<int64_t>(sizeof(double));
 }
@@ -92,23 +160,17 @@ void DifferenceExchange::abandon() {
   share_.reset();
 }
 
-// Sums the learners' shares into this rank's.
+// Brings the sum of the learners' shares into this rank's.
 void DifferenceExchange::add_shares() {
+  if (!summed_.empty()) share_.copy_(at::cat(std::exchange(summed_, {})));
   if (shares_.empty()) return;
-  at::Tensor sum;
-  if (is_coded()) {
-    sum = sum_encoded(form_, shares_, share_.numel());
-  } else {
-    sum = shares_[0];
-    for (size_t i = 1; i < shares_.size(); ++i) sum = sum + shares_[i];
-  }
-  share_.copy_(sum);
+  share_.copy_(is_coded() ? sum_encoded(form_, shares_, share_.numel()) : sum_in_order(shares_));
   shares_.clear();
 }
 
 DifferenceExchange::Result DifferenceExchange::finish() {
   TRIREME_ASSERT(is_under_way(), "the end of no exchange of differences");
-  for (const comm::WorkPtr& work : std::exchange(works_, {})) work->wait();
+  wait_all(std::exchange(works_, {}));
   if (carrier_ != nullptr) {
     shares_ = carrier_->take(part_);
     notes_ = carrier_->take(part_ + 1);

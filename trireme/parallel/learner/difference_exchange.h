@@ -5,12 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/comm/background_work.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/learner/wire_form.h"
 
@@ -49,9 +49,10 @@ class DifferenceExchange {
   // notes:      a few numbers for all learners, as many on each
   // residual:   [n] fp32, what earlier messages have lost, which is added; undefined without it
   // Comm:       for p learners this rank's share (n / replicas elements) to p - 1 ranks, in the
-  //             wire's form; whole fp32 and fp64 of more than two learners as an all-reduce of it.
-  //             8 bytes per note to p - 1 ranks. Over a network: two round trips beside the bytes;
-  //             three for an all-reduce
+  //             wire's form. Of more than two learners in whole fp32 or fp64, each sums an even
+  //             part of the share: 2 (p - 1) / p of it. 8 bytes per note to p - 1 ranks. Over a
+  //             network, beside the bytes: one round trip; half a one more where parts are summed.
+  //             On a GPU as collectives, which take one or two more
   // Throws:     ConfigError when what is to be encoded is not finite
   void start(at::Tensor difference, std::vector<double> notes, at::Tensor residual = {});
   bool is_under_way() const { return difference_.defined(); }
@@ -75,6 +76,9 @@ class DifferenceExchange {
  private:
   void hand_over(const at::Tensor& share, const at::Tensor& notes);
   bool is_coded() const { return form_.code != WireCode::kFloat32 || form_.kept < 1; }
+  std::vector<at::Tensor> swap(const at::Tensor& mine, int tag);
+  void start_whole();
+  void start_sum_of_parts();
   void add_shares();
 
   comm::Communicator& learners_;
@@ -86,10 +90,14 @@ class DifferenceExchange {
   at::Tensor difference_;  // undefined: none is under way
   at::Tensor share_;       // of this rank, in difference_
   at::Tensor residual_;
-  std::vector<at::Tensor> shares_;  // of the learners, as sent; empty: an all-reduce in share_
+  std::vector<at::Tensor> shares_;  // of the learners, as sent; empty: none are added up here
+  std::vector<at::Tensor> summed_;  // the parts of the sum, where each learner sums one
   std::vector<at::Tensor> notes_;   // of the learners
   std::vector<comm::WorkPtr> works_;
   int64_t sent_bytes_ = 0;
+  // Brings the summed parts to all, on a thread of its own. The first sum of parts makes it.
+  std::unique_ptr<comm::Communicator> sums_{};
+  comm::WorkQueue queue_;  // last: its thread ends first
 };
 
 }  // namespace trireme::parallel

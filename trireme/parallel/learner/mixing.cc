@@ -9,8 +9,15 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
+#include "trireme/comm/sized_message.h"
 
 namespace trireme::parallel {
+namespace {
+
+// Of messages of the group that mixes, apart from those of exchanges (difference_exchange.h).
+constexpr int kMixingTag = 1 << 20;
+
+}  // namespace
 
 void mix(const at::Tensor& x, const LearnerGraph& graph, int64_t number, LearnerWeights& weights,
          comm::Communicator& group, const MixingOptions& options) {
@@ -22,17 +29,20 @@ void mix(const at::Tensor& x, const LearnerGraph& graph, int64_t number, Learner
                 "the tensor to mix has dtype ", x.scalar_type(), " and ", x.dim(),
                 " dimensions; expected one contiguous dimension of fp32 or fp64");
   const int rank = group.rank();
-  const at::Tensor nothing = at::empty({0}, x.options());
-  std::vector<at::Tensor> to(static_cast<size_t>(group.size()), nothing), from = to;
+  const comm::Options message{.timeout = options.timeout, .tag = kMixingTag};
+  std::vector<at::Tensor> from(static_cast<size_t>(group.size()));
   std::vector<GraphEdge> incoming;
+  std::vector<comm::WorkPtr> works;
   for (const GraphEdge& edge : graph.round(number)) {
-    if (edge.from == rank) to[static_cast<size_t>(edge.to)] = x;
     if (edge.to != rank) continue;
-    from[static_cast<size_t>(edge.from)] = at::empty_like(x);
+    at::Tensor& theirs = from[static_cast<size_t>(edge.from)] = at::empty_like(x);
     incoming.push_back(edge);
+    works.push_back(comm::recv_sized(group, theirs, edge.from, message));
   }
-  // A collective, so that no rank's data delays another's (difference_exchange.cc).
-  if (x.numel() > 0) group.all_to_all(from, to, {.timeout = options.timeout})->wait();
+  for (const GraphEdge& edge : graph.round(number)) {
+    if (edge.from == rank) works.push_back(comm::send_sized(group, x, edge.to, message));
+  }
+  for (const comm::WorkPtr& work : works) work->wait();
 
   const LearnerWeights before = weights;
   advance(weights, graph, number);

@@ -12,10 +12,9 @@ namespace trireme::plan {
 namespace {
 
 constexpr int64_t kNoteBytes = 8;
-// Latencies beside those of the bytes: a message is announced and asked for before it travels, and
-// an all-gather ends with a word.
-constexpr double kBeforeMessage = 2;
-constexpr double kAroundGather = 3;
+// Latencies beside those of the bytes: the receiver asks before a message travels
+// (comm/sized_message.h).
+constexpr double kBeforeMessage = 1;
 // The notes of an exchange: of each group of weights, and the learner's own with the first one.
 constexpr int64_t kNotesOfGroup = 2;
 constexpr int64_t kOwnNotes = 2;
@@ -160,18 +159,16 @@ double exchange_seconds(const LearnerWork& outer, const Cluster& cluster, int64_
                         const Message& message) {
   if (outer.graph) return graph_seconds(*outer.graph, {cluster, ranks}, message.whole);
   const Group group{outer.learners, ranks};
-  const double p = number(outer.learners), latency = ring_rate(cluster, group).seconds;
+  const double p = number(outer.learners);
+  double seconds = kBeforeMessage * ring_rate(cluster, group).seconds;
   // Two learners send each other whole numbers as they send coded ones: all to all at once.
   if (outer.learners == 2) {
-    return all_to_all_seconds(cluster, group, p * (message.coded + message.whole)) +
-           kAroundGather * latency;
+    return seconds + all_to_all_seconds(cluster, group, p * (message.coded + message.whole));
   }
-  double seconds = 0;
-  if (is_coded(outer)) {
-    seconds += all_to_all_seconds(cluster, group, p * message.coded) + kAroundGather * latency;
-  }
+  if (is_coded(outer)) seconds += all_to_all_seconds(cluster, group, p * message.coded);
+  // Each sums a part, and sends that to all. It has asked for the others' before.
   if (!is_coded(outer) || outer.num_states > 0) {
-    seconds += all_reduce_seconds(cluster, group, message.whole) + kBeforeMessage * latency;
+    seconds += 2 * all_to_all_seconds(cluster, group, message.whole);
   }
   return seconds;
 }

@@ -50,9 +50,9 @@ struct OuterConfig {
               kOuterMethods)
   TRIREME_KEY(
       std::string, graph, "ring", kMustStay,
-      "all methods but average and diloco: who exchanges with whom; complete, ring, torus, "
-      "exponential, "
-      "one-peer, base-K (at most K - 1 peers in a round, exact for any number of learners), "
+      "gossip, push-sum, gradient-tracking, d2: who exchanges with whom; complete, ring, torus, "
+      "exponential, one-peer, base-K (at most K - 1 peers in a round, exact for any number of "
+      "learners), "
       "host (all of a host, then base-2 between hosts), or a file")
   TRIREME_KEY(int64_t, every, 50, kMustStay, "steps between two exchanges of a weight",
               Range{1, kMaxSteps})

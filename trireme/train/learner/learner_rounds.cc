@@ -61,7 +61,9 @@ void LearnerRounds::enroll(const LearnerState& state, int64_t step, int64_t last
   last_step_ = last_step;
   const std::vector<std::string> names = comm::all_gather_strings(ranks_, unique_name());
   client_ = std::make_unique<comm::RoundClient>(
-      comm::RoundClientOptions{.address = config_.outer.meeting, .timeout = timeout},
+      comm::RoundClientOptions{.address = config_.outer.meeting,
+                               .timeout = timeout,
+                               .is_stopped = [this] { return is_stopped(); }},
       comm::RoundMember{.place = static_cast<int>(config_.outer.place),
                         .num_places = static_cast<int>(config_.parallel.learners),
                         .rank = ranks_.rank(),
@@ -73,9 +75,26 @@ void LearnerRounds::enroll(const LearnerState& state, int64_t step, int64_t last
                         .last_step = last_step});
 }
 
-std::optional<int64_t> LearnerRounds::join(LearnerState& state, int64_t step, int64_t last_step) {
-  enroll(state, step, last_step, std::chrono::seconds(config_.parallel.timeout_seconds));
-  return settle(state);
+// False: it was stopped.
+bool LearnerRounds::waits(const std::function<void()>& wait) const {
+  try {
+    wait();
+    return true;
+  } catch (const CommError&) {
+    if (!is_stopped()) throw;
+    return false;
+  }
+}
+
+std::optional<int64_t> LearnerRounds::join(LearnerState& state, int64_t step, int64_t last_step,
+                                           const std::function<bool()>& is_stopped) {
+  is_stopped_ = is_stopped;
+  const bool is_here = waits([&] {
+    enroll(state, step, last_step, std::chrono::seconds(config_.parallel.timeout_seconds));
+  });
+  const std::optional<int64_t> taken = do_all(is_here) ? settle(state) : std::nullopt;
+  is_stopped_ = nullptr;
+  return taken;
 }
 
 void LearnerRounds::come_back(const LearnerState& state, int64_t last_step) {
@@ -93,7 +112,9 @@ std::optional<int64_t> LearnerRounds::settle(LearnerState& state) {
   std::optional<int64_t> taken;
   while (true) {
     comm::wire::RoundWelcome welcome;
-    if (ranks_.rank() == 0) welcome = client_->await_welcome();
+    const bool is_welcome =
+        ranks_.rank() != 0 || waits([&] { welcome = client_->await_welcome(); });
+    if (!do_all(is_welcome)) return taken;
     const std::vector<double> all =
         gather(ranks_, {static_cast<double>(welcome.standing), static_cast<double>(welcome.state)});
     if (static_cast<comm::RoundStanding>(static_cast<int>(all[0])) == comm::RoundStanding::kIn) {

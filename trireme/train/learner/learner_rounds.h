@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,9 +30,11 @@ class LearnerRounds final : public parallel::ShareCarrier {
   LearnerRounds(const RunConfig& config, comm::Communicator& ranks);
 
   // Comes to the others, with the common weights that `state` has since the round of `step` (0: of
-  // the beginning). Returns the step of newer ones that it has taken instead, if it has.
+  // the beginning). Returns the step of newer ones that it has taken instead, if it has. Waits no
+  // longer once `is_stopped` says so on a rank that waits: then it may not be one of them.
   // Comm: what state.common() has, if it takes newer ones
-  std::optional<int64_t> join(LearnerState& state, int64_t step, int64_t last_step);
+  std::optional<int64_t> join(LearnerState& state, int64_t step, int64_t last_step,
+                              const std::function<bool()>& is_stopped = {});
 
   // A run that has come to its last step before: gives its state to those that are behind, if the
   // service is there and has none.
@@ -60,6 +63,8 @@ class LearnerRounds final : public parallel::ShareCarrier {
   std::optional<int64_t> settle(LearnerState& state);
   bool bring(int64_t step);
   bool do_all(bool is_true);
+  bool is_stopped() const { return is_stopped_ && is_stopped_(); }
+  bool waits(const std::function<void()>& wait) const;
 
   const RunConfig& config_;
   comm::Communicator& ranks_;
@@ -67,6 +72,7 @@ class LearnerRounds final : public parallel::ShareCarrier {
   std::vector<at::Tensor> parts_;            // of this rank's message
   std::vector<comm::wire::Bytes> messages_;  // of the round, in the order of places_
   std::vector<int> places_;
+  std::function<bool()> is_stopped_{};  // while it joins
   int donor_ = -1;
   int64_t last_step_ = 0;
 };
