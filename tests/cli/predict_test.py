@@ -91,6 +91,7 @@ class Images(PredictTest):
                                  (["run", "none.png"], ["none.png"]),
                                  (["run", "empty"], ["the folder empty has no images"]),
                                  (["run", "images", "--input-format", "criteo"], ["--input-format", "leave it out"]),
+                                 (["run", "images", "--ranks", 2], ["--ranks"]),
                                  (["run", "images", "--format", "xml"], ["--format", "json-lines"]),
                                  (["run", "images", "--output", "empty"], ["empty"]),
                                  (["run", "images", "--output", "none/out"], ["none/out"])]:

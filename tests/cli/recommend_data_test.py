@@ -2,7 +2,9 @@
 import gzip
 import json
 import os
+import signal
 import struct
+import time
 import unittest
 
 import numpy
@@ -80,6 +82,29 @@ class RecommendData(ProgramTest):
                                (files["day.tsv.zst"][:-40], ["cut.gz", "ends in the middle"])]:
             (self.folder / "cut.gz").write_bytes(content)
             self.fail_with(USER, words, *prepare, "new", "--input", "cut.gz")
+
+    def test_a_killed_preparation_goes_on_with_the_same_bytes(self):
+        rows = "".join(f"{i % 97}.5,city{i % 1009},{i % 2}\n" for i in range(100_000))
+        self.write("ads.csv", "age,city,clicked\n" + rows * (1 + (64 << 20) // len(rows)))
+        prepare = ["data", "prepare", "--format", "csv", "--input", "ads.csv", "--numeric", "age:standard", "--category",
+                   "city", "--label", "clicked", "--validation", 0.1]
+        whole = json.loads(self.succeed(*prepare, "--output", "whole", "--json"))
+        self.assertEqual((whole["resumed"], whole["resumed_samples"]), (False, 0))
+        process = self.start(*prepare, "--output", "out")
+        journal = self.folder / ".out.tmp/journal.json"
+        while not journal.exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assertFalse((self.folder / "out").exists())
+        report = json.loads(self.succeed(*prepare, "--output", "out", "--json"))
+        self.assertTrue(report["resumed"])
+        self.assertEqual(report["training_samples"], whole["training_samples"])
+        for name in sorted(os.listdir(self.folder / "whole")):
+            self.assertEqual((self.folder / "out" / name).read_bytes(), (self.folder / "whole" / name).read_bytes(), name)
+        self.assertEqual(sorted(os.listdir(self.folder / "out")), sorted(os.listdir(self.folder / "whole")))
+        self.assertFalse((self.folder / ".out.tmp").exists())
 
     def test_a_record_is_where_the_docs_say(self):
         """docs/design/feature-files.md, read by another program."""

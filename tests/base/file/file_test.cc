@@ -43,6 +43,32 @@ TEST(OutputFile, WritesAppendsAndTruncates) {
   EXPECT_EQ(read_file(folder / "a"), "new");
 }
 
+TEST(OutputFile, ReservedRoomChangesNoSizeAndIsGivenBack) {
+  const harness::TemporaryFolder folder;
+  const std::filesystem::path path = folder / "a";
+  const auto blocks = [&] {
+    struct stat status {};
+    EXPECT_EQ(::stat(path.c_str(), &status), 0);
+    return status.st_blocks;
+  };
+  OutputFile file(path);
+  file.write("first");
+  file.sync();
+  const auto before = blocks();
+  file.reserve(1 << 20);
+  EXPECT_GE(blocks(), before);
+  EXPECT_EQ(std::filesystem::file_size(path), 5U);
+  file.write(" and second");
+  file.cut_reserve();
+  file.close();
+  EXPECT_EQ(read_file(path), "first and second");
+  EXPECT_LT(blocks(), before + (1 << 20) / 512);
+  OutputFile closed(folder / "b");
+  closed.close();
+  closed.reserve(1);  // a hint: nothing fails
+  closed.cut_reserve();
+}
+
 TEST(OutputFile, CloseMayBeCalledTwiceAndMovedFromIsClosed) {
   const TemporaryFolder folder;
   OutputFile first(folder / "a");

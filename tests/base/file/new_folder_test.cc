@@ -57,6 +57,21 @@ TEST(NewFolder, WhatAKilledOneHasLeftIsNotInTheNext) {
   EXPECT_THAT(names_in(outer.path()), ElementsAre("new"));
 }
 
+TEST(NewFolder, WhatOneHasLeftIsInTheNextThatAsksForIt) {
+  const harness::TemporaryFolder outer;
+  for (const bool again : {false, true}) {
+    NewFolder folder(outer / "new", WorkFolder::Left::kKept);
+    EXPECT_EQ(fs::exists(folder.path() / "file"), again);
+    write_file_atomically(folder.path() / "file", "text");
+    folder.release();
+  }
+  EXPECT_THAT(names_in(outer.path()), ElementsAre(".new.tmp"));
+  NewFolder folder(outer / "new", WorkFolder::Left::kKept);
+  folder.commit();
+  EXPECT_THAT(names_in(outer.path()), ElementsAre("new"));
+  EXPECT_EQ(read_file(outer / "new/file"), "text");
+}
+
 TEST(NewFolder, WhatIsThereStays) {
   const harness::TemporaryFolder outer;
   fs::create_directory(outer / "full");

@@ -137,7 +137,8 @@ fs::path free_place(const fs::path& path) {
 
 }  // namespace
 
-NewFolder::NewFolder(const fs::path& target) : target_(free_place(target)), work_(target_) {}
+NewFolder::NewFolder(const fs::path& target, WorkFolder::Left left)
+    : target_(free_place(target)), work_(target_, left) {}
 
 void NewFolder::commit() {
   sync_folder(path());

@@ -67,12 +67,14 @@ class WorkFolder {
 // A folder that appears complete or not at all. It is written under a temporary name beside its
 // target and renamed when complete.
 // Not thread safe. Without commit() the destructor removes what was written. A killed process
-// leaves ".<name>.tmp" beside `target`; the next NewFolder with that target removes it.
+// leaves ".<name>.tmp" beside `target`; the next NewFolder with that target removes it, unless it
+// is to go on with it.
 class NewFolder {
  public:
   // Throws: ConfigError when `target` exists and is not an empty folder, when the temporary folder
   //         cannot be written, or while another NewFolder of any process has the same target
-  explicit NewFolder(const std::filesystem::path& target);
+  explicit NewFolder(const std::filesystem::path& target,
+                     WorkFolder::Left left = WorkFolder::Left::kRemoved);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
@@ -81,6 +83,8 @@ class NewFolder {
   // Renames it to `target` and syncs both folders. The caller syncs the files in it.
   // Throws: ConfigError when something lies at `target` by now
   void commit();
+  // Leaves what was written to the next, which asks for Left::kKept.
+  void release() { work_.release(); }
 
  private:
   std::filesystem::path target_;

@@ -82,7 +82,9 @@ nlohmann::json report_object(const dataset::PrepareFeaturesReport& report) {
           {"ids", report.num_ids},
           {"rare_ids", report.num_rare_ids},
           {"min_count", schema.min_count},
-          {"bytes_read", report.num_bytes}};
+          {"bytes_read", report.num_bytes},
+          {"resumed", report.is_resumed},
+          {"resumed_samples", report.num_resumed}};
 }
 
 }  // namespace
@@ -195,6 +197,12 @@ int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool js
   std::printf("wrote   %s from %s in %s\n", printable(options.output).c_str(),
               human_bytes(static_cast<double>(report.num_bytes)).c_str(),
               human_duration(seconds_since(start)).c_str());
+  if (report.is_resumed) {
+    std::printf(
+        "note    categories had been counted, and %s samples written, before this command "
+        "was interrupted\n",
+        samples_of(report.num_resumed).c_str());
+  }
   return kDone;
 }
 

@@ -57,6 +57,9 @@ struct PrepareFeaturesOptions {
   // Items that it lacks are added. Of longer lists of ids the first are taken. ids and min_count
   // are that folder's.
   std::string dictionary = {};
+  // The first pass, and after so many bytes of the input each the second, are kept for a call that
+  // goes on after an interruption; of a smaller input nothing is. Changes no byte of the output.
+  int64_t journal_bytes = int64_t{64} << 20;
 };
 
 struct PrepareFeaturesReport {
@@ -65,6 +68,8 @@ struct PrepareFeaturesReport {
   int64_t num_ids = 0;                       // in all records
   int64_t num_rare_ids = 0;                  // of them, row 0
   int64_t num_bytes = 0;                     // of the input
+  bool is_resumed = false;                   // the first pass is that of an interrupted call
+  int64_t num_resumed = 0;                   // samples that it had written
 };
 
 inline constexpr const char* kDictionaryFile = "dictionary.txt";
@@ -72,7 +77,8 @@ inline constexpr const char* kItemNamesFile = "items.txt";
 
 // Writes features.json, train.bin, validation.bin if there are such samples, dictionary.txt, and
 // items.bin and items.txt if there are items. The same input, options and seed give the same bytes.
-// The folder appears when it is complete.
+// The folder appears when it is complete. A call that was interrupted, or that failed for want of
+// room, leaves what it has done beside it; the next with the same options and input goes on there.
 // Memory: each distinct category and its text once, about 40 bytes for Criteo's, but with kHash
 //         nothing; the items' ids;
 //         for Debian's formats the input. Not the samples.

@@ -1,6 +1,7 @@
 #include "trireme/dataset/recommend/record_file.h"
 
 #include <bit>
+#include <system_error>
 
 #include "trireme/base/error.h"
 #include "trireme/dataset/file/as_config_error.h"
@@ -16,6 +17,22 @@ static_assert(std::endian::native == std::endian::little, "records are little-en
 constexpr size_t kIdBytes = 4;
 constexpr size_t kHashBytes = 8;
 constexpr size_t kLengthBytes = 2;
+
+// The file that is there, without what is behind its first records.
+const std::filesystem::path& cut(const std::filesystem::path& path, size_t record_bytes,
+                                 int64_t num_records) {
+  if (num_records == 0) return path;
+  const uint64_t num_bytes = record_bytes * static_cast<uint64_t>(num_records);
+  std::error_code failure;
+  const uint64_t size = std::filesystem::file_size(path, failure);
+  if (!failure && size < num_bytes) {
+    throw Error(concat("cannot go on with ", path.string(), ": it has ", size,
+                       " bytes; expected at least ", num_bytes));
+  }
+  if (!failure) std::filesystem::resize_file(path, num_bytes, failure);
+  if (failure) throw Error(concat("cannot write ", path.string(), ": ", failure.message()));
+  return path;
+}
 
 size_t bytes_of_id(const FeatureTable& table) { return table.is_hashed ? kHashBytes : kIdBytes; }
 
@@ -42,7 +59,13 @@ void RecordFile::read(int64_t index, std::span<std::byte> record) const {
 }
 
 RecordWriter::RecordWriter(const std::filesystem::path& path, size_t record_bytes)
-    : file_(path), record_bytes_(record_bytes) {}
+    : RecordWriter(path, record_bytes, 0) {}
+
+RecordWriter::RecordWriter(const std::filesystem::path& path, size_t record_bytes,
+                           int64_t num_records)
+    : record_bytes_(record_bytes),
+      num_records_(num_records),
+      file_(cut(path, record_bytes, num_records), /*append=*/num_records > 0) {}
 
 std::span<std::byte> RecordWriter::next() {
   if (records_.size() >= kRecordsAtOnce) flush();
@@ -56,9 +79,14 @@ void RecordWriter::flush() {
   records_.clear();
 }
 
-int64_t RecordWriter::finish() {
+int64_t RecordWriter::sync() {
   flush();
   file_.sync();
+  return num_records_;
+}
+
+int64_t RecordWriter::finish() {
+  sync();
   file_.close();
   return num_records_;
 }

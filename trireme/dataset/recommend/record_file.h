@@ -57,21 +57,26 @@ class RecordWriter {
  public:
   // Throws: Error when the file cannot be created
   RecordWriter(const std::filesystem::path& path, size_t record_bytes);
+  // Goes on behind the first `num_records` of a file that is there; with 0 creates it.
+  // Throws: Error when the file has fewer, or cannot be written
+  RecordWriter(const std::filesystem::path& path, size_t record_bytes, int64_t num_records);
 
   // The next record, of zeros. The span is valid until the next call.
   // Throws: Error when the disk is full
   std::span<std::byte> next();
 
-  // Brings everything to the disk. Returns how many records there are.
+  // Brings the records to the disk. Returns how many there are.
+  int64_t sync();
+  // The same, and closes the file.
   int64_t finish();
 
  private:
   void flush();
 
-  OutputFile file_;
   size_t record_bytes_;
-  std::vector<std::byte> records_;  // not written yet
   int64_t num_records_ = 0;
+  OutputFile file_;
+  std::vector<std::byte> records_;  // not written yet
 };
 
 // A number at a byte of a record.
