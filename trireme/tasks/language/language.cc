@@ -457,7 +457,7 @@ void LanguageConfig::take_model(const model::ModelConfig& other) {
   model = other;
   if (model.classes > 0) {
     objective.name = Objective::kClassify;
-  } else if (!model.is_causal()) {
+  } else if (!model.is_causal() && !objective.is_classify()) {
     data.masked_share = kUsualMaskedShare;
   }
 }
