@@ -83,7 +83,7 @@ class ClassifierTest(ProgramTest):
 
     def command(self, run, steps, *options, init="hf"):
         return ["train", "--init", init, f"--output.folder={run}", "--data.path=data/rows", "--objective.name=classify",
-                "--data.masked_share=0", f"--train.steps={steps}", "--train.global_batch=8", "--train.micro_batch=4",
+                f"--train.steps={steps}", "--train.global_batch=8", "--train.micro_batch=4",
                 "--optimizer.schedule=constant", "--optimizer.warmup_steps=0", f"--optimizer.learning_rate={RATE}",
                 f"--optimizer.weight_decay={DECAY}", f"--optimizer.beta2={BETAS[1]}", f"--train.gradient_clip={CLIP}", *options]
 
@@ -245,7 +245,8 @@ class Weights(ClassifierTest):
                 self.assertEqual("bert.pooler.dense.weight" in line, new == 4)
         # Its own run likewise.
         self.succeed("checkpoint", "import", "BertForMaskedLM", "--output", "imported")
-        output = self.succeed("train", "imported/config.toml", *self.command("of the run", 1, init="imported")[1:])
+        output = self.succeed("train", "imported/config.toml", *self.command("of the run", 1, init="imported")[1:],
+                              "--data.masked_share=0")
         self.assertIn("new, with the values of a new run", output)
         self.assertEqual([line["loss"] for line in self.metrics("of the run")],
                          [line["loss"] for line in self.metrics("of BertForMaskedLM")])

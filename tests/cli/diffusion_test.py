@@ -1,4 +1,6 @@
-"""The diffusion task: beside diffusers' model and schedulers, killed and resumed, sampled, and what it refuses."""
+"""The diffusion task: beside diffusers' model and schedulers, killed and resumed, sampled, in its folders and from
+them, and what it refuses."""
+import json
 import os
 import struct
 import subprocess
@@ -185,6 +187,68 @@ class Sampling(DiffusionTest):
         self.fail_with(2, ["1001 steps", "1 to 1000"], "sample", "--checkpoint", "run", "--steps", 1001)
         self.fail_with(4, ["no checkpoint"], "sample", "--checkpoint", "none")
         self.fail_with(4, ["diffusion", "vision"], "classify", "--checkpoint", "run")
+
+
+class Folders(DiffusionTest):
+    """Folders of diffusers: written, read by diffusers, and read again."""
+
+    def weights(self, folder):
+        """Of all files of an exported folder."""
+        found = {}
+        for path in (self.folder / folder).glob("*.safetensors"):
+            found.update(load_file(path))
+        return found
+
+    def refuse(self, words, **keys):
+        """What a start says of an exported folder with other keys."""
+        config = self.folder / "exported" / "config.json"
+        before = config.read_text()
+        config.write_text(json.dumps({**json.loads(before), **keys}))
+        self.fail_with(2, words, "train", "diffusion.toml", "--init", "exported", "--output.folder=refused")
+        config.write_text(before)
+
+    def test_an_export_is_diffusers_model_and_the_start_of_another_run(self):
+        self.train("run", "--train.steps=4", "--diffusion.schedule=cosine")
+        output = self.succeed("checkpoint", "export", "run", "--output", "exported", "--max-shard-size", "20KB")
+        self.assertIn("DiTTransformer2DModel", output)
+        model = DiTTransformer2DModel.from_pretrained(self.folder / "exported")
+        expected = self.theirs("run").state_dict()
+        self.assertEqual(set(model.state_dict()), set(expected))
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(tensor, expected[name]), name)
+        scheduler = DDIMScheduler.from_pretrained(self.folder / "exported")
+        self.assertEqual((scheduler.config.num_train_timesteps, scheduler.config.beta_schedule), (TIMESTEPS, "squaredcos_cap_v2"))
+
+        # As diffusers writes them, in the folders of a pipeline. A rate of 0 would be refused.
+        model.save_pretrained(self.folder / "pipeline" / "transformer")
+        scheduler.save_pretrained(self.folder / "pipeline" / "scheduler")
+        still = ["--train.steps=1", "--optimizer.learning_rate=1e-30", "--optimizer.weight_decay=0"]
+        for source in ("exported", "pipeline"):
+            with self.subTest(source=source):
+                self.train(f"from-{source}", "--init", source, *still, ranks=2)
+                config = (self.folder / f"from-{source}" / "config.toml").read_text()
+                self.assertIn("schedule = 'cosine'", config)
+                self.succeed("checkpoint", "export", f"from-{source}", "--output", f"again-{source}")
+                found = self.weights(f"again-{source}")
+                self.assertEqual(set(found), set(expected))
+                for name, tensor in found.items():
+                    self.assertTrue(torch.equal(tensor, expected[name]), name)
+        self.succeed("sample", "--checkpoint", "from-pipeline", "--output", "drawn", "--images", 2, "--steps", 2)
+
+        self.fail_with(2, ["model.width is 64", "it is 32"], "train", "diffusion.toml", "--init", "exported",
+                       "--model.width=64", "--output.folder=refused")
+        self.refuse(["activation_fn", "geglu"], activation_fn="geglu")
+        self.refuse(["rotary", "remove it"], rotary=True)
+        self.fail_with(2, ["diffusion transformer", "timm"], "checkpoint", "export", "run", "--output", "other",
+                       "--format", "timm")
+
+    def test_blocks_with_embeddings_of_their_own_are_refused(self):
+        model = DiTTransformer2DModel(
+            num_attention_heads=4, attention_head_dim=8, in_channels=1, num_layers=2, sample_size=SIZE, patch_size=2,
+            num_embeds_ada_norm=CLASSES)
+        model.save_pretrained(self.folder / "theirs")
+        self.fail_with(4, ["norm1.emb", "share one embedding"], "train", "diffusion.toml", "--init", "theirs",
+                       "--output.folder=refused")
 
 
 class Refusals(DiffusionTest):

@@ -115,6 +115,13 @@ CASES = {
         ({"num_key_value_heads": None}, "shape"),
         ({"clip_qkv": 8.0}, "clip_qkv"),
         ({"hidden_act": "gelu"}, "hidden_act")],
+    "olmo3": [
+        ({"rms_norm_eps": MISSING}, True),
+        ({"layer_types": MISSING, "num_hidden_layers": 2}, True),
+        ({"rope_parameters": MISSING, "rope_theta": 500000.0}, True),
+        ({"rope_parameters": MISSING, "rope_theta": 700.0}, True),
+        ({"attention_bias": MISSING}, True),
+        ({"clip_qkv": 8.0}, "clip_qkv")],
     "glm4": [
         ({"rms_norm_eps": MISSING, "attention_bias": MISSING}, True),
         ({"rope_parameters": MISSING}, True),

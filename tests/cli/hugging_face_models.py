@@ -40,6 +40,10 @@ FAMILIES["smollm3"] = ("SmolLM3", {"pad_token_id": None, "num_hidden_layers": 3,
 FAMILIES["granite"] = ("Granite", {"embedding_multiplier": 3.5, "residual_multiplier": 0.22, "logits_scaling": 1.5,
                                    "attention_multiplier": 0.2})
 FAMILIES["olmo2"] = ("Olmo2", {"pad_token_id": None, "head_dim": 12})
+FAMILIES["olmo3"] = ("Olmo3", {"pad_token_id": None, "sliding_window": 5, "layer_types": [
+    "sliding_attention", "full_attention"], "rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}}})
 FAMILIES["glm4"] = ("Glm4", {"pad_token_id": None, "head_dim": 12, "rope_parameters": {
     "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}})
 FAMILIES["qwen2 moe"] = ("Qwen2Moe", {**EXPERTS, "num_experts": 5, "num_hidden_layers": 4, "mlp_only_layers": [0],

@@ -286,8 +286,6 @@ class Refusals(LoraTest):
         self.refuse(2, ["lora.init", "init.folder empty"], "tiny.toml", *LORA, "--lora.init=hf", init="")
         self.tune("own", 1, "--lora.targets=*.q_proj", steps=1)
         self.refuse(2, ["lora.init", "Hugging Face folder"], "own/config.toml", "--lora.init=hf", init="own")
-        self.refuse(2, ["lora.dropout is 0.1 and parallel.tensor 2"], *LORA, "--lora.dropout=0.1", "--ranks", 2,
-                    "--parallel.tensor=2")
         self.refuse(2, ["lora.dropout is 0.1 and lora.dora true"], *LORA, "--lora.dropout=0.1", "--lora.dora=true")
         self.refuse(2, ['train.freeze has "encoder.*"', "model.embed_tokens.weight"], "--train.freeze=encoder.*")
         self.refuse(2, ["no parameter is left to train"], "--train.freeze=*")

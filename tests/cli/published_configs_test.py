@@ -107,6 +107,13 @@ PUBLISHED = {
         **COMMON, "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": False,
         "eos_token_id": 251, "max_position_embeddings": 4096, "num_key_value_heads": 4, "pad_token_id": 252,
         "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 500000, "tie_word_embeddings": False},
+    "Olmo-3-7B-Instruct": {
+        **COMMON, "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "attention_bias": False,
+        "eos_token_id": 251, "layer_types": (["sliding_attention"] * 3 + ["full_attention"]),
+        "max_position_embeddings": 65536, "num_key_value_heads": 4, "pad_token_id": 252, "rms_norm_eps": 1e-06,
+        "rope_scaling": {"attention_factor": 1.2079441541679836, "beta_fast": 32, "beta_slow": 1, "factor": 8.0,
+                         "original_max_position_embeddings": 8192, "rope_type": "yarn"},
+        "rope_theta": 500000, "sliding_window": 8, "tie_word_embeddings": False},
     "SmolLM3-3B": {
         **COMMON, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "attention_bias": False,
         "layer_types": ["full_attention"] * 4, "max_position_embeddings": 65536, "max_window_layers": 28, "mlp_bias": False,

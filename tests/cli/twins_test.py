@@ -15,7 +15,7 @@ STEPS = 50
 SEQUENCES = 8  # all are the batch of each step, in any order
 RATE, DECAY, BETAS, CLIP = 1e-3, 0.1, (0.9, 0.95), 1.0
 FAMILIES = ["llama", "llama3", "window", "qwen2", "qwen3", "phi3", "gpt2", "gemma2", "gemma3", "mixtral", "qwen3 moe",
-            "qwen2 moe", "deepseek", "smollm3", "granite", "olmo2", "glm4", "gpt oss"]
+            "qwen2 moe", "deepseek", "smollm3", "granite", "olmo2", "olmo3", "glm4", "gpt oss"]
 # Each step rounds its gradients by some 1e-7 of themselves, and AdamW turns that into as much of an update.
 TOLERANCE = 1e-5
 

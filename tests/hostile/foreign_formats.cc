@@ -1,5 +1,5 @@
 // Checkpoints of other programs: Hugging Face's shards, PyTorch's state dicts and distributed
-// checkpoints.
+// checkpoints; and what diffusers says of a model.
 #include <map>
 
 #include <ATen/ops/arange.h>
@@ -11,6 +11,7 @@
 #include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/tasks/diffusion/diffusers_config.h"
 
 namespace trireme::hostile {
 namespace {
@@ -156,12 +157,43 @@ class DistributedCheckpoint : public Format {
   size_t num_bytes_ = 0;
 };
 
+class DiffusersJson : public Format {
+ public:
+  std::string name() const override { return "diffusers-json"; }
+
+  void write(Random& random) override {
+    config_ = damaged_json(ordered_json::parse(tasks::diffusers_config(kDit)), 2, random);
+    scheduler_ = damaged_json(ordered_json::parse(tasks::diffusers_scheduler({})), 2, random);
+    if (random.one_in(4)) damage_text(config_, random);
+    if (random.one_in(4)) damage_text(scheduler_, random);
+  }
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const model::DitConfig dit = tasks::parse_diffusers_config(config_, "config.json").dit;
+      require(dit.width % dit.heads == 0 && dit.num_tokens() > 0, "a model that cannot be");
+    });
+    expect_refusal_or_sense([&] {
+      tasks::NoiseConfig noise;
+      tasks::take_diffusers_scheduler(scheduler_, "scheduler_config.json", noise);
+      require(noise.timesteps > 0, "a schedule without timesteps");
+    });
+  }
+
+ private:
+  static constexpr model::DitConfig kDit = {
+      .image_size = 8, .channels = 3, .layers = 3, .width = 24, .heads = 4, .classes = 5};
+
+  std::string config_;
+  std::string scheduler_;
+};
+
 }  // namespace
 
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<Shards>(folder / "shards"));
   formats.push_back(std::make_unique<StateDict>(folder / "state-dict"));
   formats.push_back(std::make_unique<DistributedCheckpoint>(folder / "distributed"));
+  formats.push_back(std::make_unique<DiffusersJson>());
 }
 
 }  // namespace trireme::hostile

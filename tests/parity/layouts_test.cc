@@ -192,7 +192,6 @@ TEST_F(LayoutsTest, EveryAxisWithAdaptersIsTheOneRank) {
       auto with_magnitudes = overrides;
       with_magnitudes.emplace_back("lora.dora", "true");
       check(with_magnitudes, choice.ranks);
-      if (choice.overrides.front().first == "parallel.tensor") continue;  // refused
       overrides.emplace_back("lora.dropout", "0.2");
       check(overrides, choice.ranks);
     }

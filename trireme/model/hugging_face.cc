@@ -114,6 +114,7 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
       object[kRopeObject][key.name.substr(std::string_view(kRopePrefix).size())] = std::move(value);
     }
   }
+  if (kind.nests_local_rope) nest_local_rope(object);
   if (config.classes > 0) add_labels(object, config.classes);
   object["initializer_range"] = 0.02;
   // The older of two keys. Every version of transformers reads it.

@@ -361,10 +361,14 @@ class NetworkModel : public LanguageModel {
       plans[parameter.name] = &parameter;
     }
     for (const auto& module : network_->named_modules()) {
-      if (!plans.contains(module.key() + kAdapterA)) continue;
+      const auto a = plans.find(module.key() + kAdapterA);
+      if (a == plans.end()) continue;
       auto* const linear = module.value()->as<Linear>();
       TRIREME_ASSERT(linear != nullptr, module.key(), " has an adapter and is no linear layer");
-      linear->add_adapter(config_.lora, concat("adapter.", module.key()));
+      const mesh::Layout& layout = a->second->layout;
+      linear->add_adapter(
+          config_.lora, concat("adapter.", module.key()),
+          {.offset = layout.local_box(axes_.tensor.rank()).offset[1], .whole = layout.shape()[1]});
     }
     if (freezes(config_)) freeze_base(plans);
     network_->collect_parameters();

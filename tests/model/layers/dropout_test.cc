@@ -81,6 +81,38 @@ TEST(Drop, ACutOfTheRowsHasTheMaskOfTheWhole) {
   }
 }
 
+TEST(Drop, ACutOfTheColumnsHasTheMaskOfTheWhole) {
+  const at::Tensor rows_S = at::arange(40, 46, at::kLong);
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf}) {
+    const at::Tensor x = values_of({6, 10}, dtype);
+    const at::Tensor whole = drop(x, {}, rows_S, kKey, 0.3);
+    std::vector<at::Tensor> parts;
+    for (const mesh::Range cut : {mesh::Range{0, 3}, {3, 0}, {3, 6}, {9, 1}}) {
+      const at::Tensor own = x.narrow(1, cut.offset, cut.size).clone().requires_grad_();
+      parts.push_back(drop(own, {}, rows_S, kKey, 0.3, CutColumns{cut.offset, 10}));
+      parts.back().sum().backward();
+      const at::Tensor kept = whole.narrow(1, cut.offset, cut.size).ne(0);
+      assert_same_bits(own.grad().ne(0), kept, "gradient");
+    }
+    assert_same_bits(at::cat(parts, 1).detach(), whole, "parts");
+  }
+}
+
+TEST(Dropout, RowsOfAllTensorRanksHaveTheMasksOfEach) {
+  const at::Tensor rows_S = at::arange(6, at::kLong), x = values_of({6, 8}, at::kDouble);
+  const Dropout dropout(0.4, "adapter");
+  const auto batch_of = [](const at::Tensor& own, const at::Tensor& whole) {
+    return TokenBatch{.dropout = std::make_shared<const RandomDraw>(RandomDraw{1, 2, own, whole})};
+  };
+  const at::Tensor expected = dropout.forward(x, batch_of(rows_S, {}));
+  const TokenBatch batch = batch_of(rows_S.narrow(0, 4, 2), rows_S);
+  const CutColumns all{.whole = 8}, last{.offset = 5, .whole = 8};
+  assert_same_bits(dropout.forward(x.narrow(0, 4, 2), all, batch), expected.narrow(0, 4, 2), "own");
+  assert_same_bits(dropout.forward(x, all, batch), expected, "whole");
+  assert_same_bits(dropout.forward(x.narrow(1, 5, 3), last, batch), expected.narrow(1, 5, 3),
+                   "columns");
+}
+
 TEST(Drop, KeepsItsShareAndTheMean) {
   const int64_t S = 500, D = 400;
   for (const double p : {0.01, 0.1, 0.5, 0.9}) {

@@ -144,7 +144,10 @@ TEST(LlamaForm, NamesTheNormsForWhichTransformersHasNoClass) {
   EXPECT_THAT(refusal(olmo2), HasSubstr("Qwen3-MoE has no model.branch_norms \"after\""));
   olmo2.sparse.experts = 0;
   olmo2.attention.window = 2;
-  EXPECT_THAT(refusal(olmo2), HasSubstr("OLMo 2 has no window"));
+  EXPECT_EQ(form_of(olmo2).kind->architecture, "Olmo3ForCausalLM");
+  olmo2.rope.rope_scaling = RopeScaling::kLinear;
+  EXPECT_THAT(refusal(olmo2), HasSubstr("OLMo 3 scales no layer with a window"));
+  olmo2.rope.rope_scaling = RopeScaling::kNone;
   olmo2.attention.window = 0;
   olmo2.attention.attention_bias = true;
   EXPECT_THAT(refusal(olmo2), HasSubstr("model.attention_bias"));

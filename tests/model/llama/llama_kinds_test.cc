@@ -76,6 +76,16 @@ ModelConfig olmo2() {
   return config;
 }
 
+ModelConfig olmo3() {
+  ModelConfig config = olmo2();
+  config.attention.window = 5;
+  config.attention.window_layers = "wf";
+  config.rope.rope_local_base = 300;
+  config.rope.rope_scaling = RopeScaling::kLinear;
+  config.rope.rope_factor = 2;
+  return config;
+}
+
 ModelConfig qwen2_moe() {
   return sparse({.attention_bias = true}, {.experts = 5,
                                            .experts_per_token = 3,
@@ -112,6 +122,7 @@ const ModelConfig kConfigs[] = {
     deepseek(),
     granite(),
     olmo2(),
+    olmo3(),
     qwen2_moe(),
     glm4(),
     sparse({.window = 5, .window_layers = "wf"}, {.experts = 5,
@@ -154,7 +165,7 @@ TEST(LlamaKinds, AreReadAsTheModelThatWroteThem) {
     // What is written says every key, so equal texts are equal models.
     EXPECT_EQ(text_of(read.config), text);
   }
-  EXPECT_EQ(architectures.size(), 10u);
+  EXPECT_EQ(architectures.size(), 11u);
 }
 
 TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
@@ -198,6 +209,31 @@ TEST(LlamaKinds, GranitesFactorOfScoresIsAWholeNumber) {
               HasSubstr("square root of a whole number"));
   EXPECT_THAT(refusal(granite(), "attention_multiplier", 0), HasSubstr("attention_multiplier"));
   EXPECT_THAT(refusal(granite(), "residual_multiplier", -1), HasSubstr("residual_multiplier"));
+}
+
+TEST(LlamaKinds, Olmo3HasTwoKindsOfPositionsInOneObject) {
+  const json object = json::parse(text_of(olmo3()));
+  EXPECT_EQ(object.at("model_type"), "olmo3");
+  EXPECT_FALSE(object.contains("rope_theta") || object.contains("rope_scaling"));
+  const json& both = object.at("rope_parameters");
+  EXPECT_EQ(both.at("sliding_attention"),
+            json({{"rope_type", "default"}, {"rope_theta", olmo3().rope.rope_local_base}}));
+  EXPECT_EQ(both.at("full_attention").at("rope_theta"), olmo3().rope_base);
+  EXPECT_EQ(both.at("full_attention").at("factor"), 2);
+  // As older files have them.
+  json older = object;
+  older.erase("rope_parameters");
+  older.erase("layer_types");
+  older["rope_theta"] = 500000;
+  older["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4}};
+  const ModelConfig read = parse_hugging_face_config(older.dump(), "config.json").config;
+  EXPECT_EQ(read.rope_base, 5e5);
+  EXPECT_EQ(read.rope.rope_local_base, 5e5);
+  EXPECT_EQ(read.rope.rope_factor, 4);
+  json scaled = both;
+  scaled["sliding_attention"]["factor"] = 2;
+  EXPECT_THAT(refusal(olmo3(), "rope_parameters", scaled), HasSubstr("plain positions"));
+  EXPECT_THAT(refusal(olmo3(), "clip_qkv", 8), HasSubstr("clip_qkv"));
 }
 
 TEST(LlamaKinds, Olmo2HasBiasesOfAllProjectionsOrOfNone) {

@@ -83,6 +83,26 @@ const ModelConfig kSmallOlmo2{.layers = 4,
                               .branch_norms = BranchNorms::kAfter,
                               .attention = {.qk_norm = true, .qk_norm_over = QkNormOver::kAll}};
 
+// OLMo 3 7B, each size a thirty-second.
+const ModelConfig kSmallOlmo3{.layers = 4,
+                              .width = 128,
+                              .heads = 4,
+                              .kv_heads = 4,
+                              .ffn_width = 344,
+                              .sequence_length = 64,
+                              .vocab_size = 1000,
+                              .norm_epsilon = 1e-6,
+                              .rope_base = 5e5,
+                              .branch_norms = BranchNorms::kAfter,
+                              .attention = {.qk_norm = true,
+                                            .qk_norm_over = QkNormOver::kAll,
+                                            .window = 24,
+                                            .window_layers = "wwwf"},
+                              .rope = {.rope_scaling = RopeScaling::kYarn,
+                                       .rope_factor = 8,
+                                       .rope_original_length = 16,
+                                       .rope_local_base = 5e5}};
+
 // Nothing is a default, and the first and third blocks are dense. A loss that balances experts is
 // not the reference's.
 const ModelConfig kTinyQwen2Moe{.layers = 4,
@@ -202,6 +222,14 @@ TEST(Llama, Olmo2AgreesWithTransformers) {
   expect_agreement_with_transformers({{"tiny", kTinyOlmo2, kExactTolerance},
                                       {"OLMo 2 7B", kSmallOlmo2, kExactTolerance},
                                       {"biases", with_biases(kTinyOlmo2), kExactTolerance}});
+}
+
+TEST(Llama, Olmo3AgreesWithTransformers) {
+  ModelConfig tiny = kTinyOlmo2;
+  tiny.attention.window = 4;
+  tiny.attention.window_layers = "wf";
+  tiny.rope.rope_local_base = 70;
+  expect_agreement_with_transformers({{"tiny", tiny}, {"OLMo 3 7B", kSmallOlmo3}});
 }
 
 TEST(Llama, Qwen2MoeAgreesWithTransformers) {

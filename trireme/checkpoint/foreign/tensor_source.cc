@@ -60,10 +60,15 @@ struct Form {
   Source (*open)(const fs::path&);
 };
 
-// The first that is there is taken; transformers has the same order.
+// The first that is there is taken; transformers and diffusers have the same order.
 constexpr Form kForms[] = {
-    {"model.safetensors", open_file}, {"model.safetensors.index.json", open_file_shards},
-    {"pytorch_model.bin", open_file}, {"pytorch_model.bin.index.json", open_file_shards},
+    {"model.safetensors", open_file},
+    {"model.safetensors.index.json", open_file_shards},
+    {"pytorch_model.bin", open_file},
+    {"pytorch_model.bin.index.json", open_file_shards},
+    {"diffusion_pytorch_model.safetensors", open_file},
+    {"diffusion_pytorch_model.safetensors.index.json", open_file_shards},
+    {"diffusion_pytorch_model.bin", open_file},
     {kDcpMetadata, open_dcp},
 };
 

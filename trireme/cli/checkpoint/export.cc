@@ -103,7 +103,8 @@ void add_export(CLI::App& app, int& exit_code) {
               "  trireme checkpoint export runs/demo --output demo-hf\n"
               "  python3 -c \"import transformers as t; "
               "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
-              "--format timm exports an image classifier for timm. --format safetensors and\n"
+              "--format timm exports an image classifier for timm; a diffusion transformer goes\n"
+              "to diffusers. --format safetensors and\n"
               "--format dcp export only the weights, as safetensors files or as a folder for\n"
               "torch.distributed.checkpoint; models that are not language models have a config\n"
               "and a card beside safetensors. Adapters ([lora]) are\n"
@@ -117,9 +118,10 @@ void add_export(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--format", arguments->form,
-          "hf = folder for transformers, timm = folder for timm, safetensors = weights only, "
+          "hf = folder for transformers, timm = folder for timm, diffusers = folder for diffusers, "
+          "safetensors = weights only, "
           "dcp = weights only, for torch.distributed.checkpoint, peft = adapters only. Default: "
-          "hf, or safetensors for models that transformers does not have")
+          "hf, diffusers for diffusion transformers, or safetensors for models that neither has")
       ->check(CLI::IsMember(names_of(tasks::kExportForms)));
   command
       ->add_option("--dtype", arguments->dtype,

@@ -91,6 +91,8 @@ struct HuggingFaceKind {
   // Whether layers with a window have rotary positions of their own, in rope_parameters an object
   // for each kind of layers.
   bool has_local_rope = false;
+  // Whether it reads both from that object only, so that a writer puts them there.
+  bool nests_local_rope = false;
   // Of a class whose file has its parts in objects: their model_type, and the keys beside them. See
   // hugging_face_nested.h. Empty: the file is flat.
   std::string_view text_type{};

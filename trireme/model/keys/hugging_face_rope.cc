@@ -271,6 +271,21 @@ void unpack_local_rope(nlohmann::json& root, const std::string& source,
   root.erase("rope_parameters");
 }
 
+void nest_local_rope(nlohmann::ordered_json& root) {
+  using nlohmann::ordered_json;
+  ordered_json full = {{"rope_type", kPlain}};
+  // null of a plain one
+  if (const auto scaling = root.find(kRopeObject); scaling != root.end()) {
+    if (scaling->is_object()) full = *scaling;
+    root.erase(kRopeObject);
+  }
+  full["rope_theta"] = root.at("rope_theta");
+  const ordered_json local = {{"rope_type", kPlain}, {"rope_theta", root.at(kLocalBase)}};
+  root.erase("rope_theta");
+  root.erase(kLocalBase);
+  root["rope_parameters"] = {{kFullLayers, std::move(full)}, {kLocalLayers, local}};
+}
+
 void check_deepseek_rope(const JsonView& root, ModelConfig& config) {
   // There transformers scales the scores of every scaling by it; here yarn has it alone.
   const RopeScaling scaling = config.rope.rope_scaling;

@@ -29,6 +29,8 @@ HuggingFaceKey local_base_key(double missing);
 // Throws: ConfigError when the object is another one, or scales layers with a window
 void unpack_local_rope(nlohmann::json& root, const std::string& source,
                        std::vector<std::string>& notes);
+// The reverse, for a writer.
+void nest_local_rope(nlohmann::ordered_json& root);
 
 // For the end of DeepSeek's keys.
 void check_deepseek_rope(const JsonView& root, ModelConfig& config);

@@ -18,6 +18,7 @@ constexpr int64_t kGptOssWindow = 128;
 constexpr int64_t kAlternating = 2;  // of so many layers the last one is another
 constexpr int64_t kSmolLm3Interval = 4;
 constexpr int64_t kGemma3Pattern = 6;
+constexpr int64_t kOlmo3Pattern = 4;
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
@@ -267,6 +268,10 @@ void take_gpt_oss_window(const JsonView& root, ModelConfig& config) {
   const bool is_used = letters.find('w') != letters.npos;
   if (!is_used && window && window->value().is_null()) return;
   set_window(config, window ? window->integer(1, kMaxSequence) : kGptOssWindow, std::move(letters));
+}
+
+void take_olmo3_window(const JsonView& root, ModelConfig& config) {
+  take_gemma_window(root, config, kOlmo3Pattern);
 }
 
 void take_gemma3_window(const JsonView& root, ModelConfig& config) {

@@ -43,5 +43,7 @@ void take_gpt_oss_window(const JsonView& root, ModelConfig& config);
 std::vector<HuggingFaceKey> gemma_window_keys();
 void take_gemma2_window(const JsonView& root, ModelConfig& config);
 void take_gemma3_window(const JsonView& root, ModelConfig& config);
+// OLMo 3's, the same with each fourth one. The keys are gemma_window_keys().
+void take_olmo3_window(const JsonView& root, ModelConfig& config);
 
 }  // namespace trireme::model

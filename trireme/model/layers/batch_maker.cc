@@ -37,15 +37,15 @@ TokenBatch BatchMaker::make(int64_t B, int64_t T, parallel::AttentionReach reach
   batch.training = training;
   if (!training || (!drops_ && jitter_ == 0)) return batch;
   const at::Tensor rows_S = rows_of(batch, *training);
-  const auto draw = [&](const at::Tensor& rows) {
-    return std::make_shared<const RandomDraw>(RandomDraw{seed_, training->step, rows});
+  const auto draw = [&](const at::Tensor& rows, const at::Tensor& whole_rows = {}) {
+    return std::make_shared<const RandomDraw>(RandomDraw{seed_, training->step, rows, whole_rows});
   };
   if (jitter_ > 0) batch.jitter = draw(rows_S);
   if (!drops_) return batch;
   // Dropout's rows are those that this rank's layers hold: under sequence parallelism its own.
   const mesh::Range own = axes_.tensor.sequence ? axes_.tensor.own_rows(rows_S.numel())
                                                 : mesh::Range{0, rows_S.numel()};
-  batch.dropout = draw(rows_S.narrow(0, own.offset, own.size));
+  batch.dropout = draw(rows_S.narrow(0, own.offset, own.size), rows_S);
   return batch;
 }
 

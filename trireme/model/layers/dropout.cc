@@ -21,6 +21,7 @@ struct Mask : torch::CustomClassHolder {
   at::Tensor rows_S;
   RandomKey key;
   double probability = 0;
+  CutColumns columns;
   bool has_residual = false;
 
   // An element is dropped if its word is below this.
@@ -64,11 +65,12 @@ at::Tensor drop_by_kernel(const at::Tensor& x, const at::Tensor& residual, const
     auto* out_data = stored_out<scalar_t>(out);
     const auto scale = static_cast<wide_t<stored_t<scalar_t>>>(mask.scale());
     const uint32_t threshold = mask.threshold();
-    for_each_row(mask.key, mask.rows_S, width, [&](int64_t row, const uint32_t* words) {
-      const int64_t at = row * width;
-      drop_row(words, threshold, scale, x_data + at,
-               residual_data == nullptr ? nullptr : residual_data + at, out_data + at, width);
-    });
+    for_each_row(
+        mask.key, mask.rows_S, mask.columns.whole, [&](int64_t row, const uint32_t* words) {
+          const int64_t at = row * width;
+          drop_row(words + mask.columns.offset, threshold, scale, x_data + at,
+                   residual_data == nullptr ? nullptr : residual_data + at, out_data + at, width);
+        });
   });
   return out;
 }
@@ -77,15 +79,17 @@ at::Tensor keep_on_host(const Mask& mask, int64_t width) {
   const at::Tensor keep = at::empty({mask.rows_S.numel(), width}, at::kBool);
   auto* keep_data = keep.mutable_data_ptr<bool>();
   const uint32_t threshold = mask.threshold();
-  for_each_row(mask.key, mask.rows_S, width, [&](int64_t row, const uint32_t* words) {
-    for (int64_t i = 0; i < width; ++i) keep_data[row * width + i] = words[i] >= threshold;
+  for_each_row(mask.key, mask.rows_S, mask.columns.whole, [&](int64_t row, const uint32_t* words) {
+    const uint32_t* const own = words + mask.columns.offset;
+    for (int64_t i = 0; i < width; ++i) keep_data[row * width + i] = own[i] >= threshold;
   });
   return keep;
 }
 
 // The same mask as of the host, by the device. Words are kept in int64.
 at::Tensor keep_on_device(const Mask& mask, int64_t width) {
-  const at::Tensor words = words_of_rows(mask.key, mask.rows_S, width);
+  const at::Tensor words = words_of_rows(mask.key, mask.rows_S, mask.columns.whole)
+                               .narrow(1, mask.columns.offset, width);
   return words.ge(static_cast<int64_t>(mask.threshold()));
 }
 
@@ -128,16 +132,20 @@ class DropFunction : public torch::autograd::Function<DropFunction> {
 }  // namespace
 
 at::Tensor drop(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& rows_S,
-                RandomKey key, double probability) {
+                RandomKey key, double probability, std::optional<CutColumns> columns) {
   TRIREME_ASSERT(probability >= 0 && probability < 1, "dropout of ", probability);
   TRIREME_ASSERT(x.dim() > 0 && x.numel() == rows_S.numel() * x.size(-1), "dropout of ", x.sizes(),
                  " with ", rows_S.numel(), " rows");
   TRIREME_ASSERT(!residual.defined() || residual.sizes() == x.sizes(), "dropout of ", x.sizes(),
                  " added to ", residual.sizes());
+  const CutColumns own = columns.value_or(CutColumns{.whole = x.size(-1)});
+  TRIREME_ASSERT(own.offset >= 0 && own.offset + x.size(-1) <= own.whole, "dropout of columns ",
+                 own.offset, " to ", own.offset + x.size(-1), " of ", own.whole);
   auto mask = c10::make_intrusive<Mask>();
   mask->rows_S = rows_S.contiguous();
   mask->key = key;
   mask->probability = probability;
+  mask->columns = own;
   mask->has_residual = residual.defined();
   std::vector<at::Tensor> tensors{x};
   if (residual.defined()) tensors.push_back(residual);
@@ -159,6 +167,15 @@ at::Tensor Dropout::forward(const at::Tensor& x, const TokenBatch& batch) const 
 at::Tensor Dropout::forward(const at::Tensor& x, const at::Tensor& rows_S,
                             const TokenBatch& batch) const {
   return drops(batch) ? drop(x, {}, rows_S, key(*batch.dropout), probability_) : x;
+}
+
+at::Tensor Dropout::forward(const at::Tensor& x, const CutColumns& columns,
+                            const TokenBatch& batch) const {
+  if (!drops(batch)) return x;
+  const RandomDraw& draw = *batch.dropout;
+  const bool is_whole =
+      draw.whole_rows_S.defined() && x.numel() != draw.rows_S.numel() * x.size(-1);
+  return drop(x, {}, is_whole ? draw.whole_rows_S : draw.rows_S, key(draw), probability_, columns);
 }
 
 at::Tensor Dropout::add(const at::Tensor& x, const at::Tensor& residual,

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,12 +24,19 @@
 
 namespace trireme::model {
 
+// A range of the D columns of a matrix.
+struct CutColumns {
+  int64_t offset = 0;
+  int64_t whole = 0;  // D
+};
+
 // Returns residual + x, with elements of x dropped and the others scaled. Element d of the row with
 // number n is dropped if random_bits(key, n * ceil(D / 4) + d / 4)[d % 4] < floor(p * 2^32).
+// columns: those of D that x has; empty: all
 // Shapes: x, residual [..., D] with S rows, residual may be undefined; rows_S [S] -> [..., D]
 // Throws: InternalError when p is not in [0, 1) or the shapes do not match
 at::Tensor drop(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& rows_S,
-                RandomKey key, double probability);
+                RandomKey key, double probability, std::optional<CutColumns> columns = {});
 
 // Dropout at one place of a model. With probability 0 and outside training it takes no time and
 // changes no bit.
@@ -47,6 +55,10 @@ class Dropout {
   // The same for other rows than the layers hold, with their numbers as RandomDraw has them.
   // Shapes: x [..., D], rows_S [S] int64 -> x's shape
   at::Tensor forward(const at::Tensor& x, const at::Tensor& rows_S, const TokenBatch& batch) const;
+  // The same for some columns of the rows that this rank's layers hold, or of the rows of all ranks
+  // of the tensor axis.
+  // Shapes: x [..., columns], with as many rows as either -> the same
+  at::Tensor forward(const at::Tensor& x, const CutColumns& columns, const TokenBatch& batch) const;
   // residual + x, after dropout of x. residual undefined: x alone.
   // Shapes: x, residual as forward() has them -> the same
   at::Tensor add(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch) const;

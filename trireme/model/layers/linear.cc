@@ -13,7 +13,7 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, at::ScalarType dtype) {
   if (with_bias) bias = register_parameter("bias", new_parameter({out}, dtype));
 }
 
-void Linear::add_adapter(const AdapterConfig& lora, std::string place) {
+void Linear::add_adapter(const AdapterConfig& lora, std::string place, const CutColumns& columns) {
   TRIREME_ASSERT(weight.defined(), "the weight was frozen before its layer got an adapter");
   const at::ScalarType dtype = weight.scalar_type();
   const auto add = [&](const char* name, int64_t in, int64_t out) {
@@ -25,6 +25,7 @@ void Linear::add_adapter(const AdapterConfig& lora, std::string place) {
   lora_B = add("lora_B", lora.rank, weight.size(0));
   adapter_scale_ = lora.scale();
   adapter_dropout_ = Dropout(lora.dropout, std::move(place));
+  adapter_columns_ = columns;
 }
 
 void Linear::freeze_as(WeightFormat format) {
@@ -52,7 +53,7 @@ parallel::LinearWeight Linear::weights(const TokenBatch& batch) const {
   result.adapter = {lora_A->weight, lora_B->weight, adapter_scale_, {}, lora_magnitude};
   if (adapter_dropout_.drops(batch)) {
     result.adapter.drop = [this, &batch](const at::Tensor& x) {
-      return adapter_dropout_.forward(x, batch);
+      return adapter_dropout_.forward(x, adapter_columns_, batch);
     };
   }
   return result;

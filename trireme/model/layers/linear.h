@@ -22,8 +22,9 @@ class Linear : public torch::nn::Module {
   Linear(int64_t in, int64_t out, bool bias, at::ScalarType dtype);
 
   // Gives the layer an adapter: y gains scale * dropout(x) A^T B^T. See parallel::Adapter.
-  // place: the name of its dropout, the same on every rank
-  void add_adapter(const AdapterConfig& lora, std::string place);
+  // place: the name of its dropout, the same on every rank. columns: those of the whole weight that
+  // this layer has
+  void add_adapter(const AdapterConfig& lora, std::string place, const CutColumns& columns);
   // Keeps the weight, which is frozen, in another format. It is then zero, and its parameters are
   // those that ModelPlan::add_adapters() names.
   void freeze_as(WeightFormat format);
@@ -40,6 +41,7 @@ class Linear : public torch::nn::Module {
  private:
   double adapter_scale_ = 1;
   Dropout adapter_dropout_;
+  CutColumns adapter_columns_;
 };
 
 // Registers `module` in `parent` under a path such as "output.dense": each part of it but the last

@@ -19,6 +19,9 @@ struct RandomDraw {
   // [S] int64: for each row its number in the step's global batch,
   // sequence * sequence_length + position.
   at::Tensor rows_S;
+  // The same of all ranks of the tensor axis, where this rank's layers hold some of them.
+  // Undefined: they hold all.
+  at::Tensor whole_rows_S{};
 };
 
 // Calls use(row, words) with the `width` random words of each row, several rows at a time. The row

@@ -1,3 +1,4 @@
+// Length: one check for each group of keys that tells the classes apart, and what they name.
 #include "trireme/model/llama/llama_form.h"
 
 #include <algorithm>
@@ -15,6 +16,8 @@ bool has_factors(const ModelConfig& config) {
   return !config.is_unscaled() || config.attention.query_scalar > 0;
 }
 
+bool is_olmo(const HuggingFaceKind& kind) { return &kind == &kOlmo2Kind || &kind == &kOlmo3Kind; }
+
 // The class that computes the same, if its experts do.
 const HuggingFaceKind& kind_of(const ModelConfig& config) {
   const AttentionConfig& attention = config.attention;
@@ -22,7 +25,8 @@ const HuggingFaceKind& kind_of(const ModelConfig& config) {
   if (config.sparse.expert_bias || config.sparse.swiglu_limit > 0) return kGptOssKind;
   if (config.sparse.shared_gate) return kQwen2MoeKind;
   if (config.sparse.experts > 0) return attention.qk_norm ? kQwen3MoeKind : kMixtralKind;
-  if (config.branch_norms == BranchNorms::kAfter) return kOlmo2Kind;
+  if (config.branch_norms == BranchNorms::kAfter)
+    return attention.window > 0 ? kOlmo3Kind : kOlmo2Kind;
   if (config.branch_norms == BranchNorms::kBoth) return kGlm4Kind;
   if (has_factors(config)) return kGraniteKind;
   if (config.rope.rotary_share != 1) return kPhi3Kind;
@@ -36,7 +40,7 @@ void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) 
   const AttentionConfig& attention = config.attention;
   const bool has_none = !attention.attention_bias && !attention.attention_output_bias;
   const bool may_have_all = &kind == &kLlamaKind || &kind == &kSmolLm3Kind ||
-                            &kind == &kGraniteKind || &kind == &kOlmo2Kind || &kind == &kGptOssKind;
+                            &kind == &kGraniteKind || is_olmo(kind) || &kind == &kGptOssKind;
   const bool may_have_qkv = &kind == &kQwen2Kind || &kind == &kQwen2MoeKind || &kind == &kGlm4Kind;
   const char* const known = may_have_all   ? "either none or those of all four projections"
                             : may_have_qkv ? "either none or those of queries, keys and values"
@@ -47,7 +51,7 @@ void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) 
                 ", and model.attention_bias is ", attention.attention_bias,
                 " and model.attention_output_bias ", attention.attention_output_bias,
                 "; the checkpoint goes on here, and has no form there");
-  TRIREME_CHECK(has_none || !attention.qk_norm || &kind == &kOlmo2Kind,
+  TRIREME_CHECK(has_none || !attention.qk_norm || is_olmo(kind),
                 "transformers has no class with both model.attention_bias and model.qk_norm; the "
                 "checkpoint goes on here, and has no form there");
   TRIREME_CHECK(!attention.qk_norm ||
@@ -58,16 +62,15 @@ void check_attention_of(const HuggingFaceKind& kind, const ModelConfig& config) 
 }
 
 void check_norms_of(const HuggingFaceKind& kind, const ModelConfig& config) {
-  const bool is_olmo2 = &kind == &kOlmo2Kind;
-  const BranchNorms known = is_olmo2              ? BranchNorms::kAfter
+  const BranchNorms known = is_olmo(kind)         ? BranchNorms::kAfter
                             : &kind == &kGlm4Kind ? BranchNorms::kBoth
                                                   : BranchNorms::kBefore;
   TRIREME_CHECK(config.branch_norms == known, "transformers' ", kind.name,
                 " has no model.branch_norms \"", name_of(kBranchNorms, config.branch_norms),
                 "\"; the checkpoint goes on here, and has no form there");
-  TRIREME_CHECK(config.attention.norms_all_heads() == is_olmo2, "transformers' ", kind.name,
-                is_olmo2 ? " norms the queries and keys of all heads together"
-                         : " never norms the queries and keys of all heads together",
+  TRIREME_CHECK(config.attention.norms_all_heads() == is_olmo(kind), "transformers' ", kind.name,
+                is_olmo(kind) ? " norms the queries and keys of all heads together"
+                              : " never norms the queries and keys of all heads together",
                 ", and model.qk_norm is ", config.attention.qk_norm, " over \"",
                 name_of(kQkNormsOver, config.attention.qk_norm_over),
                 "\" (model.qk_norm_over); the checkpoint goes on here, and has no form there");
@@ -93,8 +96,8 @@ void check_scores_of(const HuggingFaceKind& kind, const ModelConfig& config) {
                 ") or model.logits_divisor (", config.logits_divisor,
                 "); the checkpoint goes on here, and has no form there");
   if (is_granite) attention.query_scalar = 0;
-  const bool has_others =
-      !attention.has_plain_scores() || config.logits_softcap > 0 || config.rope.rope_local_base > 0;
+  const bool has_others = !attention.has_plain_scores() || config.logits_softcap > 0 ||
+                          (config.rope.rope_local_base > 0 && &kind != &kOlmo3Kind);
   TRIREME_CHECK(!has_others, "transformers' ", kind.name, " has neither model.query_scalar (",
                 attention.query_scalar, ") nor model.attention_softcap (",
                 attention.attention_softcap, "), model.attention_sinks (",
@@ -112,6 +115,12 @@ void check_rope_of(const HuggingFaceKind& kind, const ModelConfig& config) {
   TRIREME_CHECK(rope.rope_layers == "r" || &kind == &kSmolLm3Kind, "transformers' ", kind.name,
                 " has positions in every layer, and model.rope_layers is \"", rope.rope_layers,
                 "\"; the checkpoint goes on here, and has no form there");
+  TRIREME_CHECK(
+      &kind != &kOlmo3Kind || rope.rope_scaling == RopeScaling::kNone || rope.rope_local_base > 0,
+      "transformers' OLMo 3 scales no layer with a window, and model.rope_scaling is \"",
+      name_of(kRopeScalings, rope.rope_scaling),
+      "\" with model.rope_local_base 0, for all layers; the checkpoint goes on here, and "
+      "has no form there");
   if (&kind != &kPhi3Kind) return;
   const bool is_known =
       rope.rope_scaling == RopeScaling::kNone || rope.rope_scaling == RopeScaling::kLongRope;
@@ -128,7 +137,7 @@ void check_window_of(const HuggingFaceKind& kind, const ModelConfig& config) {
                 " has no window, and model.window is ", attention.window,
                 "; the checkpoint goes on here, and has no form there");
   const bool has_kinds = &kind == &kQwen2Kind || &kind == &kQwen3Kind || &kind == &kSmolLm3Kind ||
-                         &kind == &kQwen2MoeKind || &kind == &kGptOssKind;
+                         &kind == &kQwen2MoeKind || &kind == &kGptOssKind || &kind == &kOlmo3Kind;
   TRIREME_CHECK(attention.window == 0 || attention.window_layers == "w" || has_kinds,
                 "transformers' ", kind.name,
                 " has its window on all layers, and "

@@ -21,6 +21,7 @@ extern const HuggingFaceKind kPhi3Kind;
 extern const HuggingFaceKind kSmolLm3Kind;
 extern const HuggingFaceKind kGraniteKind;
 extern const HuggingFaceKind kOlmo2Kind;
+extern const HuggingFaceKind kOlmo3Kind;
 extern const HuggingFaceKind kGlm4Kind;
 extern const HuggingFaceKind kMixtralKind;
 extern const HuggingFaceKind kQwen2MoeKind;
@@ -38,9 +39,9 @@ std::span<const HuggingFaceKind* const> mixtral_kinds();
 
 // The class of transformers that computes the same: Llama, with a window Mistral, with
 // attention_bias Qwen2, with qk_norm Qwen3, with rotary_share Phi-3, with rope_layers SmolLM3, with
-// query_scalar or a scale Granite, with norms after its branches OLMo 2, with norms before and
-// after them GLM-4; with experts Mixtral, with qk_norm Qwen3-MoE, with shared_gate Qwen2-MoE, with
-// latent attention DeepSeek-V3, with biases of experts GPT-OSS.
+// query_scalar or a scale Granite, with norms after its branches OLMo 2 or, with a window, OLMo 3,
+// with norms before and after them GLM-4; with experts Mixtral, with qk_norm Qwen3-MoE, with
+// shared_gate Qwen2-MoE, with latent attention DeepSeek-V3, with biases of experts GPT-OSS.
 // Throws: ConfigError when there is none, with the key in its way
 HuggingFaceForm llama_form(const ModelPlan& plan);
 

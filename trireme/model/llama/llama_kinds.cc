@@ -344,9 +344,9 @@ const HuggingFaceKind kDeepSeekKind{.name = "DeepSeek-V3",
 
 std::span<const HuggingFaceKind* const> llama_kinds() {
   static constexpr const HuggingFaceKind* kKinds[] = {
-      &kLlamaKind,    &kMistralKind,  &kQwen2Kind,  &kQwen3Kind, &kPhi3Kind,
-      &kSmolLm3Kind,  &kGraniteKind,  &kOlmo2Kind,  &kGlm4Kind,  &kQwen2MoeKind,
-      &kQwen3MoeKind, &kDeepSeekKind, &kGptOssKind, &kLlavaKind};
+      &kLlamaKind,    &kMistralKind,  &kQwen2Kind,    &kQwen3Kind,  &kPhi3Kind,
+      &kSmolLm3Kind,  &kGraniteKind,  &kOlmo2Kind,    &kOlmo3Kind,  &kGlm4Kind,
+      &kQwen2MoeKind, &kQwen3MoeKind, &kDeepSeekKind, &kGptOssKind, &kLlavaKind};
   return kKinds;
 }
 

@@ -12,10 +12,21 @@ namespace trireme::model {
 
 namespace {
 
+constexpr double kOlmo3Base = 5e5;
+
 Keys olmo2_keys() {
   Keys keys = full_attention_keys();
   assume(keys, "rms_norm_eps", 1e-5);
   append(keys, {biases_key(/*missing=*/false), no_window_key()});
+  return keys;
+}
+
+Keys olmo3_keys() {
+  Keys keys = dense_keys();
+  assume(keys, "rms_norm_eps", 1e-5);
+  assume(keys, "rope_theta", kOlmo3Base);
+  append(keys, {biases_key(/*missing=*/false), local_base_key(/*missing=*/kOlmo3Base)});
+  append(keys, gemma_window_keys());
   return keys;
 }
 
@@ -43,6 +54,11 @@ void begin_olmo2(HuggingFaceModel& model) {
   model.config.attention.qk_norm_over = QkNormOver::kAll;
 }
 
+void finish_olmo3(const JsonView& root, ModelConfig& config) {
+  take_olmo3_window(root, config);
+  if (config.attention.window == 0) config.rope.rope_local_base = 0;
+}
+
 }  // namespace
 
 const HuggingFaceKind kOlmo2Kind{.name = "OLMo 2",
@@ -50,6 +66,14 @@ const HuggingFaceKind kOlmo2Kind{.name = "OLMo 2",
                                  .architecture = "Olmo2ForCausalLM",
                                  .keys = olmo2_keys,
                                  .begin = begin_olmo2};
+const HuggingFaceKind kOlmo3Kind{.name = "OLMo 3",
+                                 .type = "olmo3",
+                                 .architecture = "Olmo3ForCausalLM",
+                                 .keys = olmo3_keys,
+                                 .begin = begin_olmo2,
+                                 .finish = finish_olmo3,
+                                 .has_local_rope = true,
+                                 .nests_local_rope = true};
 const HuggingFaceKind kGlm4Kind{.name = "GLM-4",
                                 .type = "glm4",
                                 .architecture = "Glm4ForCausalLM",

@@ -7,9 +7,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/key.h"
 #include "trireme/dataset/image/noised_images.h"
 #include "trireme/model/dit/dit_plan.h"
+#include "trireme/tasks/diffusion/diffusers_weights.h"
 #include "trireme/tasks/diffusion/dit_model.h"
 #include "trireme/tasks/vision/image_files.h"
 #include "trireme/train/state/saved_run.h"
@@ -23,6 +26,16 @@ void take_or_compare(int64_t& value, int64_t found, const char* key, const std::
   if (value == 0) value = found;
   TRIREME_CHECK(value == found, "model.", key, " is ", value, " and ", path, " has ", found,
                 "; set it to 0 or to that");
+}
+
+// Throws: ConfigError with the first key that makes another model of the folder's weights
+void require_same_model(const DiffusersFolder& folder, const model::DitConfig& found,
+                        const model::DitConfig& own) {
+  visit_keys<model::DitConfig>([&](const auto& key) {
+    TRIREME_CHECK(own.*key.member == found.*key.member, "model.", key.name, " is ", own.*key.member,
+                  ", and by ", (folder.model / "config.json").string(), " it is ",
+                  found.*key.member, "; leave it out or set it to that");
+  });
 }
 
 class DiffusionTask : public train::Task, public train::PredictingTask {
@@ -87,6 +100,37 @@ class DiffusionTask : public train::Task, public train::PredictingTask {
   }
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override { return validation_.get(); }
+
+  // Of a folder of diffusers.
+  void take_keys_of(const std::filesystem::path& folder, train::RunConfig& /*config*/) override {
+    const auto found = find_diffusers_folder(folder);
+    if (!found) return;
+    config_.dit = read_diffusers_model(*found).dit;
+    read_diffusers_noise(*found, config_.noise);
+  }
+  std::unique_ptr<checkpoint::TensorSource> open_weights(
+      const std::filesystem::path& folder) const override {
+    const auto found = find_diffusers_folder(folder);
+    if (!found) return nullptr;
+    const DiffusersModel model = read_diffusers_model(*found);
+    require_same_model(*found, model.dit, config_.dit);
+    return std::make_unique<DiffusersWeights>(*found, model);
+  }
+  std::vector<std::string> notes_on_weights(const std::filesystem::path& folder,
+                                            c10::ScalarType dtype) const override {
+    const auto found = find_diffusers_folder(folder);
+    if (!found) return {};
+    const DiffusersModel model = read_diffusers_model(*found);
+    std::vector<std::string> notes;
+    if (model.has_variances)
+      notes.emplace_back("the variances of the folder's model are left out: noise alone is learnt");
+    const int64_t num_rounded = DiffusersWeights(*found, model).num_rounded(dtype);
+    if (num_rounded > 0)
+      notes.push_back(concat(num_rounded, " tensors are rounded to ",
+                             name_of(train::kPrecisions, dtype),
+                             "; another train.precision keeps every value"));
+    return notes;
+  }
 
   std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
     throw ConfigError(concat(request.saved.folder().string(),

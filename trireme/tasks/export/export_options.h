@@ -18,6 +18,7 @@ namespace trireme::tasks {
 enum class ExportForm {
   kHuggingFace,  // what transformers loads
   kTimm,         // what timm loads
+  kDiffusers,    // what diffusers loads
   kSafetensors,  // files of weights; of a model that is not a language model with its config
   kDcp,          // what torch.distributed.checkpoint loads: the weights only
   kPeft,         // the adapters, for the package peft; in the others they are merged
@@ -25,6 +26,7 @@ enum class ExportForm {
 
 inline constexpr Choice<ExportForm> kExportForms[] = {{"hf", ExportForm::kHuggingFace},
                                                       {"timm", ExportForm::kTimm},
+                                                      {"diffusers", ExportForm::kDiffusers},
                                                       {"safetensors", ExportForm::kSafetensors},
                                                       {"dcp", ExportForm::kDcp},
                                                       {"peft", ExportForm::kPeft}};

@@ -54,11 +54,16 @@ std::vector<Tensors> cut_into_files(Tensors tensors, int64_t max_elements) {
   return files;
 }
 
-std::string file_name(size_t index, size_t num_files) {
-  if (num_files == 1) return "model.safetensors";
-  char name[64];
-  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", index + 1, num_files);
-  return name;
+// What the names of the files begin with in the program that loads them.
+const char* stem_of(ExportForm form) {
+  return form == ExportForm::kDiffusers ? "diffusion_pytorch_model" : "model";
+}
+
+std::string file_name(const char* stem, size_t index, size_t num_files) {
+  if (num_files == 1) return concat(stem, ".safetensors");
+  char number[64];
+  std::snprintf(number, sizeof(number), "-%05zu-of-%05zu.safetensors", index + 1, num_files);
+  return concat(stem, number);
 }
 
 // Runs `action`, which writes, and adds advice to a failure.
@@ -95,8 +100,7 @@ void write_weights(const fs::path& path, Tensors tensors, ExportSource& source,
   write_or_explain([&] { writer->finish(/*fsync=*/true); });
 }
 
-void write_index(const fs::path& folder, std::span<const Tensors> files,
-                 const ExportReport& report) {
+void write_index(const fs::path& path, std::span<const Tensors> files, const ExportReport& report) {
   nlohmann::ordered_json index = {
       {"metadata", {{"total_parameters", report.num_parameters}, {"total_size", report.num_bytes}}},
       {"weight_map", nlohmann::ordered_json::object()}};
@@ -105,7 +109,7 @@ void write_index(const fs::path& folder, std::span<const Tensors> files,
       index["weight_map"][tensor.name] = report.files[i];
     }
   }
-  write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_file_atomically(path, index.dump(2) + "\n");
 }
 
 void count_tensors(Tensors tensors, const ExportSource& source, ExportReport& report) {
@@ -119,14 +123,16 @@ void count_tensors(Tensors tensors, const ExportSource& source, ExportReport& re
 }
 
 void write_weight_files(const fs::path& folder, Tensors tensors, ExportSource& source,
-                        int64_t max_shard_bytes, ExportReport& report) {
+                        const ExportOptions& options, ExportReport& report) {
   const auto itemsize = static_cast<int64_t>(c10::elementSize(report.dtype));
-  const auto files = cut_into_files(tensors, max_shard_bytes / itemsize);
+  const auto files = cut_into_files(tensors, options.max_shard_bytes / itemsize);
+  const char* const stem = stem_of(options.form);
   for (size_t i = 0; i < files.size(); ++i) {
-    report.files.push_back(file_name(i, files.size()));
+    report.files.push_back(file_name(stem, i, files.size()));
     write_weights(folder / report.files[i], files[i], source, report.dtype);
   }
-  if (files.size() > 1) write_index(folder, files, report);
+  if (files.size() > 1)
+    write_index(folder / concat(stem, ".safetensors.index.json"), files, report);
 }
 
 void write_dcp_weights(const fs::path& folder, Tensors tensors, ExportSource& source,
@@ -165,7 +171,7 @@ void write_export(const fs::path& output, Tensors tensors, ExportSource& source,
   count_tensors(tensors, source, report);
   if (options.form == ExportForm::kDcp) return write_dcp_weights(output, tensors, source, report);
   NewFolder target(output);
-  write_weight_files(target.path(), tensors, source, options.max_shard_bytes, report);
+  write_weight_files(target.path(), tensors, source, options, report);
   write_beside(target.path());
   target.commit();
 }

@@ -138,9 +138,10 @@ std::string language_card(const ExportInput& input, const train::RunConfig& conf
 ExportReport export_to_hugging_face(const fs::path& path, const fs::path& output,
                                     const ExportOptions& options) {
   check_export(options);
-  TRIREME_CHECK(options.form != ExportForm::kTimm, path.string(),
-                " is of a language model, and --format is \"timm\", which has models of images; "
-                "expected hf, safetensors, dcp or peft");
+  TRIREME_CHECK(options.form != ExportForm::kTimm && options.form != ExportForm::kDiffusers,
+                path.string(), " is of a language model, and --format is \"",
+                name_of(kExportForms, options.form),
+                "\", which has models of images; expected hf, safetensors, dcp or peft");
   const ExportInput input(path, options);
   const fs::path& folder = input.folder;
   const checkpoint::Manifest& manifest = input.manifest;

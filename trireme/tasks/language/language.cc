@@ -132,10 +132,6 @@ class LanguageTaskModel : public train::TaskModel {
     TRIREME_CHECK(replicas <= experts, "parallel.expert_replicas is ", replicas,
                   " and model.experts ", experts, "; set parallel.expert_replicas to at most ",
                   experts);
-    TRIREME_CHECK(
-        config_.model.lora.dropout == 0 || config.parallel.tensor == 1, "lora.dropout is ",
-        config_.model.lora.dropout, " and parallel.tensor ", config.parallel.tensor,
-        ", whose ranks have parts of some adapters' inputs; set one of them to its default");
     const model::VisionConfig& vision = config_.model.vision;
     TRIREME_CHECK(
         !vision.is_on() || config.parallel.tensor <= std::min(vision.heads, vision.ffn_width),
@@ -461,7 +457,7 @@ void LanguageConfig::take_model(const model::ModelConfig& other) {
   model = other;
   if (model.classes > 0) {
     objective.name = Objective::kClassify;
-  } else if (!model.is_causal()) {
+  } else if (!model.is_causal() && !objective.is_classify()) {
     data.masked_share = kUsualMaskedShare;
   }
 }

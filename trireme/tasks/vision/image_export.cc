@@ -26,6 +26,9 @@ void check_form(const ExportedImageModel& model, ExportForm form, const fs::path
   TRIREME_CHECK(form != ExportForm::kPeft, "--format is \"", name, "\", and ", folder.string(),
                 " is of an image model, which has no adapters; expected hf, timm, safetensors or "
                 "dcp");
+  TRIREME_CHECK(form != ExportForm::kDiffusers, "--format is \"", name, "\", and ", folder.string(),
+                " is of an image classifier, which diffusers lacks; expected hf, timm, safetensors "
+                "or dcp");
   const bool is_other = form == ExportForm::kHuggingFace || form == ExportForm::kTimm;
   TRIREME_CHECK(
       !is_other || model.is_vit() || model.problem.config.model.stem == ResNetStem::kLarge,

@@ -251,10 +251,17 @@ RunConfig parse_config(std::string_view toml, const std::string& source, const O
   const toml::table table = parse_table(toml, source);
   RunConfig config = default_config(offer, last_text(table, overrides, "task", "name"));
   const std::string weights = last_text(table, overrides, "init", "folder");
-  if (config.task && !weights.empty()) config.task->take_keys_of(weights, config);
-  assign_values(config, table, source);
-  std::vector<Field> fields = fields_of(config);
-  assign_overrides(fields, overrides);
+  const auto assign = [&] {
+    assign_values(config, table, source);
+    std::vector<Field> fields = fields_of(config);
+    assign_overrides(fields, overrides);
+    return fields;
+  };
+  if (config.task && !weights.empty()) {
+    assign();  // what weights decide may depend on what is asked, such as the objective
+    config.task->take_keys_of(weights, config);
+  }
+  std::vector<Field> fields = assign();
   check_allowed(fields, config.resume);
   return config;
 }

@@ -308,8 +308,8 @@ class Task {
   virtual DataIdentity identify_teacher() const { return {}; }
 
   // Sets the keys of `config`, the task's config, that weights of another program in `folder`
-  // (init.folder) decide: the model's, and the precision. They are defaults: config file and
-  // command line come after. Does nothing for other folders.
+  // (init.folder) decide: the model's, and the precision. They are defaults: what config file and
+  // command line say is there before, to be read, and again after. Does nothing for other folders.
   // Throws: ConfigError when they are of no model that the task has; CheckpointError when the
   //         weights cannot be opened
   virtual void take_keys_of(const std::filesystem::path& /*folder*/, RunConfig& /*config*/) {}
