@@ -7,6 +7,7 @@
 #include "trireme/watch/read/metric_line.h"
 #include "trireme/watch/read/tail.h"
 #include "trireme/watch/run/run_config.h"
+#include "trireme/watch/run/run_notes.h"
 #include "trireme/watch/series/metric_columns.h"
 
 namespace trireme::hostile {
@@ -100,11 +101,49 @@ class WatchedConfig : public Format {
   int64_t num_ranks_ = 0;
 };
 
+class WatchedNotes : public Format {
+ public:
+  std::string name() const override { return "watch-notes"; }
+
+  void write(Random& random) override {
+    const ordered_json peak = {
+        {"step", 3},
+        {"rank", 1},
+        {"total_bytes", 9},
+        {"failed_bytes", 0},
+        {"kinds", {{"weights", 9}}},
+        {"largest",
+         {{{"bytes", 9}, {"kind", "weights"}, {"operator", "empty"}, {"unit", "layers.0"}}}}};
+    const ordered_json prediction = {{"step_seconds", 0.5}, {"tokens_per_second", 1e3}};
+    peak_ = damaged_json(peak, -1, random);
+    prediction_ = damaged_json(prediction, -1, random);
+    if (random.one_in(2)) damage_text(peak_, random);
+    if (random.one_in(2)) damage_text(prediction_, random);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      for (const auto& [name, value] : watch::parse_prediction(prediction_))
+        require(std::isfinite(value) && value >= 0, "a prediction that is no number");
+      const auto peak = watch::parse_memory_peak(peak_);
+      if (!peak) return;
+      require(peak->step >= 0 && peak->rank >= 0 && peak->total_bytes >= 0, "a negative number");
+      for (const watch::HeldTensor& each : peak->largest)
+        require(each.bytes >= 0, "a tensor of negative size");
+    });
+  }
+
+ private:
+  std::string peak_;
+  std::string prediction_;
+};
+
 }  // namespace
 
 void add_watch_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<WatchedMetrics>(folder / "watch"));
   formats.push_back(std::make_unique<WatchedConfig>());
+  formats.push_back(std::make_unique<WatchedNotes>());
 }
 
 }  // namespace trireme::hostile

@@ -20,6 +20,7 @@
 #include "trireme/train/run/counted_memory.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/memory_check.h"
+#include "trireme/train/run/memory_snapshot.h"
 #include "trireme/train/run/run_folder.h"
 #include "trireme/train/run/source_use.h"
 #include "trireme/train/state/resume.h"
@@ -76,9 +77,10 @@ class TrainerImpl::View final : public RunView {
   TrainerImpl& run_;
 };
 
-TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserver& observer,
+TrainerImpl::TrainerImpl(RunConfig config, std::shared_ptr<MemoryLedger> memory,
+                         UpdateStrategy& updates, TrainObserver& observer,
                          const ProfileOptions& profile)
-    : memory_(counting_ledger()),
+    : memory_(std::move(memory)),
       config_(std::move(config)),
       given_order_(config_.parallel.gradient_order),
       updates_(updates),
@@ -107,6 +109,8 @@ TrainerImpl::TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserve
       [this] { return std::to_string(number_epoch(folder(), config_.job, config_.job_epoch)); }));
   // Rank 0 owns the folder now. Before that it may have belonged to another run.
   observer_.on_folder();
+  if (config_.watch.memory == WatchMemory::kSnapshot)
+    write_memory_snapshots(*memory_, folder(), world_.rank());
   places_.emplace(config_, world_, tell(observer));
   resumption_.emplace(config_, world_, *places_, tell(observer));
   config_.parallel.gradient_order = resumption_->gradient_order();
@@ -278,6 +282,7 @@ Leave TrainerImpl::train_step() {
     };
   }
   overlap_.begin_step();
+  if (MemoryBlocks* const blocks = memory_->blocks()) blocks->set_step(step_ + 1);
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
   if (share_balance_) share_balance_->add(result.worked_seconds);
   metrics_ = result.metrics;
@@ -425,8 +430,8 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
                  const ProfileOptions& profile) {
   try {
     open_inputs_together(config, world, tell(observer));
-    memory_advice_ = [config, num_ranks = world.size()] {
-      return memory_advice(config, num_ranks);
+    memory_advice_ = [this, config, num_ranks = world.size()] {
+      return (memory_ ? largest_words(*memory_) : "") + memory_advice(config, num_ranks);
     };
     shared_memory_advice_ = shared_memory_advice(config);
     use_device(config);
@@ -434,7 +439,9 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
     updates_ = make_update_strategy(config, world, observer);
     const auto make_trainer = [&] {
       updates_->prepare(config);
-      impl_ = std::make_unique<TrainerImpl>(std::move(config), *updates_, observer, profile);
+      memory_ = counting_ledger();
+      impl_ =
+          std::make_unique<TrainerImpl>(std::move(config), memory_, *updates_, observer, profile);
     };
     if (updates_->trainers().size() == world.size()) {
       make_trainer();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/observer.h"
@@ -40,6 +41,7 @@ class Trainer {
   void cancel_reads() const;
 
  private:
+  std::shared_ptr<MemoryLedger> memory_;  // of impl_; errors tell what was in it
   std::unique_ptr<UpdateStrategy> updates_;
   std::unique_ptr<TrainerImpl> impl_;           // null on a rank that does not train
   std::function<std::string()> memory_advice_;  // for errors

@@ -38,8 +38,9 @@ namespace trireme::train {
 class TrainerImpl {
  public:
   // `config` is resolved and its data is open.
-  TrainerImpl(RunConfig config, UpdateStrategy& updates, TrainObserver& observer,
-              const ProfileOptions& profile);
+  // memory: of what this rank allocates
+  TrainerImpl(RunConfig config, std::shared_ptr<MemoryLedger> memory, UpdateStrategy& updates,
+              TrainObserver& observer, const ProfileOptions& profile);
   RunStart start() const;
   TrainingState& state() { return state_; }
   // Writes what a run writes before its first step, and tells the user of it.

@@ -88,6 +88,8 @@ TEST(HttpMessage, WhatCouldBeReadInTwoWaysIsRefused) {
 TEST(HttpMessage, ABodyMayWaitForPermission) {
   const std::string head = "POST / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
   EXPECT_TRUE(parse_http(head).expects_continue);
+  EXPECT_EQ(parse_http(head).head.value().header("content-length"), "3");
+  EXPECT_FALSE(parse_http(head + "abc").head);
   EXPECT_FALSE(parse_http(head + "a").expects_continue);
   EXPECT_TRUE(parse_http(head + "abc").request);
 }

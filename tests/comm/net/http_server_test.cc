@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <gtest/gtest.h>
@@ -34,7 +35,12 @@ class HttpServerTest : public testing::Test {
                if (request.body == "yours") throw ConfigError("it is yours");
                throw std::runtime_error("it is ours");
              }}});
-    thread_ = std::thread([this] { server_->run([this] { return stop_.load(); }); });
+    thread_ = std::thread([this] {
+      server_->run([this] {
+        ++num_looks_;
+        return stop_.load();
+      });
+    });
   }
   void TearDown() override {
     stop_ = true;
@@ -65,6 +71,7 @@ class HttpServerTest : public testing::Test {
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;
   std::atomic<bool> stop_ = false;
+  std::atomic<int> num_looks_ = 0;  // of the server, whether it has to stop
 };
 
 constexpr const char* kHead = "Host: 127.0.0.1\r\nConnection: close\r\n";
@@ -192,6 +199,53 @@ TEST_F(HttpServerTest, ConnectionsThatWaitForTheirNextRequestMakeRoom) {
   char bytes[12];
   ASSERT_EQ(::recv(first.get(), bytes, sizeof(bytes), MSG_WAITALL), 12);
   EXPECT_EQ(status_of(ask(concat("GET /hello HTTP/1.1\r\n", kHead, "\r\n"))), 200);
+}
+
+TEST_F(HttpServerTest, ARequestThatStandsStillMakesRoom) {
+  serve({.most_connections = 1, .patience = milliseconds(600'000)});
+  const Descriptor slow = connect();
+  send(slow, "GET /hel");
+  EXPECT_EQ(status_of(ask(concat("GET /hello HTTP/1.1\r\n", kHead, "\r\n"))), 200);
+  EXPECT_EQ(receive(slow), "");
+}
+
+TEST_F(HttpServerTest, StrangersAreRefusedBeforeTheirBodyHasCome) {
+  serve({.token = "secret", .patience = milliseconds(600'000)});
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n";
+  for (const char* expects : {"", "Expect: 100-continue\r\n"}) {
+    const Descriptor socket = connect();
+    send(socket, concat(head, expects, "\r\n"));
+    const std::string answer = receive(socket);
+    EXPECT_EQ(status_of(answer), 401);
+    EXPECT_EQ(answer.find("100 Continue"), answer.npos);
+  }
+  const Descriptor known = connect();
+  send(known, concat(head, "Connection: close\r\nAuthorization: Bearer secret\r\n\r\n"));
+  send(known, "body here");
+  EXPECT_TRUE(receive(known).ends_with("\r\n\r\nbody here"));
+}
+
+TEST_F(HttpServerTest, WithoutDescriptorsItRestsAndGoesOnLater) {
+  serve({});
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const Descriptor socket = connect();
+  const Descriptor waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const rlimit none{.rlim_cur = 3, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server_->port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int connected =
+      ::connect(waiting.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  std::this_thread::sleep_for(milliseconds(1000));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_EQ(connected, 0);
+  // Ten looks; a loop without a rest makes a hundred thousand.
+  EXPECT_LT(num_looks_, 1000);
+  send(waiting, concat("GET /hello HTTP/1.1\r\n", kHead, "\r\n"));
+  EXPECT_EQ(status_of(receive(waiting)), 200);
 }
 
 TEST_F(HttpServerTest, APortInUseIsRefused) {

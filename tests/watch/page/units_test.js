@@ -45,13 +45,27 @@ for (const sizes of [[2, 2], [8, 16, 8], [1, 1], [3], [5, 1, 7], [300], [2, 2, 2
       return place;
     });
   });
-  const { places, columns, rows } = scope.meshLayout(axes, coordinates, count);
+  const { placeOf, columns, rows } = scope.meshLayout(axes, coordinates, count);
+  const places = Array.from({ length: count }, (_, rank) => placeOf(rank));
   assert.strictEqual(new Set(places.map(({ row, column }) => `${row} ${column}`)).size, count);
   assert.ok(places.every(({ row, column }) => row < rows && column < columns));
 }
 // Axes that do not fit the ranks are not believed.
-assert.strictEqual(scope.meshLayout([{ name: 'data', size: 2 }], [[0]], 3).places.length, 3);
-assert.strictEqual(scope.meshLayout([{ name: 'data', size: 1e9 }], [], 2).places.length, 2);
+assert.strictEqual(scope.meshLayout([{ name: 'data', size: 2 }], [[0]], 3).numRanks, 3);
+assert.strictEqual(scope.meshLayout([{ name: 'data', size: 1e9 }], [], 2).numRanks, 2);
+
+// Servers and teachers stand below the mesh, each in lines of their own.
+for (const known of [4, 9]) {
+  const shown = scope.meshLayout([{ name: 'data', size: 2 }, { name: 'tensor', size: 2 }], [[0, 0], [0, 1], [1, 0], [1, 1], [], [], [], [], []], known,
+    [{ name: 'servers', first: 4, count: 5 }]);
+  assert.strictEqual(shown.numRanks, 9);
+  const places = Array.from({ length: 9 }, (_, rank) => shown.placeOf(rank));
+  assert.strictEqual(new Set(places.map(({ row, column }) => row * shown.columns + column)).size, 9);
+  assert.ok(places.slice(4).every(({ row }) => row > Math.max(...places.slice(0, 4).map((place) => place.row)) && row < shown.rows));
+  assert.strictEqual(shown.rowLabels[places[4].row], 'servers');
+  assert.strictEqual(shown.words(5), 'servers 1');
+  assert.ok(shown.rowGap(places[4].row) > shown.rowGap(places[0].row));
+}
 
 // Nested spans of a trace lie below each other; what is no span is left out.
 const span = (ts, dur, name) => ({ ph: 'X', pid: 1, tid: 2, ts, dur, name });

@@ -68,5 +68,23 @@ TEST(RunConfig, DifferencesNameEachKeyThatDiffers) {
   EXPECT_TRUE(differences_of({}).empty());
 }
 
+TEST(RunConfig, LearnersAreAnAxisAndServersAndTeachersRowsOfTheirOwn) {
+  const auto of = [](const std::string& keys, int64_t ranks) {
+    return mesh_axes_of(parse_run_config("[parallel]\n" + keys, "config.toml"), ranks);
+  };
+  const auto learners = of("learners = 2\ndata = 3\ntensor = 2\n", 12);
+  ASSERT_EQ(learners.size(), 3u);
+  EXPECT_EQ(learners[0].name, "learner");
+  EXPECT_EQ(learners[0].size, 2);
+  EXPECT_EQ(coordinates_of(learners, 12)[7], (std::vector<int64_t>{1, 0, 1}));
+  EXPECT_EQ(of("learners = 2\ndata = 3\n[outer]\nmeeting = \"host:1\"\n", 3).front().name, "data");
+  const RunConfig config = parse_run_config("[parallel]\ndata = 2\nservers = 3\n", "config.toml");
+  const auto roles = roles_of(config, mesh_axes_of(config, 2));
+  ASSERT_EQ(roles.size(), 1u);
+  EXPECT_EQ(roles[0].name, "servers");
+  EXPECT_EQ(roles[0].first, 2);
+  EXPECT_EQ(roles[0].count, 3);
+}
+
 }  // namespace
 }  // namespace trireme::watch

@@ -84,6 +84,21 @@ TEST(MetricColumns, ListsHaveAColumnForEachElement) {
   EXPECT_TRUE(std::isnan(columns.list_values("tokens", 1)[2]));
 }
 
+TEST(MetricColumns, MemoryIsCountedWithNamesAndGapsAndGivenBackWhenTheRunGoesBack) {
+  MetricColumns columns;
+  EXPECT_EQ(columns.num_bytes(), 0u);
+  for (int step = 1; step <= 1000; ++step) add(columns, concat(R"({"step":)", step, R"(,"a":1})"));
+  const size_t plain = columns.num_bytes();
+  EXPECT_GT(plain, 8000u);
+  EXPECT_LT(plain, 20'000u);
+  add(columns, R"({"step":1001})");
+  add(columns, R"({"step":1002,"a":1})");  // a gap: each value has its row
+  EXPECT_GT(columns.num_bytes(), plain + 4000);
+  const size_t whole = columns.num_bytes();
+  add(columns, R"({"step":11,"a":1})");
+  EXPECT_LT(columns.num_bytes(), whole - 11'000);
+}
+
 TEST(MetricColumns, ManyNamesAreBounded) {
   MetricColumns columns;
   std::string line = R"({"step":1)";

@@ -35,5 +35,28 @@ TEST(SeriesView, KeepsTheBlocksAndWaitsOfARun) {
   EXPECT_EQ(view.waits().between(0, 9, 9).size(), 1u);
 }
 
+TEST(SeriesView, TheNewestStepsOfALongFileAreThereAtOnce) {
+  const harness::TemporaryFolder folder;
+  const auto path = folder / train::kSeriesFolder / train::kSeriesName;
+  std::filesystem::create_directories(path.parent_path());
+  {
+    OutputFile file(path);
+    for (int64_t block_index = 0; block_index < 24; ++block_index) {  // a mebibyte each
+      train::SeriesBlock block{.shape = {.num_ranks = 1 << 14, .columns = {"own_seconds"}}};
+      for (int64_t step = 1; step <= 16; ++step) block.steps.push_back(16 * block_index + step);
+      block.values.assign(size_t{16} << 14, static_cast<float>(block_index));
+      file.write(train::to_bytes(block));
+    }
+  }
+  SeriesView view(folder.path());
+  ASSERT_TRUE(view.update());
+  EXPECT_EQ(view.ranks().last_step(), 384);
+  EXPECT_EQ(view.ranks().values_at("own_seconds", 1)->step, 145);  // in the last 16 MiB
+  while (view.update()) {
+  }
+  EXPECT_EQ(view.ranks().last_step(), 384);
+  EXPECT_EQ(view.ranks().values_at("own_seconds", 1)->step, 1);
+}
+
 }  // namespace
 }  // namespace trireme::watch

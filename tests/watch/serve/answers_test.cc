@@ -153,12 +153,22 @@ TEST(Answers, ComparesConfigs) {
 TEST(Answers, TheMemorySnapshotIsShownIfItIsWhole) {
   SmallRun small;
   std::filesystem::create_directories(small.folder / "memory");
-  small.put("memory/peak.json",
+  small.put("memory/rank-00001.json",
             R"({"step":3,"rank":1,"total_bytes":9,"largest":[{"bytes":5,"kind":"weights",)"
             R"("operator":"empty","unit":"layers.0"}]})");
   EXPECT_EQ(asked(small.runs(), "/api/memory")["largest"][0]["bytes"], 5);
-  small.put("memory/peak.json", "{\"step\":3");
+  EXPECT_EQ(asked(small.runs(), "/api/memory", {{"rank", "1"}})["rank"], 1);
+  EXPECT_TRUE(asked(small.runs(), "/api/memory", {{"rank", "0"}}).empty());
+  small.put("memory/rank-00001.json", "{\"step\":3");
   EXPECT_TRUE(asked(small.runs(), "/api/memory").empty());
+}
+
+TEST(Answers, WhatWasPredictedIsShown) {
+  SmallRun small;
+  EXPECT_TRUE(asked(small.runs(), "/api/run")["predicted"].is_null());
+  small.put("prediction.json", R"({"step_seconds":0.25,"memory_weights_bytes":8})");
+  EXPECT_EQ(asked(small.runs(), "/api/run")["predicted"],
+            ordered_json::parse(R"({"memory_weights_bytes":8.0,"step_seconds":0.25})"));
 }
 
 }  // namespace

@@ -70,6 +70,11 @@ MemoryUse MemoryLedger::use() const {
   return use_;
 }
 
+void MemoryLedger::watch_blocks(MemoryBlocks::OnSnapshot on_snapshot) {
+  blocks_ = std::make_unique<MemoryBlocks>(std::move(on_snapshot));
+  watched_.store(blocks_.get(), std::memory_order_release);
+}
+
 MemoryOwner memory_owner() {
   MemoryOwner owner;
   if (innermost != nullptr) owner = innermost->owner_;
@@ -89,18 +94,26 @@ MemoryCharge::MemoryCharge(int64_t bytes) : MemoryCharge(bytes, memory_owner()) 
 
 MemoryCharge::MemoryCharge(int64_t bytes, MemoryOwner owner)
     : bytes_(bytes), owner_(std::move(owner)) {
-  if (owner_.ledger != nullptr) owner_.ledger->add(owner_.kind, bytes_);
+  if (owner_.ledger == nullptr) return;
+  owner_.ledger->add(owner_.kind, bytes_);
+  if (MemoryBlocks* const blocks = owner_.ledger->blocks(); blocks != nullptr && bytes_ > 0)
+    block_ = blocks->add(owner_.kind, bytes_);
 }
 
 MemoryCharge::~MemoryCharge() {
-  if (owner_.ledger != nullptr) owner_.ledger->add(owner_.kind, -bytes_);
+  if (owner_.ledger == nullptr) return;
+  owner_.ledger->add(owner_.kind, -bytes_);
+  if (block_ != 0) owner_.ledger->blocks()->remove(block_);
 }
 
 MemoryCharge::MemoryCharge(MemoryCharge&& other) noexcept
-    : bytes_(std::exchange(other.bytes_, 0)), owner_(std::exchange(other.owner_, {})) {}
+    : bytes_(std::exchange(other.bytes_, 0)),
+      block_(std::exchange(other.block_, 0)),
+      owner_(std::exchange(other.owner_, {})) {}
 
 MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
   std::swap(bytes_, other.bytes_);
+  std::swap(block_, other.block_);
   std::swap(owner_, other.owner_);
   return *this;
 }

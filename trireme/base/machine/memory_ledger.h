@@ -9,36 +9,15 @@
 // counted.
 #pragma once
 
-#include <array>
-#include <cstddef>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string_view>
+
+#include "trireme/base/machine/memory_blocks.h"
+#include "trireme/base/machine/memory_kind.h"
 
 namespace trireme {
-
-enum class MemoryKind : uint8_t {
-  kWeights,      // what a rank keeps of the parameters from step to step
-  kGradients,    // what it keeps of the gradients from microbatch to microbatch
-  kStates,       // optimizer states, master weights among them, and the buffers of their store
-  kActivations,  // all that forward and backward make and nobody else claims
-  kGathered,     // units of parameters that ZeRO-3 has gathered
-  kBuckets,      // gradients on their way
-  kOther
-};
-inline constexpr size_t kNumMemoryKinds = 7;
-inline constexpr std::array<std::string_view, kNumMemoryKinds> kMemoryKinds = {
-    "weights", "gradients", "states", "activations", "gathered", "buckets", "other"};
-
-struct MemoryByKind {
-  std::array<int64_t, kNumMemoryKinds> bytes{};
-
-  int64_t& operator[](MemoryKind kind) { return bytes[static_cast<size_t>(kind)]; }
-  int64_t operator[](MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
-  int64_t total() const;
-  bool operator==(const MemoryByKind&) const = default;
-};
 
 struct MemoryUse {
   MemoryByKind now{};
@@ -56,6 +35,12 @@ class MemoryLedger {
   void add(MemoryKind kind, int64_t bytes);
   MemoryUse use() const;
 
+  // From here on the ledger knows each block. Call once, before much is allocated: what lives
+  // already is not among them.
+  void watch_blocks(MemoryBlocks::OnSnapshot on_snapshot);
+  // Null without watch_blocks().
+  MemoryBlocks* blocks() const { return watched_.load(std::memory_order_acquire); }
+
  private:
   MemoryLedger() = default;
 
@@ -63,6 +48,8 @@ class MemoryLedger {
   int64_t total_ = 0;
   int64_t peak_ = 0;
   MemoryUse use_;
+  std::unique_ptr<MemoryBlocks> blocks_;
+  std::atomic<MemoryBlocks*> watched_ = nullptr;  // blocks_, for threads that allocate meanwhile
 };
 
 // Who pays for what the calling thread allocates now.
@@ -102,6 +89,7 @@ class MemoryCharge {
 
  private:
   int64_t bytes_ = 0;
+  uint64_t block_ = 0;  // its number among the ledger's blocks; 0: it has none
   MemoryOwner owner_;
 };
 

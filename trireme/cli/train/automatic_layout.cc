@@ -18,6 +18,7 @@
 #include "trireme/cli/plan/device_rates.h"
 #include "trireme/cli/plan/layout_search.h"
 #include "trireme/cli/train/key_choice.h"
+#include "trireme/cli/train/prediction_file.h"
 #include "trireme/comm/objects.h"
 #include "trireme/plan/step/learner_prediction.h"
 
@@ -179,7 +180,20 @@ void RunRecord::begin(const train::RunConfig& config) {
   // The cost model covers only ranks that train, and a ledger does not see the memory of GPUs.
   const bool is_known = config.parallel.servers == 0 && config.parallel.teachers == 0 &&
                         config.parallel.learners == 1 && config.device.is_cpu();
-  if (is_known && config.parallel.cluster != "none") planned_memory_ = plan_memory(config);
+  if (!is_known || config.parallel.cluster == "none") return write_prediction(config, {});
+  planned_memory_ = plan_memory(config);
+  write_prediction(config, {.step_seconds = planned_seconds(config), .memory = planned_memory_});
+}
+
+// Before training only a cluster that a file describes has rates.
+std::optional<double> RunRecord::planned_seconds(const train::RunConfig& config) const {
+  if (need_measuring(config)) return std::nullopt;
+  try {
+    const int num_ranks = static_cast<int>(work_->axes.num_ranks());
+    return prediction_on(cluster_of_ranks(config, {}, num_ranks)).step_seconds();
+  } catch (const ConfigError&) {
+    return std::nullopt;  // compare_with_prediction() says why
+  }
 }
 
 // Rates do not matter to memory, so none are measured.
@@ -217,12 +231,19 @@ bool RunRecord::is_comparable() const {
   return work_.has_value() && samples_.size() > kUncountedSteps;
 }
 
-std::string RunRecord::compare_with(const plan::Cluster& cluster) const {
+plan::StepPrediction RunRecord::prediction_on(const plan::Cluster& cluster) const {
   plan::Workload work = *work_;
   // Medians are those of steps without an exchange.
   plan::Cluster with_rates = cluster_of_learner(cluster, learners_);
   set_offload(offload_, work, with_rates);
-  return compare(predict_step(work, with_rates, layout_), summary_of(samples_));
+  return predict_step(work, with_rates, layout_);
+}
+
+std::string RunRecord::compare_with(const train::RunConfig& config,
+                                    const plan::Cluster& cluster) const {
+  const plan::StepPrediction predicted = prediction_on(cluster);
+  write_prediction(config, {.step_seconds = predicted.step_seconds(), .memory = planned_memory_});
+  return compare(predicted, summary_of(samples_));
 }
 
 std::string compare_with_prediction(const train::RunConfig& config, const RunRecord& record,
@@ -235,7 +256,7 @@ std::string compare_with_prediction(const train::RunConfig& config, const RunRec
   if (!facts || group.rank() != 0) return "";
   facts->rates.resident_bytes = record.resident_at_start();
   try {
-    return record.compare_with(cluster_of_ranks(config, *facts, group.size()));
+    return record.compare_with(config, cluster_of_ranks(config, *facts, group.size()));
   } catch (const ConfigError& error) {
     return concat("no prediction: ", error.what(), "\n");
   }

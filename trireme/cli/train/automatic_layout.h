@@ -38,6 +38,7 @@ class RunRecord {
  public:
   // Call before anything large is allocated.
   RunRecord();
+  // Writes what is predicted before the first step into the run's folder.
   // config: resolved, its data open.
   void begin(const train::RunConfig& config);
   void add(const train::StepMetrics& metrics);
@@ -50,12 +51,14 @@ class RunRecord {
   std::string planned_memory() const;
   std::string measured_memory() const;
   double resident_at_start() const { return resident_at_start_; }
-  // The lines for the user.
+  // The lines for the user. Writes the prediction into the run's folder.
   // Throws: ConfigError when the cluster cannot be used
-  std::string compare_with(const plan::Cluster& cluster) const;
+  std::string compare_with(const train::RunConfig& config, const plan::Cluster& cluster) const;
 
  private:
   std::optional<BytesByKind> plan_memory(const train::RunConfig& config) const;
+  std::optional<double> planned_seconds(const train::RunConfig& config) const;
+  plan::StepPrediction prediction_on(const plan::Cluster& cluster) const;
 
   train::OffloadConfig offload_;
   std::optional<plan::Workload> work_;

@@ -104,6 +104,7 @@ void HttpConnection::receive_some(const Server& server) {
     received_.append(bytes, static_cast<size_t>(count));
     num_bytes += static_cast<size_t>(count);
   }
+  if (num_bytes > 0) heard_at_ = Clock::now();
   // It could send no more than this while the server did something else.
   if (num_bytes >= kProgressBytes && !is_draining_)
     deadline_ += server.worked - worked_.value_or(server.worked);
@@ -119,12 +120,18 @@ void HttpConnection::answer(Server& server) {
     return send(to_bytes(*parse.refusal, /*keeps_alive=*/false));
   }
   if (!parse.request) {
+    if (parse.head && !std::exchange(is_let_in_, true) && server.refuse) {
+      if (const auto refusal = timed(server, [&] { return server.refuse(*parse.head); })) {
+        is_ending_ = true;
+        return send(to_bytes(*refusal, /*keeps_alive=*/false));
+      }
+    }
     if (parse.expects_continue && !std::exchange(has_continued_, true))
       send("HTTP/1.1 100 Continue\r\n\r\n");
     return;
   }
   received_.erase(0, parse.num_bytes);
-  has_continued_ = false;
+  has_continued_ = is_let_in_ = false;
   const HttpRequest& request = *parse.request;
   is_ending_ = !request.keeps_alive;
   HttpResponse response = timed(server, [&] { return server.answer(request); });

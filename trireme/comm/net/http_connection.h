@@ -20,6 +20,8 @@ namespace trireme::comm {
 HttpResponse answer_or_error(const std::function<HttpResponse()>& work);
 
 class HttpConnection {
+  using Clock = std::chrono::steady_clock;
+
  public:
   struct Options {
     HttpLimits limits{};
@@ -28,6 +30,9 @@ class HttpConnection {
   // The server, as a connection sees it.
   struct Server {
     std::function<HttpResponse(const HttpRequest& request)> answer;
+    // The answer to a request that may not come in, asked before its body is received. None: all
+    // may.
+    std::function<std::optional<HttpResponse>(const HttpRequest& request)> refuse{};
     // Spent in answers and pieces so far, while all connections waited.
     std::chrono::steady_clock::duration worked{};
   };
@@ -41,6 +46,10 @@ class HttpConnection {
   // Whether serve() has something to do at once, without an event.
   bool has_work() const;
   bool is_between_requests() const { return !is_busy() && !is_draining_ && received_.empty(); }
+  // Whether it neither waits for an answer nor has sent anything for so long.
+  bool is_silent(std::chrono::steady_clock::duration patience) const {
+    return !is_busy() && Clock::now() - heard_at_ >= patience;
+  }
   bool is_done() const { return is_done_; }
 
   void close() { is_done_ = true; }
@@ -51,8 +60,6 @@ class HttpConnection {
   void serve(Server& server);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   bool is_sending() const { return num_sent_ < to_send_.size(); }
   bool is_busy() const { return is_sending() || pieces_; }
   bool has_room() const;
@@ -71,9 +78,11 @@ class HttpConnection {
   size_t num_sent_ = 0;
   bool is_ending_ = false;  // after what is to be sent
   bool has_continued_ = false;
+  bool is_let_in_ = false;    // the request whose body arrives
   bool is_draining_ = false;  // its answer is sent; what it still sends is dropped until it closes
   bool has_more_ = false;     // bytes that came together with an earlier request
   bool is_done_ = false;
+  Clock::time_point heard_at_ = Clock::now();
   Clock::time_point deadline_{};  // of the request or the answer under way; none in between
   // By the server, when this connection was served last; none before that.
   std::optional<Clock::duration> worked_{};

@@ -165,8 +165,9 @@ HttpParse parse_http(std::string_view received, const HttpLimits& limits) {
   if (connection == "close") request.keeps_alive = false;
   const size_t begin = head_end + kHeadEnd.size();
   if (received.size() < begin + length) {
-    return {.expects_continue =
-                received.size() == begin && lower(request.header("expect")) == "100-continue"};
+    const bool waits =
+        received.size() == begin && lower(request.header("expect")) == "100-continue";
+    return {.head = std::move(request), .expects_continue = waits};
   }
   request.body = received.substr(begin, length);
   return {.request = std::move(request), .num_bytes = begin + length};

@@ -70,6 +70,7 @@ struct HttpResponse {
 // What the bytes that a connection has received begin with.
 struct HttpParse {
   std::optional<HttpRequest> request{};   // a whole one
+  std::optional<HttpRequest> head{};      // one whose body has not arrived
   std::optional<HttpResponse> refusal{};  // the connection ends after it
   size_t num_bytes = 0;                   // of the request
   bool expects_continue = false;          // its body comes after "100 Continue"

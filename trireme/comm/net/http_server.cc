@@ -1,6 +1,7 @@
 #include "trireme/comm/net/http_server.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <list>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@ namespace trireme::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{100};  // between two looks at has_to_stop
+constexpr std::chrono::milliseconds kStandstill{500};
 
 }  // namespace
 
@@ -35,6 +37,8 @@ bool is_loopback_host(const std::string& host) {
 }
 
 class HttpServer::Loop {
+  using Clock = std::chrono::steady_clock;
+
  public:
   Loop(HttpOptions options, std::vector<HttpRoute> routes)
       : options_(std::move(options)), routes_(std::move(routes)) {
@@ -59,12 +63,13 @@ class HttpServer::Loop {
   uint16_t port() const { return port_; }
 
   void run(const std::function<bool()>& has_to_stop) {
-    HttpConnection::Server server{.answer = [this](const HttpRequest& request) {
-      HttpResponse response = answer_to(request);
-      response.headers.insert(response.headers.end(), options_.headers.begin(),
-                              options_.headers.end());
-      return response;
-    }};
+    HttpConnection::Server server{
+        .answer = [this](const HttpRequest& request) { return with_headers(answer_to(request)); },
+        .refuse =
+            [this](const HttpRequest& request) {
+              auto refusal = refusal_of(request);
+              return refusal ? std::optional(with_headers(*std::move(refusal))) : std::nullopt;
+            }};
     while (!has_to_stop()) {
       wait();
       for (HttpConnection& connection : connections_) {
@@ -78,9 +83,9 @@ class HttpServer::Loop {
  private:
   void wait() {
     const bool has_room = connections_.size() < options_.most_connections;
-    const bool has_idle = std::ranges::any_of(connections_, &HttpConnection::is_between_requests);
-    std::vector<pollfd> watched = {
-        {listener_.get(), static_cast<short>(has_room || has_idle ? POLLIN : 0), 0}};
+    const bool has_idle = std::ranges::any_of(connections_, makes_room);
+    const bool accepts = (has_room || has_idle) && Clock::now() >= accepts_from_;
+    std::vector<pollfd> watched = {{listener_.get(), static_cast<short>(accepts ? POLLIN : 0), 0}};
     for (const HttpConnection& connection : connections_)
       watched.push_back({connection.fd(), connection.events(), 0});
     const bool has_work = std::ranges::any_of(connections_, &HttpConnection::has_work);
@@ -99,30 +104,54 @@ class HttpServer::Loop {
   void accept_all() {
     while (connections_.size() < options_.most_connections) {
       Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!socket.is_open()) return;
+      if (!socket.is_open()) return note_failed_accept(errno);
       connections_.emplace_back(
           std::move(socket),
           HttpConnection::Options{.limits = options_.limits, .patience = options_.patience});
     }
   }
 
-  // Another waits for a place.
-  void close_idle() {
-    const auto idle = std::ranges::find_if(connections_, &HttpConnection::is_between_requests);
-    if (idle != connections_.end()) connections_.erase(idle);
+  // Without descriptors or memory the connection stays in the kernel's queue. The next round takes
+  // it if another one made room; else poll() would return at once for ever.
+  void note_failed_accept(int error) {
+    if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
+    if (!close_idle()) accepts_from_ = Clock::now() + kLook;
+  }
+
+  // For another one that waits: a request that stands still is not worth its place.
+  static bool makes_room(const HttpConnection& connection) {
+    return connection.is_between_requests() || connection.is_silent(kStandstill);
+  }
+
+  bool close_idle() {
+    const auto idle = std::ranges::find_if(connections_, makes_room);
+    if (idle == connections_.end()) return false;
+    connections_.erase(idle);
+    return true;
+  }
+
+  HttpResponse with_headers(HttpResponse response) const {
+    response.headers.insert(response.headers.end(), options_.headers.begin(),
+                            options_.headers.end());
+    return response;
+  }
+
+  // Nothing for a request that may come in.
+  std::optional<HttpResponse> refusal_of(const HttpRequest& request) const {
+    if (!is_loopback_host(request.header("host")))
+      return http_error(403, "the Host header is not of this host; ask for 127.0.0.1");
+    if (options_.admit) return options_.admit(request);
+    const bool is_known =
+        options_.token.empty() ||
+        is_same_digest(sha256(request.header("authorization")), sha256("Bearer " + options_.token));
+    if (is_known) return std::nullopt;
+    return http_error(401,
+                      "the token is missing or wrong; send the header \"Authorization: "
+                      "Bearer TOKEN\" with the one that the server has printed");
   }
 
   HttpResponse answer_to(const HttpRequest& request) {
-    if (!is_loopback_host(request.header("host")))
-      return http_error(403, "the Host header is not of this host; ask for 127.0.0.1");
-    if (options_.admit) {
-      if (auto refusal = options_.admit(request)) return std::move(*refusal);
-    } else if (!options_.token.empty() && !is_same_digest(sha256(request.header("authorization")),
-                                                          sha256("Bearer " + options_.token))) {
-      return http_error(401,
-                        "the token is missing or wrong; send the header \"Authorization: "
-                        "Bearer TOKEN\" with the one that the server has printed");
-    }
+    if (auto refusal = refusal_of(request)) return *std::move(refusal);
     std::string allowed;
     for (const HttpRoute& route : routes_) {
       if (route.path != request.path) continue;
@@ -146,6 +175,7 @@ class HttpServer::Loop {
   Descriptor listener_;
   uint16_t port_ = 0;
   std::list<HttpConnection> connections_;
+  Clock::time_point accepts_from_{};
 };
 
 HttpServer::HttpServer(HttpOptions options, std::vector<HttpRoute> routes)

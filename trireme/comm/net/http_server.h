@@ -39,7 +39,8 @@ struct HttpOptions {
   HttpLimits limits{};
   size_t most_connections = 64;  // more wait until one ends
   // How long a request may take to arrive, and how long a client may take nothing of an answer.
-  // Connections between two requests are closed when others wait. A client that closes its side
+  // Connections between two requests are closed when others wait, as are requests of which nothing
+  // has come for half a second. A client that closes its side
   // while pieces are made for it has gone.
   std::chrono::milliseconds patience{5000};
 };

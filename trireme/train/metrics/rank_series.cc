@@ -1,5 +1,6 @@
 #include "trireme/train/metrics/rank_series.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -58,6 +59,20 @@ bool SeriesReader::update(const OnBlock& on_block, const OnWaits& on_waits) {
     // next call finds out more.
   }
   return false;
+}
+
+void SeriesReader::read_newest(uint64_t num_bytes, const OnBlock& on_block) const {
+  try {
+    if (!is_file(path_)) return;
+    const InputFile file(path_);
+    // The scanner skips to the first block that begins behind its offset.
+    BlockScanner scanner(file, file.num_bytes() - std::min(file.num_bytes(), num_bytes));
+    while (auto block = scanner.next()) {
+      if (auto* steps = std::get_if<SeriesBlock>(&block->content)) on_block(std::move(*steps));
+    }
+  } catch (const Error&) {
+    // As in update().
+  }
 }
 
 }  // namespace trireme::train

@@ -34,6 +34,9 @@ class SeriesReader {
   // begin again.
   bool update(const OnBlock& on_block, const OnWaits& on_waits);
 
+  // Hands over the blocks in the last `num_bytes` of the file, whatever update() has read of it.
+  void read_newest(uint64_t num_bytes, const OnBlock& on_block) const;
+
   // Whether the last update() stopped before the end, so that another one has more at once.
   bool has_more() const { return has_more_; }
   // Damaged, unknown and repeated blocks since the file was begun.
@@ -50,6 +53,6 @@ class SeriesReader {
   bool has_more_ = false;
 };
 
-inline constexpr uint64_t kMostReadAtOnce = uint64_t{256} << 20;
+inline constexpr uint64_t kMostReadAtOnce = uint64_t{4} << 20;
 
 }  // namespace trireme::train

@@ -216,6 +216,7 @@ void SeriesWriter::compact(int64_t last_step) {
     }
   }
   rewriter.finish();
+  file.sync();  // else a power loss could leave the new name without its bytes
   file.close();
   fs::rename(next, path_, failure);
   if (failure) throw Error(concat("cannot write ", path_.string(), ": ", failure.message()));

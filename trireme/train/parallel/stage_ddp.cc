@@ -4,13 +4,22 @@
 
 #include <torch/nn/module.h>
 
+#include "trireme/base/machine/memory_blocks.h"
+
 namespace trireme::train {
+
+namespace {
+
+const std::string kNoName;
+
+}  // namespace
 
 using parallel::DistributedDataParallel;
 
 StageDdp::StageDdp(torch::nn::Module& module, parallel::DataGroups groups,
                    comm::Communicator* experts, const Selects& is_expert,
                    parallel::DdpOptions options) {
+  for (const parallel::Unit& unit : options.units) unit_names_.push_back(unit.name);
   if (experts == nullptr) {
     others_ = std::make_unique<DistributedDataParallel>(module, groups, std::move(options));
     shards_ = others_->shards();
@@ -46,6 +55,7 @@ void StageDdp::begin_forward(int64_t microbatch) {
 }
 
 at::Tensor StageDdp::run(size_t unit, const at::Tensor& x, const parallel::UnitForward& forward) {
+  const MemoryUnit scope(unit < unit_names_.size() ? unit_names_[unit] : kNoName);
   if (!experts_) return others_->run(unit, x, forward);
   return others_->run(unit, x,
                       [&](const at::Tensor& in) { return experts_->run(unit, in, forward); });

@@ -45,6 +45,7 @@ class StageDdp {
   std::unique_ptr<parallel::DistributedDataParallel> others_;
   std::unique_ptr<parallel::DistributedDataParallel> experts_;  // null: others_ has all
   std::vector<parallel::Shard> shards_;
+  std::vector<std::string> unit_names_;
 };
 
 }  // namespace trireme::train

@@ -91,9 +91,15 @@ class CountingAllocator final : public c10::Allocator {
     KnownBlock known;
     const bool reusable =
         num_bytes >= kFewestReusedBytes && keeps_freed_memory() && !c10::memoryProfilingEnabled();
-    c10::DataPtr block =
-        reusable ? reuse(num_bytes, known.reusable_bytes) : counted_.allocate(num_bytes);
     MemoryOwner owner = num_bytes < kFewestCountedBytes ? MemoryOwner{} : memory_owner();
+    c10::DataPtr block;
+    try {
+      block = reusable ? reuse(num_bytes, known.reusable_bytes) : counted_.allocate(num_bytes);
+    } catch (...) {
+      MemoryBlocks* const blocks = owner.ledger == nullptr ? nullptr : owner.ledger->blocks();
+      if (blocks != nullptr) blocks->fail(static_cast<int64_t>(num_bytes));
+      throw;
+    }
     if (owner.ledger == nullptr && known.reusable_bytes == 0) return block;
     if (!is_ours(block)) return block;
     if (owner.ledger != nullptr)

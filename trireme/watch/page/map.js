@@ -156,16 +156,19 @@ class GridPicture {
 }
 
 // Where the ranks stand: the last axes run across, the others down, about twice as wide as high.
-function meshLayout(axes, coordinates, numRanks) {
-  const fits = axes.length > 0 && coordinates.length === numRanks && axes.every(({ size }) => size > 0) &&
-    coordinates.every((place) => Array.isArray(place) && place.length === axes.length);
-  const used = fits ? axes : [{ name: 'rank', size: Math.max(numRanks, 1) }];
-  const places = fits ? coordinates : Array.from({ length: numRanks }, (_, rank) => [rank]);
+// Ranks of a role stand below the mesh, each role in lines of its own.
+function meshLayout(axes, coordinates, numRanks, roles = []) {
   const product = (list) => list.reduce((all, { size }) => all * size, 1);
+  const beside = new Map(roles.flatMap(({ name, first, count }) => Array.from({ length: Math.min(count, 1 << 15) }, (_, index) => [first + index, { name, index }])));
+  const onMesh = Math.min(numRanks, ...beside.keys());
+  const fits = axes.length > 0 && axes.every(({ size }) => size > 0) && product(axes) === onMesh && coordinates.length >= onMesh &&
+    coordinates.slice(0, onMesh).every((place) => Array.isArray(place) && place.length === axes.length);
+  const used = fits ? axes : [{ name: 'rank', size: Math.max(onMesh, 1) }];
+  const places = fits ? coordinates.slice(0, onMesh) : Array.from({ length: onMesh }, (_, rank) => [rank]);
   let split = 0;
   const shape = (at) => Math.abs(Math.log(product(used.slice(at)) / (2 * product(used.slice(0, at)))));
   for (let at = 1; at < used.length; ++at) if (shape(at) < shape(split)) split = at;
-  const wrap = used.length === 1 && numRanks > 64 ? 64 : 0;  // one long axis in lines
+  const wrap = used.length === 1 && onMesh > 64 ? 64 : 0;  // one long axis in lines
   const fold = (place, list, from) => list.reduce((all, { size }, index) => all * size + place[from + index], 0);
   const gapsOf = (list) => (index) => {
     let [gaps, inner] = [0, 1];
@@ -176,22 +179,35 @@ function meshLayout(axes, coordinates, numRanks) {
     return gaps;
   };
   const [down, across] = [used.slice(0, split), used.slice(split)];
+  const columns = wrap || product(across);
+  const meshRows = wrap ? Math.ceil(onMesh / wrap) : product(down);
+  const meshGap = gapsOf(down);
+  const rowGap = (row) => (row < meshRows ? meshGap(row) : meshGap(meshRows - 1) + 1);
+  const labels = Array.from({ length: wrap ? 0 : product(down) }, (_, row) => {
+    let rest = row;
+    const parts = [];
+    for (const { name, size } of [...down].reverse()) {
+      if (size > 1) parts.unshift(`${name} ${rest % size}`);
+      rest = Math.floor(rest / size);
+    }
+    return parts.join(' ');
+  });
+  let rows = meshRows;
+  const placeOf = new Map();
+  for (const { name, first, count } of roles) {
+    while (labels.length < rows) labels.push('');
+    for (let index = 0; index < Math.min(count, 1 << 15); ++index) placeOf.set(first + index, { row: rows + Math.floor(index / columns), column: index % columns });
+    rows += Math.ceil(count / columns);
+    labels.push(name);
+  }
   const named = (list) => list.filter(({ size }) => size > 1).map(({ name, size }) => `${name} (${size})`).join(', then ');
   return {
-    columns: wrap || product(across), rows: wrap ? Math.ceil(numRanks / wrap) : product(down),
-    columnGap: wrap ? () => 0 : gapsOf(across), rowGap: gapsOf(down),
-    places: places.map((place, rank) => (wrap ? { row: Math.floor(rank / wrap), column: rank % wrap }
-      : { row: fold(place, down, 0), column: fold(place, across, split) })),
-    words: (rank) => used.map(({ name }, axis) => `${name} ${places[rank]?.[axis] ?? '?'}`).join(', '),
-    rowLabels: Array.from({ length: wrap ? 0 : product(down) }, (_, row) => {
-      let rest = row;
-      const parts = [];
-      for (const { name, size } of [...down].reverse()) {
-        if (size > 1) parts.unshift(`${name} ${rest % size}`);
-        rest = Math.floor(rest / size);
-      }
-      return parts.join(' ');
-    }),
+    columns, rows, numRanks: Math.max(numRanks, ...[...beside.keys()].map((rank) => rank + 1)),
+    columnGap: wrap ? () => 0 : gapsOf(across), rowGap,
+    placeOf: (rank) => placeOf.get(rank) ?? (wrap ? { row: Math.floor(rank / wrap), column: rank % wrap }
+      : { row: fold(places[rank], down, 0), column: fold(places[rank], across, split) }),
+    words: (rank) => (beside.has(rank) ? `${beside.get(rank).name} ${beside.get(rank).index}` : used.map(({ name }, axis) => `${name} ${places[rank]?.[axis] ?? '?'}`).join(', ')),
+    rowLabels: labels,
     caption: [named(across) && `Across: ${named(across)}.`, named(down) && `Down: ${named(down)}.`].filter(Boolean).join(' '),
   };
 }
@@ -224,14 +240,15 @@ class MeshView {
     const answer = await page.latest(this, '/api/ranks', { column, step: wanted });
     if (!answer) return;
     put(this.stepText, ` ${number(answer.step)}`);
-    const shown = meshLayout(about.axes ?? [], about.coordinates ?? [], answer.values.length);
+    const shown = meshLayout(about.axes ?? [], about.coordinates ?? [], answer.values.length, about.roles ?? []);
     const unit = unitOfColumn(column);
     const ratios = answer.values.map((value, rank) => value / answer.median_by_stage[rank]);
-    const cells = answer.values.map((value, rank) => {
+    const cells = Array.from({ length: shown.numRanks }, (_, rank) => {
+      const value = answer.values[rank];
       const ratio = Number.isFinite(value) && Number.isFinite(ratios[rank]) ? ratios[rank] : null;
-      return { rank, ...shown.places[rank], share: ratio === null ? null : (ratio - 0.9) / (kSlowest - 0.9),
+      return { rank, ...shown.placeOf(rank), share: ratio === null ? null : (ratio - 0.9) / (kSlowest - 0.9),
         text: ratio === null ? '' : `${ratio.toFixed(2)}×`,
-        words: `Rank ${rank} (${shown.words(rank)}): ${quantity(value, unit)}, ${ratio === null ? 'no median' : `${number(ratio, 3)} times the median of its stage`}` };
+        words: `Rank ${rank} (${shown.words(rank)}): ${Number.isFinite(value) ? quantity(value, unit) : 'no number'}, ${ratio === null ? 'no median' : `${number(ratio, 3)} times the median of its stage`}` };
     });
     const order = cells.filter(({ share }) => share !== null).sort((a, b) => b.share - a.share);
     const worst = order[0];
@@ -430,7 +447,7 @@ class MemoryView {
       [number(rank), bytes(sum), ...parts.map(({ values }) => bytes(values[rank]))]));
     const rows = peak.largest ?? [];
     put(this.peak, rows.length > 0 && [element('h3', {}, 'Largest tensors at the peak'),
-      element('p', { class: 'quiet' }, `Rank ${number(peak.rank)} at step ${number(peak.step)}: ${bytes(peak.total_bytes)}`),
+      element('p', { class: 'quiet' }, `Rank ${number(peak.rank)} at step ${number(peak.step)}: ${bytes(peak.total_bytes)}${peak.failed_bytes > 0 ? `; ${bytes(peak.failed_bytes)} more could not be allocated` : ''}`),
       tableOf(['bytes', 'kind', 'operator', 'unit'], rows.map((row) => [bytes(row.bytes), row.kind, row.operator, row.unit]))]);
   }
 }

@@ -69,6 +69,8 @@ void MetricLine::clear() {
   step_ = -1;
   epoch_ = 0;
   fields_.clear();
+  constexpr size_t kMostKept = size_t{1} << 18;  // of one long line, until the next
+  if (values_.capacity() > kMostKept) values_ = {};
   values_.clear();
   names_.clear();
 }

@@ -19,7 +19,7 @@ namespace trireme::watch {
 class Tail {
  public:
   struct Options {
-    size_t most_line_bytes = size_t{16} << 20;  // a longer line is left out, and counted
+    size_t most_line_bytes = size_t{8} << 20;  // a longer line is left out, and counted
   };
   struct Progress {
     bool is_reset = false;  // what was read before no longer counts

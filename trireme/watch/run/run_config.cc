@@ -38,6 +38,14 @@ void add_keys(const toml::table& table, const std::string& prefix,
   }
 }
 
+// That are ranks of this run. Those that meet at a service are runs of their own.
+int64_t num_learners(const RunConfig& config) {
+  const auto meeting = config.keys.find("outer.meeting");
+  if (meeting != config.keys.end() && !meeting->second.empty()) return 1;
+  const int64_t learners = config.whole("parallel.learners").value_or(1);
+  return learners < 1 || learners > kMostShownRanks ? 1 : learners;
+}
+
 }  // namespace
 
 std::optional<int64_t> RunConfig::whole(const std::string& key) const {
@@ -78,7 +86,7 @@ std::vector<AxisSize> mesh_axes_of(const RunConfig& config, int64_t num_ranks) {
   // ranks.
   constexpr const char* kAxes[] = {"pipeline", "data", "shard", "context", "tensor"};
   std::vector<AxisSize> axes;
-  int64_t others = 1;
+  int64_t others = num_learners(config);
   for (const char* name : kAxes) {
     int64_t size = config.whole(concat("parallel.", name)).value_or(0);
     if (size < 1 || size > kMostShownRanks) size = 1;
@@ -93,6 +101,7 @@ std::vector<AxisSize> mesh_axes_of(const RunConfig& config, int64_t num_ranks) {
   const bool fits = written >= 1 && written * others <= total;
   axes[1].size = fits && config.whole("parallel.data").value_or(0) > 0 ? written : total / others;
   if (axes[1].size < 1) return {{"data", total}};
+  axes.insert(axes.begin(), {"learner", num_learners(config)});
   std::erase_if(axes, [](const AxisSize& axis) { return axis.size == 1; });
   if (axes.empty()) axes.push_back({"data", 1});
   return axes;
@@ -114,6 +123,19 @@ std::vector<std::vector<int64_t>> coordinates_of(const std::vector<AxisSize>& ax
     coordinates.push_back(std::move(place));
   }
   return coordinates;
+}
+
+std::vector<RankRole> roles_of(const RunConfig& config, const std::vector<AxisSize>& axes) {
+  std::vector<RankRole> roles;
+  int64_t first = 1;
+  for (const AxisSize& axis : axes) first *= axis.size;
+  for (const char* name : {"servers", "teachers"}) {
+    const int64_t count = config.whole(concat("parallel.", name)).value_or(0);
+    if (count < 1 || count > kMostShownRanks) continue;
+    roles.push_back({name, first, count});
+    first += count;
+  }
+  return roles;
 }
 
 std::vector<int64_t> stages_of(const std::vector<AxisSize>& axes, int64_t num_ranks) {

@@ -31,13 +31,20 @@ struct RunConfig {
 RunConfig read_run_config(const std::filesystem::path& path);
 RunConfig parse_run_config(std::string text, const std::string& source);
 
-// The axes with more than one rank, outermost first; one axis "data" for a run of one rank. A
-// config without sizes puts all ranks on the axis "data".
+// The axes with more than one rank, outermost first; learners before all. One axis "data" for a run
+// of one rank. A config without sizes puts all ranks on the axis "data".
 std::vector<AxisSize> mesh_axes_of(const RunConfig& config, int64_t num_ranks);
 // Of each rank the index on each axis, the last axis fastest. Ranks beyond the mesh, such as
 // servers of parameters, have none.
 std::vector<std::vector<int64_t>> coordinates_of(const std::vector<AxisSize>& axes,
                                                  int64_t num_ranks);
+// Ranks beyond the mesh, which train nothing.
+struct RankRole {
+  std::string name{};  // "servers", "teachers"
+  int64_t first = 0;
+  int64_t count = 0;
+};
+std::vector<RankRole> roles_of(const RunConfig& config, const std::vector<AxisSize>& axes);
 // Of each rank its pipeline stage, 0 without such an axis.
 std::vector<int64_t> stages_of(const std::vector<AxisSize>& axes, int64_t num_ranks);
 

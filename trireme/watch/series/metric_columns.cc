@@ -10,16 +10,29 @@ namespace trireme::watch {
 namespace {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
+constexpr size_t kRowsBytes = 656;  // of a deque that has nothing yet
+constexpr size_t kIndexBytes = 64;  // of a name's place in by_name_
 
 }  // namespace
 
 uint32_t MetricColumns::Column::row_at(size_t index) const {
-  return has_gaps ? rows[index] : static_cast<uint32_t>(first_row + index);
+  return rows ? (*rows)[index] : static_cast<uint32_t>(first_row + index);
 }
 
 size_t MetricColumns::Column::index_of(size_t row) const {
-  if (has_gaps) return static_cast<size_t>(std::ranges::lower_bound(rows, row) - rows.begin());
+  if (rows) return static_cast<size_t>(std::ranges::lower_bound(*rows, row) - rows->begin());
   return row <= first_row ? 0 : std::min(row - first_row, values.size());
+}
+
+// The rows of a column with its first gap, 4 bytes a value, may come on top of the bound.
+bool MetricColumns::is_full() const {
+  return num_values_ >= kMostValues || num_bytes() >= kMostBytes ||
+         num_rows_ >= std::numeric_limits<uint32_t>::max();
+}
+
+size_t MetricColumns::Column::num_bytes() const {
+  const size_t gaps = rows ? rows->size() * sizeof(uint32_t) + kRowsBytes : 0;
+  return sizeof(Column) + name.capacity() + kIndexBytes + values.num_bytes() + gaps;
 }
 
 int64_t MetricColumns::step_at(size_t row) const {
@@ -42,11 +55,13 @@ void MetricColumns::cut(size_t num_rows) {
     const size_t kept = column.index_of(num_rows);
     if (kept == before) continue;
     column.values.cut(kept);
-    if (column.has_gaps) column.rows.resize(kept);
+    if (column.rows) column.rows->resize(kept);
     num_values_ -= before - kept;
   }
   while (!segments_.empty() && segments_.back().row >= num_rows) segments_.pop_back();
   num_rows_ = num_rows;
+  num_bytes_ = 0;
+  for (const Column& column : columns_) num_bytes_ += column.num_bytes();
 }
 
 const MetricColumns::Column* MetricColumns::find(std::string_view name) const {
@@ -64,32 +79,34 @@ MetricColumns::Column* MetricColumns::column_for(std::string_view name, bool is_
   }
   if (columns_.size() >= kMostColumns) return nullptr;
   columns_.push_back({.name = std::string(name), .is_element = is_element});
+  num_bytes_ += columns_.back().num_bytes();
   by_name_.emplace(columns_.back().name, columns_.size() - 1);
   expected_ = columns_.size();
   return &columns_.back();
 }
 
 void MetricColumns::add_value(std::string_view name, double value, bool is_element) {
-  Column* const column = num_values_ < kMostValues ? column_for(name, is_element) : nullptr;
+  Column* const column = is_full() ? nullptr : column_for(name, is_element);
   if (!column) {
     ++num_dropped_;
     return;
   }
   const size_t row = num_rows_ - 1;
   const size_t count = column->values.size();
+  const bool follows = count == 0 || (!column->rows && column->first_row + count == row);
+  if (count > 0 && column->row_at(count - 1) == row) return;  // the line has it twice
+  num_bytes_ -= column->num_bytes();
   if (count == 0) {
     column->first_row = row;
-    column->has_gaps = false;
-    column->rows.clear();
-  } else if (column->row_at(count - 1) == row) {
-    return;  // the line has it twice
-  } else if (!column->has_gaps && column->first_row + count != row) {
-    column->has_gaps = true;
+    column->rows.reset();
+  } else if (!follows && !column->rows) {
+    column->rows = std::make_unique<std::deque<uint32_t>>();
     for (size_t i = 0; i < count; ++i)
-      column->rows.push_back(static_cast<uint32_t>(column->first_row + i));
+      column->rows->push_back(static_cast<uint32_t>(column->first_row + i));
   }
-  if (column->has_gaps) column->rows.push_back(static_cast<uint32_t>(row));
+  if (column->rows) column->rows->push_back(static_cast<uint32_t>(row));
   column->values.add(value);
+  num_bytes_ += column->num_bytes();
   ++num_values_;
 }
 
@@ -117,10 +134,8 @@ void MetricColumns::add_list(std::string_view name, std::span<const double> valu
 }
 
 bool MetricColumns::add(const MetricLine& line) {
-  const bool is_full =
-      num_values_ >= kMostValues || num_rows_ >= std::numeric_limits<uint32_t>::max();
   const bool goes_back = num_rows_ > 0 && line.step() <= step_at(num_rows_ - 1);
-  if (line.epoch() < newest_epoch_ || is_full || (goes_back && num_returns_ >= kMostReturns)) {
+  if (line.epoch() < newest_epoch_ || is_full() || (goes_back && num_returns_ >= kMostReturns)) {
     ++num_dropped_;
     return false;
   }

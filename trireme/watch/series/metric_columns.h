@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ class MetricColumns {
  public:
   static constexpr size_t kMostColumns = size_t{1} << 17;
   static constexpr size_t kMostValues = size_t{1} << 25;
+  static constexpr size_t kMostBytes = size_t{384} << 20;     // of memory, names and gaps included
   static constexpr size_t kMostListValues = size_t{1} << 13;  // of one list
   static constexpr size_t kMostLists = 256;
   static constexpr int64_t kMostReturns = 10'000;
@@ -34,6 +36,7 @@ class MetricColumns {
 
   size_t num_rows() const { return num_rows_; }
   int64_t num_dropped() const { return num_dropped_; }  // lines and values beyond the bounds
+  size_t num_bytes() const { return num_bytes_ + segments_.size() * sizeof(Segment); }
   int64_t step_at(size_t row) const;
   // The first row whose step is at least `step`; num_rows() when there is none.
   size_t row_of(int64_t step) const;
@@ -64,8 +67,9 @@ class MetricColumns {
     bool is_element = false;
     Pyramid values{};
     size_t first_row = 0;
-    std::deque<uint32_t> rows{};  // of each value, if they are not one a row from first_row on
-    bool has_gaps = false;
+    // Of each value, if they are not one a row from first_row on.
+    std::unique_ptr<std::deque<uint32_t>> rows{};
+    size_t num_bytes() const;
     uint32_t row_at(size_t index) const;
     size_t index_of(size_t row) const;  // of the first value that is not before the row
   };
@@ -79,6 +83,7 @@ class MetricColumns {
   void add_value(std::string_view name, double value, bool is_element);
   void add_list(std::string_view name, std::span<const double> values);
   void cut(size_t num_rows);
+  bool is_full() const;
 
   std::deque<Column> columns_;
   std::unordered_map<std::string_view, size_t> by_name_;  // the names are those of columns_
@@ -86,7 +91,8 @@ class MetricColumns {
   std::deque<Segment> segments_;
   size_t num_rows_ = 0;
   size_t num_values_ = 0;
-  size_t expected_ = 0;  // the column of the next field, if the line is like the one before
+  size_t num_bytes_ = 0;  // of columns_
+  size_t expected_ = 0;   // the column of the next field, if the line is like the one before
   int64_t newest_epoch_ = 0;
   int64_t num_returns_ = 0;
   int64_t num_dropped_ = 0;

@@ -31,6 +31,8 @@ class Pyramid {
   static constexpr size_t kFanout = 4;
 
   void add(double value);
+  // What it takes of memory, with the blocks that it has begun.
+  size_t num_bytes() const { return bytes_of(values_.size(), levels_.size()); }
   // Keeps the first `num_values`.
   void cut(size_t num_values);
 
@@ -40,6 +42,13 @@ class Pyramid {
   Summary summary(size_t begin, size_t end) const;
 
  private:
+  // Of a deque that has nothing yet: its table and one block.
+  static constexpr size_t kDequeBytes = 80 + 64 + 512;
+  static constexpr size_t bytes_of(size_t num_values, size_t num_levels) {
+    const size_t summaries = num_values / kBase * kFanout / (kFanout - 1) * sizeof(Summary);
+    return num_values * sizeof(double) + summaries + (1 + num_levels) * kDequeBytes;
+  }
+
   std::deque<double> values_;
   std::vector<std::deque<Summary>> levels_;  // of whole groups
 };

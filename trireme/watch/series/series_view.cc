@@ -8,6 +8,9 @@
 namespace trireme::watch {
 namespace {
 
+// Read at once, so that the newest steps of a long run can be shown.
+constexpr uint64_t kNewestBytes = uint64_t{16} << 20;
+
 RankBlock to_rank_block(train::SeriesBlock block) {
   return {.num_ranks = block.shape.num_ranks,
           .columns = std::move(block.shape.columns),
@@ -36,11 +39,22 @@ bool SeriesView::update() {
       waits_.add(record.step, record.axis, record.waiter, record.awaited, record.seconds);
   };
   const bool begins_again = reader_->update(take_block, take_waits);
-  if (!begins_again) return reader_->has_more();
-  // The calls begin again with the next update().
-  ranks_.clear();
-  waits_.clear();
-  return true;
+  if (begins_again) {  // with the next update()
+    has_begun_ = false;
+    newest_.reset();
+    ranks_.clear();
+    waits_.clear();
+    return true;
+  }
+  if (!reader_->has_more()) {
+    newest_.reset();
+  } else if (!std::exchange(has_begun_, true)) {
+    newest_.emplace();
+    reader_->read_newest(kNewestBytes, [this](train::SeriesBlock block) {
+      newest_->add(to_rank_block(std::move(block)));
+    });
+  }
+  return reader_->has_more();
 }
 
 }  // namespace trireme::watch

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "trireme/watch/series/rank_blocks.h"
 #include "trireme/watch/series/wait_totals.h"
@@ -18,13 +19,16 @@ class SeriesView {
 
   // Returns whether there is more at once.
   bool update();
-  const RankBlocks& ranks() const { return ranks_; }
+  // While a long file is read for the first time, its newest steps only.
+  const RankBlocks& ranks() const { return newest_ ? *newest_ : ranks_; }
   const WaitTotals& waits() const { return waits_; }
 
  private:
   class Reader;
   std::unique_ptr<Reader> reader_;
+  bool has_begun_ = false;
   RankBlocks ranks_;
+  std::optional<RankBlocks> newest_;  // until ranks_ has them
   WaitTotals waits_;
 };
 

@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/words.h"
+#include "trireme/watch/run/run_notes.h"
 #include "trireme/watch/serve/answers.h"
 
 namespace trireme::watch {
@@ -20,8 +21,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr size_t kMostTraces = 1000;
-constexpr uint64_t kMostSnapshotBytes = uint64_t{64} << 20;
-constexpr int64_t kMostMemory = int64_t{1} << 60;
 
 // The names of RUN/profile/*.json.
 std::vector<std::string> traces_of(const WatchedRun& run) {
@@ -78,26 +77,24 @@ comm::HttpResponse trace_answer(RunList& runs, const Parameters& parameters) {
 }
 
 ordered_json memory_answer(RunList& runs, const Parameters& parameters) {
-  const std::filesystem::path path = asked_run(runs, parameters).folder() / "memory" / "peak.json";
-  if (!is_file(path)) return ordered_json::object();
-  try {
-    const std::string source = "memory/peak.json";
-    const nlohmann::json value = parse_json(read_file(path, kMostSnapshotBytes), source);
-    const JsonView view(value, source);
-    ordered_json largest = ordered_json::array();
-    for (const JsonView& each : view.at("largest").elements()) {
-      largest.push_back({{"bytes", each.at("bytes").integer(0, kMostMemory)},
-                         {"kind", each.at("kind").text()},
-                         {"operator", each.at("operator").text()},
-                         {"unit", each.at("unit").text()}});
-    }
-    return {{"step", view.at("step").integer(0)},
-            {"rank", view.at("rank").integer(0)},
-            {"total_bytes", view.at("total_bytes").integer(0, kMostMemory)},
-            {"largest", std::move(largest)}};
-  } catch (const Error&) {
-    return ordered_json::object();  // damaged, or being written
+  std::optional<int64_t> rank;
+  if (parameters.text("rank")) rank = parameters.whole("rank", 0, 0, INT64_MAX);
+  const auto peak = read_memory_peak(asked_run(runs, parameters).folder(), rank);
+  if (!peak) return ordered_json::object();
+  ordered_json kinds = ordered_json::object(), largest = ordered_json::array();
+  for (const auto& [name, bytes] : peak->kinds) kinds[name] = bytes;
+  for (const HeldTensor& each : peak->largest) {
+    largest.push_back({{"bytes", each.bytes},
+                       {"kind", each.kind},
+                       {"operator", each.made_by},
+                       {"unit", each.unit}});
   }
+  return {{"step", peak->step},
+          {"rank", peak->rank},
+          {"total_bytes", peak->total_bytes},
+          {"failed_bytes", peak->failed_bytes},
+          {"kinds", std::move(kinds)},
+          {"largest", std::move(largest)}};
 }
 
 }  // namespace trireme::watch

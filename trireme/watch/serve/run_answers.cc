@@ -17,6 +17,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/words.h"
 #include "trireme/launch/journal/log_reader.h"
+#include "trireme/watch/run/run_notes.h"
 #include "trireme/watch/serve/answers.h"
 #include "trireme/watch/serve/meanings.h"
 #include "trireme/watch/serve/run_summary.h"
@@ -104,6 +105,11 @@ ordered_json alerts_json(const std::vector<Alert>& alerts) {
   return list;
 }
 
+ordered_json predicted_json(const WatchedRun& run) {
+  const Prediction prediction = read_prediction(run.folder());
+  return prediction.empty() ? ordered_json(nullptr) : ordered_json(prediction);
+}
+
 ordered_json event_json(const launch::Event& event) {
   ordered_json object = {{"time", seconds_of(event.time)},
                          {"epoch", event.epoch},
@@ -170,6 +176,9 @@ ordered_json run_answer(RunList& runs, const Parameters& parameters) {
   ordered_json axes = ordered_json::array();
   for (const AxisSize& axis : run.axes())
     axes.push_back({{"name", axis.name}, {"size", axis.size}});
+  ordered_json roles = ordered_json::array();
+  for (const RankRole& role : roles_of(run.config(), run.axes()))
+    roles.push_back({{"name", role.name}, {"first", role.first}, {"count", role.count}});
   ordered_json findings = ordered_json::array();
   for (const comm::Finding& finding : run.observation().findings) {
     findings.push_back(
@@ -194,6 +203,7 @@ ordered_json run_answer(RunList& runs, const Parameters& parameters) {
       {"ranks", num_ranks},
       {"axes", std::move(axes)},
       {"coordinates", coordinates_of(run.axes(), std::min<int64_t>(num_ranks, kMostRanksOfMap))},
+      {"roles", std::move(roles)},
       {"first_step", has_rows ? ordered_json(metrics.step_at(0)) : ordered_json(nullptr)},
       {"last_step", has_rows ? ordered_json(run.last_step()) : ordered_json(nullptr)},
       {"steps", steps ? ordered_json(*steps) : ordered_json(nullptr)},
@@ -203,7 +213,7 @@ ordered_json run_answer(RunList& runs, const Parameters& parameters) {
       {"goodput", goodput_json(run.goodput())},
       {"alerts", alerts_json(run.alerts())},
       {"findings", std::move(findings)},
-      {"predicted", nullptr},
+      {"predicted", predicted_json(run)},
       {"checkpoints", std::move(checkpoints)},
       {"summary", run_summary(run)}};
 }
