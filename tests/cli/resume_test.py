@@ -145,7 +145,7 @@ class Resume(ProgramTest):
     def test_a_folder_that_is_removed_during_the_run(self):
         line = self.lose(lambda: shutil.rmtree(self.folder / "run"), ranks=2)
         self.assertIn("output.folder run was removed", line)
-        self.assertEqual({"checkpoints", "config.toml", "metrics.jsonl", "tensorboard", "tokenizer.tokenizer.json"},
+        self.assertEqual({"checkpoints", "config.toml", "metrics.jsonl", "run.json", "tensorboard", "tokenizer.tokenizer.json"},
                          set(os.listdir(self.folder / "run")))
         self.assert_goes_on("run")
 

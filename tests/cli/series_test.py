@@ -105,7 +105,7 @@ class Series(ProgramTest):
             self.train(f"--ranks={ranks}", "--checkpoint.interval=10", "--checkpoint.mode=sync",
                        f"--output.folder=run{ranks}")
             lines = (self.folder / f"run{ranks}/events.jsonl").read_text().splitlines()
-            events = [json.loads(line) for line in lines]
+            events = [event for event in map(json.loads, lines) if event.get("cause") != "alert"]  # of a busy machine
             self.assertEqual([event["event"] for event in events], ["start", "recovery", "notice", "notice", "end"])
             self.assertEqual([event.get("step") for event in events], [0, 1, 10, 20, 20])
             self.assertEqual(events[-1]["text"], "finished")
@@ -116,7 +116,7 @@ class Series(ProgramTest):
         self.await_step(3, process)
         os.kill(rank_of(process, 1), signal.SIGKILL)
         process.communicate(timeout=TIMEOUT)
-        events = self.events()
+        events = [event for event in self.events() if event.get("cause") != "alert"]
         self.assertEqual([event["event"] for event in events], ["start", "recovery", "failure", "end"])
         self.assertEqual((events[2]["rank"], events[2]["cause"]), (1, "killed"))
 

@@ -4,10 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/hostile/format.h"
+#include "trireme/base/words.h"
+#include "trireme/train/tracking/logged_step.h"
 #include "trireme/watch/read/metric_line.h"
 #include "trireme/watch/read/tail.h"
 #include "trireme/watch/run/run_config.h"
 #include "trireme/watch/run/run_notes.h"
+#include "trireme/watch/run/run_facts.h"
 #include "trireme/watch/series/metric_columns.h"
 
 namespace trireme::hostile {
@@ -138,12 +141,53 @@ class WatchedNotes : public Format {
   std::string prediction_;
 };
 
+// run.json, and a line of metrics.jsonl on its way to a tracker.
+class TrackedRun : public Format {
+ public:
+  std::string name() const override { return "watch-facts"; }
+
+  void write(Random& random) override {
+    const ordered_json facts = {{"version", "0.1.0"}, {"revision", "abc"}, {"libtorch", "2.13"},
+                                {"host", "a"},        {"started", 5.5},    {"more", {1, 2}}};
+    const ordered_json line = {{"step", 3},
+                               {"loss", nullptr},
+                               {"skipped", true},
+                               {"unit", "tokens"},
+                               {"lists", {1, 2.5, "x"}},
+                               {"time", 1e9},
+                               {"deep", {{"a", 1}}},
+                               {"big", 1e300}};
+    facts_ = random.one_in(2) ? damaged_json(facts, -1, random) : facts.dump();
+    line_ = random.one_in(2) ? damaged_json(line, -1, random) : line.dump();
+    if (random.one_in(2)) damage_text(facts_, random);
+    if (random.one_in(2)) damage_text(line_, random);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const watch::RunFacts facts = watch::parse_run_facts(facts_);
+      for (const std::string& word : {facts.version, facts.revision, facts.libtorch, facts.host})
+        require(is_printable(word, 256), "a word that cannot be shown");
+      require(facts.started >= 0 && facts.started <= 1e11, "a start at no time");
+      const auto logged = train::parse_logged_step(line_);
+      if (!logged) return;
+      require(logged->step >= 0 && std::isfinite(logged->time), "a step at no time");
+      require(logged->values.size() <= line_.size(), "more values than the line has bytes");
+    });
+  }
+
+ private:
+  std::string facts_;
+  std::string line_;
+};
+
 }  // namespace
 
 void add_watch_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<WatchedMetrics>(folder / "watch"));
   formats.push_back(std::make_unique<WatchedConfig>());
   formats.push_back(std::make_unique<WatchedNotes>());
+  formats.push_back(std::make_unique<TrackedRun>());
 }
 
 }  // namespace trireme::hostile

@@ -64,5 +64,25 @@ TEST(PercentEncoding, KeepsOnlyUnreservedCharactersAndSlashes) {
   EXPECT_EQ(percent_encoded("a b+c=\xc3\xbc%"), "a%20b%2Bc%3D%C3%BC%25");
 }
 
+TEST(ServerUrl, IsAPlaceOnTheWebAndNothingSecret) {
+  const auto refusal = [](const std::string& url) {
+    try {
+      check_server_url(url);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  for (const char* url :
+       {"http://127.0.0.1:5000", "https://ml.example.org/tracking/", "http://[::1]:9"})
+    EXPECT_EQ(refusal(url), "accepted") << url;
+  for (const char* url : {"", "127.0.0.1:5000", "s3://bucket/x", "file:///etc", "http://",
+                          "http:///x", "http://ho st", "http://host/a\nb"})
+    EXPECT_THAT(refusal(url), HasSubstr("is no address of a server")) << url;
+  EXPECT_THAT(refusal("http://me:secret@host"), HasSubstr("come from the environment"));
+  EXPECT_THAT(refusal("http://me:secret@host"), Not(HasSubstr("secret@")));
+  EXPECT_THAT(refusal("http://" + std::string(5000, 'a')), HasSubstr("5007 characters"));
+}
+
 }  // namespace
 }  // namespace trireme::remote

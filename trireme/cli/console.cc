@@ -389,6 +389,7 @@ void Console::print_line(const std::string& line) {
               is_terminal_ ? wrapped_line(text, output_columns()).c_str() : text.c_str());
   std::fflush(stdout);
   line_open_ = false;
+  if (keep_) keep_(line);
 }
 
 }  // namespace trireme::cli

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/train/metrics/metrics.h"
@@ -87,6 +89,8 @@ class Console : public train::TrainObserver {
                      double stall_seconds) override;
   void on_profile(const train::ProfileReport& report) override;
   void on_end(train::Outcome outcome);
+  // Gives every line that stays to `keep` too, for a log. One thread at a time calls it.
+  void keep_lines(std::function<void(const std::string& line)> keep) { keep_ = std::move(keep); }
 
  private:
   void show_wait(const std::string& line, double seconds);
@@ -94,6 +98,7 @@ class Console : public train::TrainObserver {
   void print_line(const std::string& line);
   void update_line(std::string line);
 
+  std::function<void(const std::string& line)> keep_{};
   std::recursive_mutex mutex_;  // waits are told by another thread
   bool is_terminal_;
   int64_t resumed_step_ = 0;

@@ -65,12 +65,19 @@ struct RunStory {
   launch::Story story;
 };
 
+bool has_agent_log(const std::filesystem::path& run) {
+  std::error_code problem;
+  for (std::filesystem::directory_iterator file(run / launch::kLogFolderName, problem), end;
+       !problem && file != end; file.increment(problem)) {
+    if (launch::host_of_log(file->path().filename().string())) return true;
+  }
+  return false;
+}
+
 std::optional<RunStory> story_of_run(const std::string& run,
                                      const std::vector<comm::ObservedRank>& ranks) {
   // Ranks without an agent have events, and no more to tell than their recorders.
-  const bool has_agent =
-      std::filesystem::is_directory(std::filesystem::path(run) / launch::kLogFolderName);
-  if (!launch::has_events(run) || (!ranks.empty() && !has_agent)) return std::nullopt;
+  if (!launch::has_events(run) || (!ranks.empty() && !has_agent_log(run))) return std::nullopt;
   const bool goes_on = std::ranges::any_of(ranks, [](const comm::ObservedRank& rank) {
     return !rank.ring.closed && rank.process == comm::ProcessState::kRunning;
   });

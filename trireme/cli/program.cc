@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/build_info.h"
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/words.h"
@@ -181,7 +182,8 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
       options.name.empty() ? std::filesystem::path(argv[0]).filename().string() : options.name;
   CLI::App app(options.description, name);
   app.set_version_flag(
-      "--version", options.version + "trireme " TRIREME_VERSION " (libtorch " TORCH_VERSION ")");
+      "--version", concat(options.version, "trireme ", build_version(), " (libtorch " TORCH_VERSION,
+                          build_revision().empty() ? "" : ", revision ", build_revision(), ")"));
   app.require_subcommand(1);
   app.formatter(std::make_shared<HelpFormatter>());  // and of each command, which inherits it
   std::optional<ClassicProcess> for_defaults(std::in_place);  // which the parser turns into text

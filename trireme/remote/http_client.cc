@@ -20,8 +20,9 @@ class HttpClient::Connection {};
 bool http_available() { return false; }
 HttpClient::HttpClient() {
   throw ConfigError(
-      "object stores need libcurl, which this build lacks: install libcurl4-openssl-dev and build "
-      "again, or copy the files to this machine");
+      "object stores and trackers need libcurl, which this build lacks: install "
+      "libcurl4-openssl-dev, build "
+      "again, or keep files on this machine");
 }
 HttpClient::~HttpClient() = default;
 HttpAnswer HttpClient::send(const HttpRequest& /*request*/) { return {}; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/words.h"
 
 namespace trireme::remote {
 namespace {
@@ -56,6 +57,23 @@ ObjectUrl parse_url(const std::string& url) {
   TRIREME_CHECK(!parsed.path.empty(), url, " names no object; expected ", parsed.scheme, "://",
                 parsed.host, "/PREFIX");
   return parsed;
+}
+
+void check_server_url(const std::string& url) {
+  TRIREME_CHECK(url.size() <= kMostUrlBytes, "a URL of ", url.size(),
+                " characters; expected at most ", kMostUrlBytes);
+  TRIREME_CHECK(url.find_first_of("?#@") == std::string::npos,
+                "a URL with a user name, a query or a fragment; expected only a place, such as "
+                "http://127.0.0.1:5000: secrets come from the environment");
+  const bool is_web = url.starts_with("http://") || url.starts_with("https://");
+  const size_t begin = url.find("://") + 3;
+  const size_t end = std::min(url.find('/', begin), url.size());
+  const bool is_printable =
+      std::ranges::all_of(url, [](unsigned char c) { return c > 32 && c != 127; });
+  TRIREME_CHECK(is_web && is_printable && is_host(std::string_view(url).substr(begin, end - begin)),
+                shown(url),
+                " is no address of a server; expected one such as "
+                "http://127.0.0.1:5000");
 }
 
 std::string percent_encoded(std::string_view text) {

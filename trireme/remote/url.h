@@ -18,6 +18,11 @@ struct ObjectUrl {
 //         user names, passwords, queries and fragments, which may be secrets
 ObjectUrl parse_url(const std::string& url);
 
+// Checks the address of a web server, with or without a path: http://127.0.0.1:5000.
+// Throws: ConfigError for another scheme, a host of other characters, and user names, passwords,
+//         queries and fragments, which may be secrets
+void check_server_url(const std::string& url);
+
 // Percent-encodes all but letters, digits, "-_.~" and "/". RFC 3986, section 2.3
 std::string percent_encoded(std::string_view text);
 

@@ -55,6 +55,7 @@ void TrainerImpl::start_series() {
 
 void TrainerImpl::write_series(std::optional<RankRow> ranks) {
   if (!series_ || !ranks) return;
+  output_->metrics().write(metrics_.step, axis_scalars(*ranks));
   series_->add(metrics_.step, ranks->shape, ranks->values);
   if (!ranks->waits.empty()) series_->add(std::move(ranks->waits));
   if (const auto problem = series_->take_problem()) {

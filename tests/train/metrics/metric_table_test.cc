@@ -91,7 +91,9 @@ std::string metrics_page() {
       "# Metrics\n\n"
       "A run writes one line of JSON per step to `metrics.jsonl` in its folder, and the metrics "
       "marked with a dot as scalars for\nTensorBoard. This page is made from "
-      "[metric_table.cc](../../trireme/train/metrics/metric_table.cc); a test compares them.\n\n"
+      "[metric_table.cc](../../trireme/train/metrics/metric_table.cc); a test compares them. "
+      "With [`watch.ranks`](keys.md),\nTensorBoard also gets `communication_seconds/<axis>`, the "
+      "seconds of the rank that waited longest on an axis.\n\n"
       "| key | unit | over ranks | text | TensorBoard | meaning |\n|---|---|---|---|---|---|\n";
   for (const MetricKind& kind : metric_kinds()) {
     const std::string name =

@@ -231,6 +231,22 @@ TEST(Metrics, OfTensorBoardsStepsThoseOfARunThatWentOnCount) {
             nlohmann::json::parse("[[1, 1.0], [2, 2.0], [3, 2.0]]"));
 }
 
+TEST(Metrics, TensorBoardGetsTimesMemoryAndOtherScalars) {
+  const harness::TemporaryFolder folder;
+  MetricsWriter writer(folder.path(), 0);
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  writer.write(1, std::vector<Scalar>{{"communication_seconds/data", 0.25}, {"other", unknown}});
+  writer.write(StepMetrics{
+      .step = 1, .step_seconds = 0.5, .peak_rss_bytes = 4096, .memory_weights_bytes = 1024});
+  const nlohmann::json scalars = read_with_tensorboard(folder / "tensorboard").at("scalars");
+  EXPECT_EQ(scalars.at("step_seconds"), nlohmann::json::parse("[[1, 0.5]]"));
+  EXPECT_EQ(scalars.at("peak_rss_bytes"), nlohmann::json::parse("[[1, 4096.0]]"));
+  EXPECT_EQ(scalars.at("memory_weights_bytes"), nlohmann::json::parse("[[1, 1024.0]]"));
+  EXPECT_EQ(scalars.at("communication_seconds/data"), nlohmann::json::parse("[[1, 0.25]]"));
+  EXPECT_FALSE(scalars.contains("other"));
+  EXPECT_FALSE(scalars.contains("memory_other_bytes"));
+}
+
 TEST(Metrics, TheLastStepOfNoFileIs0) {
   const harness::TemporaryFolder folder;
   EXPECT_EQ(last_step_in(folder / "metrics.jsonl"), 0);

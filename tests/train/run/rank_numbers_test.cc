@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -71,6 +72,19 @@ TEST(RankNumbers, HaveAColumnForEachAxisThatCommunicates) {
   context.parallel.context = 2;
   EXPECT_EQ(RankNumbers(context, 2, nullptr).size(1), size_t{RankNumbers::kFixed + 2});
   EXPECT_EQ(RankNumbers(config_of(1, 1), 1, nullptr).size(1), size_t{RankNumbers::kFixed});
+}
+
+TEST(RankNumbers, TensorBoardGetsTheLongestWaitOfEachAxis) {
+  const float unknown = std::numeric_limits<float>::quiet_NaN();
+  const RankRow row{.shape = {.num_ranks = 2,
+                              .columns = {"step_seconds", "communication_seconds/data",
+                                          "communication_seconds/tensor"}},
+                    .values = {1, 0.25F, unknown, 1, 0.5F, unknown}};
+  const std::vector<Scalar> scalars = axis_scalars(row);
+  ASSERT_EQ(scalars.size(), 1U);
+  EXPECT_EQ(scalars[0].tag, "communication_seconds/data");
+  EXPECT_EQ(scalars[0].value, 0.5);
+  EXPECT_TRUE(axis_scalars({}).empty());
 }
 
 TEST(RankNumbers, AreUnknownWhereTheHostDoesNotWait) {

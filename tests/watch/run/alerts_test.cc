@@ -59,7 +59,7 @@ TEST(Alerts, NamesASlowStretchAndAGap) {
 TEST(Alerts, NamesAStarvingExpertAfterAWhile) {
   MetricColumns metrics;
   for (int step = 1; step <= 30; ++step)
-    add_row(metrics, step, concat("\"tokens_per_expert\":[100,", step < 5 ? 100 : 1, ",100]"));
+    add_row(metrics, step, concat("\"expert_tokens/0\":[100,", step < 5 ? 100 : 1, ",100]"));
   AlertScan scan;
   scan.update(metrics);
   EXPECT_EQ(outline(scan), "expert 24");

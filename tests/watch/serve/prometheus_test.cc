@@ -25,6 +25,7 @@ TEST(Prometheus, NamesThatBecomeOneHaveOneSample) {
 
 TEST(Prometheus, HasTheLastValuesAndTheState) {
   SmallRun small;
+  small.put("run.json", R"({"version": "0.1.0", "revision": "abc"})");
   const std::string text = prometheus_text(small.runs());
   const std::string run = "{run=\"" + small.runs().name(0) + "\"";
   EXPECT_NE(text.find("\ntrireme_loss" + run + "} 1.25\n"), text.npos) << text;
@@ -32,6 +33,8 @@ TEST(Prometheus, HasTheLastValuesAndTheState) {
   EXPECT_NE(text.find("\ntrireme_run_state" + run + ",state=\"finished\"} 1\n"), text.npos);
   EXPECT_NE(text.find("\ntrireme_run_state" + run + ",state=\"running\"} 0\n"), text.npos);
   EXPECT_NE(text.find("# TYPE trireme_loss gauge\n"), text.npos);
+  EXPECT_NE(text.find("\ntrireme_run_info" + run + ",version=\"0.1.0\",revision=\"abc\"} 1\n"),
+            text.npos);
   EXPECT_TRUE(text.ends_with("\n"));
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/build_info.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/machine/machine.h"
@@ -111,7 +112,7 @@ std::string host_name() {
 
 // Text that must be the same on all hosts: the version, the command, and the configs it names.
 std::string program_of(const std::vector<std::string>& command) {
-  std::string text = "version = " TRIREME_VERSION "\n";
+  std::string text = concat("version = ", build_version(), "\n");
   for (size_t i = 0; i < command.size(); ++i) {
     const std::string& word = command[i];
     text += concat("word ", i + 1, " of the command = ", shown(word, 500), "\n");

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "trireme/base/build_info.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
@@ -57,15 +58,18 @@ void RunEvents::start(const train::RunConfig& config, const train::RunSummary& s
   began_ = std::chrono::steady_clock::now();
   epoch_ = config.run_epoch;
   step_ = summary.resumed_step;
+  log_.start(epoch_, step_);
   write({.kind = EventKind::kStart,
          .step = step_,
          .text = concat("epoch ", epoch_, ": ", summary.num_ranks,
                         summary.num_ranks == 1 ? " rank" : " ranks",
-                        step_ == 0 ? "" : concat("; goes on from step ", step_))});
+                        step_ == 0 ? "" : concat("; goes on from step ", step_), "; trireme ",
+                        build_version(), build_revision().empty() ? "" : " ", build_revision())});
 }
 
 void RunEvents::finish_step(int64_t step) {
   step_ = step;
+  log_.set_step(step);
   if (std::exchange(has_step_, true)) return;
   write({.kind = EventKind::kRecovery,
          .step = step,
@@ -92,6 +96,7 @@ void RunEvents::end(train::Outcome outcome) {
 }
 
 void RunEvents::fail(const std::string& reason) {
+  if (has_started_) log_.add("trireme: " + reason, launch::LogStream::kErr);
   write({.kind = EventKind::kEnd, .step = step_, .cause = "error", .text = first_line(reason)});
   has_started_ = false;
 }
@@ -112,6 +117,12 @@ void FailureEvent::write(const launch::RankExit& exit) const {
               .rank = exit.rank,
               .cause = exit.signal != 0 ? "killed" : "failed",
               .text = first_line(launch::describe(exit))};
+  launch::LogWriter log(run_folder_ / launch::kLogFolderName / launch::rank_log_name(exit.rank));
+  log.write({.time = std::chrono::system_clock::now(),
+             .epoch = event.epoch,
+             .step = event.step,
+             .stream = launch::LogStream::kErr,
+             .text = "trireme: " + launch::describe(exit)});
   launch::EventWriter writer(run_folder_);
   writer.write(event);
   event.kind = EventKind::kEnd;

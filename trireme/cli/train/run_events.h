@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "trireme/base/file/file.h"
+#include "trireme/cli/train/run_log.h"
 #include "trireme/launch/journal/event.h"
 #include "trireme/launch/local_ranks.h"
 #include "trireme/train/config/config.h"
@@ -23,7 +24,10 @@ namespace trireme::cli {
 class RunEvents {
  public:
   explicit RunEvents(std::filesystem::path run_folder)
-      : run_folder_(std::move(run_folder)), writer_(run_folder_) {}
+      : run_folder_(std::move(run_folder)), writer_(run_folder_), log_(run_folder_) {}
+
+  // The log of what rank 0 shows, which belongs to the run from start() on.
+  RunLog& log() { return log_; }
 
   // The run's first step comes after `summary.resumed_step`.
   void start(const train::RunConfig& config, const train::RunSummary& summary);
@@ -38,6 +42,7 @@ class RunEvents {
 
   const std::filesystem::path run_folder_;
   launch::EventWriter writer_;
+  RunLog log_;
   std::optional<FileIdentity> identity_;  // of the folder when the run started
   bool has_started_ = false;
   bool has_step_ = false;
@@ -46,9 +51,9 @@ class RunEvents {
   std::chrono::steady_clock::time_point began_{};
 };
 
-// What the starter of local ranks adds when one has failed. Remembers the folder and the starts
-// that its log had, so that neither ranks that were refused nor ranks whose folder was replaced
-// add anything to another run's.
+// What the starter of local ranks adds when one has failed, to the events and to the rank's log.
+// Remembers the folder and the starts that its log had, so that neither ranks that were refused nor
+// ranks whose folder was replaced add anything to another run's.
 class FailureEvent {
  public:
   // run_folder: exists

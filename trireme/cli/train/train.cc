@@ -28,6 +28,7 @@
 #include "trireme/cli/train/automatic_layout.h"
 #include "trireme/cli/train/elastic_rank.h"
 #include "trireme/cli/train/run_events.h"
+#include "trireme/cli/train/run_tracking.h"
 #include "trireme/cli/train/train_rank.h"
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 #include "trireme/launch/local_ranks.h"
@@ -156,11 +157,21 @@ class NewFolders {
   std::vector<std::filesystem::path> missing_;  // innermost first
 };
 
+// What rank 0 alone would find wrong later.
+void check_tracking(const train::RunConfig& config) {
+  if (!config.tracking.mlflow.empty()) train::mlflow_server(config.tracking.mlflow, own_variable);
+}
+
 train::RunConfig load_config(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
-  if (arguments.config.empty())
-    return train::parse_config("", "the default config", arguments.offer, overrides);
+  if (arguments.config.empty()) {
+    train::RunConfig config =
+        train::parse_config("", "the default config", arguments.offer, overrides);
+    check_tracking(config);
+    return config;
+  }
   train::RunConfig config = train::load_config(arguments.config, arguments.offer, overrides);
+  check_tracking(config);
   train::require_own_commands(config.callbacks, std::filesystem::weakly_canonical(arguments.config),
                               overrides);
   return config;

@@ -24,7 +24,9 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
 #include "trireme/cli/train/automatic_layout.h"
+#include "trireme/cli/train/run_alerts.h"
 #include "trireme/cli/train/run_events.h"
+#include "trireme/cli/train/run_tracking.h"
 #include "trireme/comm/c10d/nccl_group.h"
 #include "trireme/comm/device/cuda_ipc_group.h"
 #include "trireme/comm/device_group.h"
@@ -125,11 +127,17 @@ template <typename Base>
 class EpochObserver : public Base {
  public:
   EpochObserver(const Epoch& epoch, comm::Recorder& recorder, RunRecord& record)
-      : epoch_(epoch), recorder_(recorder), record_(record) {}
+      : epoch_(epoch),
+        recorder_(recorder),
+        record_(record),
+        tracking_([this](const std::string& line) { Base::on_finding(line); }) {}
+  RunTracking& tracking() { return tracking_; }
   void on_folder() override { recorder_.publish(); }
   void on_start(const train::RunConfig& config, const train::RunSummary& summary) override {
     if (epoch_.number > 1) Base::on_finding(describe(epoch_, summary));
     if (epoch_.events) epoch_.events->start(config, summary);
+    alerts_.emplace(config.output.folder, epoch_.events ? config.run_epoch : epoch_.number);
+    tracking_.start(config, summary);
     record_.begin(config);
     Base::on_start(config, summary);
     tell_lines(*this, "", record_.planned_memory());
@@ -137,6 +145,11 @@ class EpochObserver : public Base {
   void on_step(const train::StepMetrics& metrics) override {
     record_.add(metrics);
     Base::on_step(metrics);
+    tracking_.add(metrics);
+    if (!alerts_) return;
+    for (const std::string& line : alerts_->add(metrics)) {
+      if (epoch_.events) epoch_.events->log().add(line);
+    }
   }
   void on_checkpoint(const std::filesystem::path& path, double seconds,
                      double stall_seconds) override {
@@ -152,6 +165,8 @@ class EpochObserver : public Base {
   const Epoch& epoch_;
   comm::Recorder& recorder_;
   RunRecord& record_;
+  std::optional<RunAlerts> alerts_;
+  RunTracking tracking_;
 };
 
 }  // namespace
@@ -244,6 +259,8 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   EpochObserver<Console> console(epoch, *group.recorder(), record);
   EpochObserver<train::TrainObserver> silent(epoch, *group.recorder(), record);
   comm::Communicator& world = group.world();
+  if (epoch.events && world.rank() == 0)
+    console.keep_lines([&epoch](const std::string& line) { epoch.events->log().add(line); });
   train::TrainObserver& printer = console;
   train::TrainObserver& observer = world.rank() == 0 ? printer : silent;
   train::RunConfig config = given;
@@ -280,6 +297,7 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   // Under an agent a run that stops for another's sake goes on in the next epoch.
   const bool goes_on =
       epoch.has_to_finish && outcome == train::Outcome::kStopped && !stop_requested;
+  console.tracking().finish(goes_on ? "RUNNING" : mlflow_status(outcome));
   if (world.rank() == 0 && !goes_on) console.on_end(outcome);
   // In a later epoch the process has had the memory of the earlier ones.
   // The cost model covers only ranks that train.

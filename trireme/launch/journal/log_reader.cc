@@ -137,10 +137,11 @@ LogReader::LogReader(std::filesystem::path run_folder, LogFilter filter)
   std::error_code ignored;
   TRIREME_CHECK(std::filesystem::is_directory(run_folder_, ignored), run_folder_.string(),
                 " is not a folder; expected the output.folder of a run");
-  TRIREME_CHECK(std::filesystem::is_directory(run_folder_ / kLogFolderName, ignored),
-                run_folder_.string(), " has no ", kLogFolderName,
-                " folder; expected the folder of a run that was started with `trireme run`, which "
-                "keeps the output of every rank");
+  TRIREME_CHECK(
+      std::filesystem::is_directory(run_folder_ / kLogFolderName, ignored), run_folder_.string(),
+      " has no ", kLogFolderName,
+      " folder; expected the folder of a run that has begun: `trireme run` keeps the output "
+      "of every rank, `trireme train` what rank 0 shows");
 }
 
 LogReader::~LogReader() = default;

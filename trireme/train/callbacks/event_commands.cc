@@ -152,8 +152,8 @@ std::string describe(int status) {
 
 }  // namespace
 
-CommandQueue::CommandQueue(std::chrono::milliseconds timeout)
-    : timeout_(timeout), thread_([this] { work(); }) {}
+CommandQueue::CommandQueue(std::chrono::milliseconds timeout, std::string limit)
+    : timeout_(timeout), limit_(std::move(limit)), thread_([this] { work(); }) {}
 
 CommandQueue::~CommandQueue() {
   {
@@ -262,8 +262,8 @@ std::string CommandQueue::run(const CommandCall& call) {
     kill(-child, SIGKILL);
     collect(child);
     return concat("was killed after ",
-                  std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(),
-                  " s (command.timeout_seconds)");
+                  std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(), " s (",
+                  limit_, ")");
   }
 }
 

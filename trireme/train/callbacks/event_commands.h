@@ -39,7 +39,9 @@ class CommandQueue {
   static constexpr size_t kMaxWaiting = 100;  // later calls are dropped, and that is a failure
 
   // timeout: of each command, which is then killed with its children.
-  explicit CommandQueue(std::chrono::milliseconds timeout);
+  // limit: what sets it, for messages
+  explicit CommandQueue(std::chrono::milliseconds timeout,
+                        std::string limit = "command.timeout_seconds");
   // Kills the one under way and drops the others.
   ~CommandQueue();
   CommandQueue(const CommandQueue&) = delete;
@@ -58,6 +60,7 @@ class CommandQueue {
   int collect(pid_t child);
 
   std::chrono::milliseconds timeout_;
+  const std::string limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<CommandCall> waiting_;

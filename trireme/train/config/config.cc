@@ -107,6 +107,7 @@ std::vector<Field> fields_of(RunConfig& config) {
   keys.add("checkpoint", config.checkpoint);
   keys.add("output", config.output);
   keys.add("watch", config.watch);
+  keys.add("tracking", config.tracking);
   keys.add("resume", config.resume);
   for (NamedCallback& named : config.callbacks) named.callback->add_keys(keys);
   return keys.take();

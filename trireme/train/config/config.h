@@ -24,6 +24,7 @@
 #include "trireme/train/config/outer_config.h"
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/config/shares.h"
+#include "trireme/train/config/tracking_config.h"
 #include "trireme/train/config/train_config.h"
 #include "trireme/train/config/watch_config.h"
 #include "trireme/train/offload/offload_config.h"
@@ -176,6 +177,7 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   OutputConfig output;
   WatchConfig watch;
+  TrackingConfig tracking;
   ResumeConfig resume;
 
   // The device of this rank: the result of rank_device() (compute_device.h) for train.device.

@@ -9,6 +9,7 @@
 #include "trireme/base/words.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/model/layers/recompute.h"
+#include "trireme/remote/http_client.h"
 #include "trireme/remote/url.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/config/train_config.h"
@@ -217,6 +218,21 @@ void check_checkpoints(const CheckpointConfig& config) {
                 "set checkpoint.memory_interval too, such as 5");
 }
 
+void check_tracking(const TrackingConfig& config) {
+  if (config.mlflow.empty()) return;
+  try {
+    remote::check_server_url(config.mlflow);
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat("tracking.mlflow: ", error.what()));
+  }
+  TRIREME_CHECK(remote::http_available(), "tracking.mlflow is ", config.mlflow,
+                ", and this build lacks libcurl: install libcurl4-openssl-dev and build again, or "
+                "leave it out and use `trireme export`");
+  TRIREME_CHECK(!config.experiment.empty() && is_printable(config.experiment, 250),
+                "tracking.experiment is ", shown(config.experiment),
+                "; expected a name of 1 to 250 bytes without control characters");
+}
+
 // The metrics that an evaluation's line will have; none when the config does not evaluate.
 std::vector<std::string> evaluated_metrics(const RunConfig& config) {
   if (config.train.evaluate_interval == 0) return {};
@@ -279,6 +295,7 @@ void resolve(RunConfig& config, int num_ranks) {
       !is_url(config.output.folder), "output.folder is ", config.output.folder,
       ", in a store; expected a folder: set checkpoint.store to keep checkpoints there too");
   check_checkpoints(config.checkpoint);
+  check_tracking(config.tracking);
   parse_parameter_groups(config.optimizer.groups);
   check_rates(config);
   check_init(config.init);

@@ -206,9 +206,14 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
   for (const auto& [name, values] : metrics.lists) {
     for (size_t i = 0; i < values.size(); ++i) scalars.push_back({concat(name, "/", i), values[i]});
   }
-  std::erase_if(scalars, [](const Scalar& scalar) { return !std::isfinite(scalar.value); });
-  events_.write(metrics.step, scalars);
+  write(metrics.step, scalars);
   return is_in_place;
+}
+
+void MetricsWriter::write(int64_t step, std::span<const Scalar> scalars) {
+  std::vector<Scalar> finite(scalars.begin(), scalars.end());
+  std::erase_if(finite, [](const Scalar& scalar) { return !std::isfinite(scalar.value); });
+  if (!finite.empty()) events_.write(step, finite);
 }
 
 void MetricsWriter::write(int64_t step, std::span<const NamedHistogram> histograms) {

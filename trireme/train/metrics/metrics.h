@@ -57,6 +57,7 @@ class MetricsWriter {
 
   // For TensorBoard.
   void write(int64_t step, std::span<const NamedHistogram> histograms);
+  void write(int64_t step, std::span<const Scalar> scalars);
 
   // Brings all lines to the disk.
   void sync();

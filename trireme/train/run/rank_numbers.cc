@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "trireme/base/bounds.h"
@@ -62,6 +63,21 @@ RankNumbers::RankNumbers(const RunConfig& config, int num_ranks,
       waits_(std::move(waits)) {
   // What ranks waited for while the run started is no step's.
   if (waits_) waits_->take_largest(std::numeric_limits<size_t>::max());
+}
+
+std::vector<Scalar> axis_scalars(const RankRow& row) {
+  std::vector<Scalar> scalars;
+  const size_t num_columns = row.shape.columns.size();
+  for (size_t column = 0; column < num_columns; ++column) {
+    if (!row.shape.columns[column].starts_with("communication_seconds/")) continue;
+    std::optional<double> longest;
+    for (size_t at = column; at < row.values.size(); at += num_columns) {
+      const double seconds = row.values[at];
+      if (std::isfinite(seconds)) longest = std::max(longest.value_or(seconds), seconds);
+    }
+    if (longest) scalars.push_back({row.shape.columns[column], *longest});
+  }
+  return scalars;
 }
 
 bool RankNumbers::are_wanted(const RunConfig& config, int num_ranks) {

@@ -16,6 +16,7 @@
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metric_table.h"
 #include "trireme/train/metrics/series_block.h"
+#include "trireme/train/metrics/tensorboard_events.h"
 
 namespace trireme::train {
 
@@ -32,6 +33,10 @@ struct RankRow {
   std::vector<float> values{};  // [ranks, columns]
   std::vector<WaitRecord> waits{};
 };
+
+// For TensorBoard: the seconds of the rank that waited longest on each axis, under the column's
+// name. What no rank knows is left out.
+std::vector<Scalar> axis_scalars(const RankRow& row);
 
 // Not thread safe.
 class RankNumbers {

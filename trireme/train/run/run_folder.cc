@@ -16,6 +16,7 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
+#include "trireme/train/run/run_facts.h"
 
 namespace trireme::train {
 
@@ -27,6 +28,7 @@ RunFolder::RunFolder(fs::path path, std::unique_ptr<FolderLock> lock,
 
 void RunFolder::start(const std::string& config, int64_t last_step) {
   write_files_(path_);
+  write_file_atomically(path_ / kRunFactsName, run_facts());
   // Before the config, because resume.cc judges a run's lines by that run's own config.
   metrics_.emplace(path_, last_step);
   write_config(config);

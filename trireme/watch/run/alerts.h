@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "trireme/watch/read/metric_line.h"
 #include "trireme/watch/series/metric_columns.h"
 
 namespace trireme::watch {
@@ -34,16 +36,51 @@ struct AlertLimits {
   size_t window = 64;
 };
 
-// Not thread safe. Looks at each row once; when the run has gone back it begins again. A call looks
-// at `most_rows` at most; returns whether there are more.
+// The numbers of one step.
+class AlertRow {
+ public:
+  virtual ~AlertRow() = default;
+  virtual int64_t step() const = 0;
+  virtual bool has(std::string_view name) const = 0;
+  virtual double value(std::string_view name) const = 0;  // NaN without one
+  // The name of the number that counts the work in a second; "": none.
+  virtual std::string speed_name() const = 0;
+  // Of lists with two elements or more.
+  virtual std::vector<std::string> list_names() const = 0;
+  virtual std::vector<double> list(const std::string& name) const = 0;
+};
+
+// The numbers of a line of metrics.jsonl. The line must outlive the row.
+class LineRow final : public AlertRow {
+ public:
+  explicit LineRow(const MetricLine& line) : line_(line) {}
+  int64_t step() const override { return line_.step(); }
+  bool has(std::string_view name) const override { return find(name) != nullptr; }
+  double value(std::string_view name) const override;
+  std::string speed_name() const override;
+  std::vector<std::string> list_names() const override;
+  std::vector<double> list(const std::string& name) const override;
+
+ private:
+  const MetricField* find(std::string_view name) const;
+  const MetricLine& line_;
+};
+
+// Not thread safe. Looks at each step once.
 class AlertScan {
  public:
   static constexpr size_t kMostAlerts = 200;  // the latest
   explicit AlertScan(const AlertLimits& limits = {}) : limits_(limits) {}
 
+  // The next step of a run.
+  void add(const AlertRow& row);
+  // All rows that are new, `most_rows` at most; returns whether there are more. When the run has
+  // gone back it begins again.
   bool update(const MetricColumns& metrics, size_t most_rows = SIZE_MAX);
   void clear();
   std::vector<Alert> alerts() const { return {alerts_.begin(), alerts_.end()}; }
+  // Takes them out.
+  std::vector<Alert> take_alerts();
 
  private:
   struct Streak {
@@ -51,11 +88,11 @@ class AlertScan {
     int64_t steps = 0;
     size_t expert = 0;
   };
-  void add(const MetricColumns& metrics, size_t row, const char* kind, std::string text);
-  void look_at_loss(const MetricColumns& metrics, size_t row);
-  void look_at_speed(const MetricColumns& metrics, size_t row);
-  void look_at_gap(const MetricColumns& metrics, size_t row);
-  void look_at_experts(const MetricColumns& metrics, size_t row);
+  void add(const AlertRow& row, const char* kind, std::string text);
+  void look_at_loss(const AlertRow& row);
+  void look_at_speed(const AlertRow& row);
+  void look_at_gap(const AlertRow& row);
+  void look_at_experts(const AlertRow& row);
 
   AlertLimits limits_;
   std::deque<Alert> alerts_;
@@ -77,7 +114,9 @@ std::string speed_column(const MetricColumns& metrics);
 // The folder's file system, if it is nearly full. Nothing too when that cannot be found out.
 std::optional<Alert> disk_alert(const std::filesystem::path& folder, const AlertLimits& limits,
                                 double now);
-// This machine's memory, if a rank of the run has nearly as much.
+// This machine's memory, if a rank of the run has nearly as much: peak_bytes, at its most.
+std::optional<Alert> memory_alert(double peak_bytes, int64_t machine_bytes,
+                                  const AlertLimits& limits, double now);
 std::optional<Alert> memory_alert(const MetricColumns& metrics, int64_t machine_bytes,
                                   const AlertLimits& limits, double now);
 

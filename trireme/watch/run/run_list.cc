@@ -90,6 +90,7 @@ void RunList::name_runs() {
 
 bool RunList::update(std::chrono::milliseconds patience) {
   if (std::chrono::steady_clock::now() >= next_search_) find_runs();
+  is_read_ = false;
   const auto end = std::chrono::steady_clock::now() + patience;
   // A round may take several calls.
   for (; num_read_ < runs_.size(); ++num_read_, ++next_run_) {
@@ -102,6 +103,7 @@ bool RunList::update(std::chrono::milliseconds patience) {
     }
   }
   num_read_ = 0;
+  is_read_ = true;
   return false;
 }
 

@@ -32,6 +32,8 @@ class RunList {
   // Reads what is new of all runs, for about `patience`, and finds new runs. Returns whether there
   // is more at once.
   bool update(std::chrono::milliseconds patience);
+  // Whether the last update() has come to the ends of all runs.
+  bool is_read() const { return is_read_; }
 
  private:
   void find_runs();
@@ -43,6 +45,7 @@ class RunList {
   std::chrono::steady_clock::time_point next_search_{};
   size_t next_run_ = 0;  // to read first
   size_t num_read_ = 0;  // to their ends, in this round
+  bool is_read_ = false;
 };
 
 }  // namespace trireme::watch

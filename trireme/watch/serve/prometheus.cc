@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
+#include "trireme/watch/run/run_facts.h"
 #include "trireme/watch/serve/meanings.h"
 
 namespace trireme::watch {
@@ -118,6 +119,11 @@ std::string prometheus_text(RunList& runs) {
                    concat(label, ",state=\"", state.name, "\""),
                    run.verdict().state == state.value ? 1 : 0);
     }
+    const RunFacts facts = read_run_facts(run.folder() / kRunFactsFile);
+    families.add("trireme_run_info", "1, with the version and git revision that made the run",
+                 concat(label, ",version=\"", prometheus_label(facts.version), "\",revision=\"",
+                        prometheus_label(facts.revision), "\""),
+                 1);
     families.add("trireme_step", "number of the last finished step", label,
                  static_cast<double>(run.last_step()));
     families.add("trireme_alerts", "alerts of the run so far", label,

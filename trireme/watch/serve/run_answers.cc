@@ -18,6 +18,7 @@
 #include "trireme/base/words.h"
 #include "trireme/launch/journal/log_reader.h"
 #include "trireme/watch/run/run_notes.h"
+#include "trireme/watch/run/run_facts.h"
 #include "trireme/watch/serve/answers.h"
 #include "trireme/watch/serve/meanings.h"
 #include "trireme/watch/serve/run_summary.h"
@@ -187,7 +188,7 @@ ordered_json run_answer(RunList& runs, const Parameters& parameters) {
   ordered_json checkpoints = ordered_json::array();
   for (const SavedCheckpoint& saved : run.checkpoints())
     checkpoints.push_back({{"step", saved.step}, {"time", saved.time}});
-  const auto version = run.config().keys.find("version");
+  const std::string version = version_of(read_run_facts(run.folder() / kRunFactsFile));
   const auto steps = run.config().whole("train.steps");
   const bool has_rows = metrics.num_rows() > 0;
   return {
@@ -198,8 +199,7 @@ ordered_json run_answer(RunList& runs, const Parameters& parameters) {
       {"why", run.verdict().why},
       {"config", run.config().text},
       {"config_problem", run.config().problem},
-      {"version",
-       version == run.config().keys.end() ? ordered_json(nullptr) : ordered_json(version->second)},
+      {"version", version.empty() ? ordered_json(nullptr) : ordered_json(version)},
       {"ranks", num_ranks},
       {"axes", std::move(axes)},
       {"coordinates", coordinates_of(run.axes(), std::min<int64_t>(num_ranks, kMostRanksOfMap))},

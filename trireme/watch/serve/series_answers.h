@@ -8,7 +8,7 @@
 
 namespace trireme::watch {
 
-// Each `name`: a metric, "tokens_per_expert/3", "ranks/<column>" or "rank/<r>/<column>".
+// Each `name`: a metric, "expert_tokens/0/3", "ranks/<column>" or "rank/<r>/<column>".
 nlohmann::ordered_json series_answer(RunList& runs, const Parameters& parameters);
 // The lists of one step, such as the tokens of each expert.
 nlohmann::ordered_json experts_answer(RunList& runs, const Parameters& parameters);

@@ -1,0 +1,31 @@
+// A run's folder as trackers get it after the fact.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "trireme/train/tracking/logged_step.h"
+#include "trireme/train/tracking/mlflow_client.h"
+
+namespace trireme::cli {
+
+struct ExportedRun {
+  std::filesystem::path folder{};
+  train::MlflowStart start{};  // its names, parameters and tags
+  std::string status{};        // in MlflowClient's words, as its files and processes say now
+  int64_t ended_ms = 0;        // since 1970; 0: it runs
+};
+
+// experiment, name: "": as the run's config and folder have them
+// Throws: ConfigError when the folder is no run's
+ExportedRun exported_run(const std::filesystem::path& folder, const std::string& experiment,
+                         const std::string& name);
+
+// Every step that counts (train/metrics/metrics.h), in order. Takes memory for the whole file.
+// Throws: Error when metrics.jsonl cannot be read
+void for_each_step(const std::filesystem::path& folder,
+                   const std::function<void(const train::LoggedStep&)>& on_step);
+
+}  // namespace trireme::cli

@@ -1,0 +1,63 @@
+#include "trireme/train/tracking/logged_step.h"
+
+#include <cmath>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/bounds.h"
+#include "trireme/base/error.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr JsonLimits kLineLimits{
+    .max_bytes = size_t{16} << 20, .max_values = 1 << 20, .max_depth = 4};
+
+std::optional<double> number_of(const nlohmann::json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
+void add_values(const std::string& name, const nlohmann::json& value,
+                std::vector<LoggedValue>& values) {
+  if (const auto number = number_of(value)) values.push_back({name, *number});
+  if (!value.is_array()) return;
+  size_t index = 0;
+  for (const nlohmann::json& element : value) {
+    if (const auto number = number_of(element))
+      values.push_back({concat(name, "/", index), *number});
+    ++index;
+  }
+}
+
+}  // namespace
+
+std::optional<LoggedStep> parse_logged_step(std::string_view line) {
+  try {
+    const std::string source = "a line";
+    const nlohmann::ordered_json ordered =
+        parse_ordered_json(line, source, kLineLimits);  // trackers show them in the file's order
+    LoggedStep logged;
+    for (const auto& [name, value] : ordered.items()) {
+      const nlohmann::json plain = value;
+      if (name == "step") {
+        logged.step = JsonView(plain, source).integer(0, kMaxSteps);
+      } else if (name == "time") {
+        logged.time = number_of(plain).value_or(0);
+        if (!std::isfinite(logged.time)) logged.time = 0;
+      } else {
+        add_values(name, plain, logged.values);
+      }
+    }
+    if (!ordered.contains("step")) return std::nullopt;
+    return logged;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace trireme::train
