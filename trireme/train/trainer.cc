@@ -277,6 +277,7 @@ Leave TrainerImpl::train_step() {
       call(Event::kGradients);
     };
   }
+  state_.model().use_probes(callbacks_.probes(step_ + 1));
   overlap_.begin_step();
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
   if (share_balance_) share_balance_->add(result.worked_seconds);

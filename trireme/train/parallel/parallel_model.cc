@@ -233,14 +233,21 @@ std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
     stage.inputs = own.inputs;
     stage.outputs = own.outputs;
     if (const Stage* mine = find_stage(number)) {
-      stage.forward = [this, model = mine->model.get(), ddp = mine->ddp.get(), names = own.inputs](
-                          int64_t microbatch, std::vector<at::Tensor> in) {
+      stage.forward = [this, number, model = mine->model.get(), ddp = mine->ddp.get(),
+                       names = own.inputs](int64_t microbatch, std::vector<at::Tensor> in) {
         ddp->begin_forward(microbatch);
         StageInput input;
         for (size_t i = 0; i < names.size(); ++i) {
           input.tensors.emplace_back(names[i], std::move(in[i]));
         }
         if (!places_.empty()) input.training = places_[static_cast<size_t>(microbatch)];
+        if (probes_ == nullptr || places_.empty()) return model->forward(input);
+        const verify::ProbeScope scope({.sink = probes_,
+                                        .stage = number,
+                                        .first_sample = input.training->first_sample,
+                                        .num_samples = step_size_,
+                                        .samples = sizes_[static_cast<size_t>(microbatch)],
+                                        .gradient_scale = input.training->gradient_scale});
         return model->forward(input);
       };
     }
@@ -334,7 +341,10 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   in_turn_ = config_.takes_turns();
   const model::StoresInputs stores(input_store_);
   places_.clear();
+  sizes_.clear();
   for (const dataset::Batch& batch : batches) {
+    sizes_.push_back(batch.size());
+    step_size_ = batch.step_size;
     places_.push_back({.step = batch.step,
                        .first_sample = batch.first_sample,
                        .num_samples = batch.step_size / num_parts_of_step_,
