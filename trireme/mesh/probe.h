@@ -50,6 +50,13 @@ struct ProbeContext {
   int64_t samples = 0;        // of this microbatch
   double gradient_scale = 1;  // factor of all gradients in its backward
   std::string path{};         // in front of the names, with a dot
+
+  // The same on another stage.
+  ProbeContext at(int other_stage) const {
+    ProbeContext context = *this;
+    context.stage = other_stage;
+    return context;
+  }
 };
 
 namespace internal {

@@ -33,9 +33,9 @@ class AttentionBranch : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
                              const TokenBatch& batch) = 0;
 
-  bool recompute_core = false;  // recompute softmax(q k^T) v in backward
-  Dropout dropout;              // of the output projection
-  std::string place;            // "attention": the name of its probe within the block
+  bool recompute_core = false;      // recompute softmax(q k^T) v in backward
+  Dropout dropout;                  // of the output projection
+  std::string place = "attention";  // the name of its probe within the block
 };
 
 class TransformerBlock : public Block {

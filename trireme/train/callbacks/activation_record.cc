@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
@@ -55,6 +56,13 @@ std::vector<std::string> in_order(std::span<const StoredProbes> ranks) {
   for (const auto& [name, place] : places) names.push_back(name);
   std::ranges::stable_sort(names, {}, [&](const std::string& name) { return places.at(name); });
   return names;
+}
+
+// JSON has no infinity: null.
+void add_replicas(const ProbeReplicas& replicas, const std::string& name, nlohmann::json& to) {
+  if (replicas.ranks.empty()) return;
+  to[name] = {
+      {"ranks", replicas.ranks}, {"absolute", replicas.absolute}, {"relative", replicas.relative}};
 }
 
 }  // namespace
@@ -126,8 +134,12 @@ void ActivationRecord::on_gradients(RunView& run) {
     num_bytes +=
         c10::elementSize(form->dtype) * static_cast<uint64_t>(c10::multiply_integers(form->whole));
   }
+  // All ranks decide alike.
+  const std::vector<int64_t> free =
+      comm::all_gather_numbers(world, static_cast<int64_t>(fs::space(folder_).available));
   check_room(folder_,
-             {fs::space(folder_).available, static_cast<uint64_t>(config_.activations - step_ + 1)},
+             {.free = static_cast<uint64_t>(std::ranges::min(free)),
+              .copies = static_cast<uint64_t>(config_.activations - step_ + 1)},
              num_bytes);
   nlohmann::json differing = nlohmann::json::object(), partial = nlohmann::json::array();
   std::vector<checkpoint::Entry> entries;
@@ -136,8 +148,7 @@ void ActivationRecord::on_gradients(RunView& run) {
       partial.push_back(name);
       continue;
     }
-    const std::vector<int> others = differing_ranks(ranks, name);
-    if (!others.empty()) differing[name] = others;
+    if (world.rank() == 0) add_replicas(compare_replicas(files, ranks, name), name, differing);
     const mesh::Layout rows(form->whole, {{"data", world.size()}}, {mesh::Placement::sharded(0)});
     entries.push_back(checkpoint::lazy_entry(
         name, form->dtype, rows, world.rank(),

@@ -37,8 +37,8 @@ struct ActivationRecordConfig {
 
 inline constexpr const char* kActivationFolder = "activations";
 // In the state of such a record: the names of activations in the order of forward; probes of which
-// some ranks have other bits than the first that holds the same part, with these ranks; and those
-// that no ranks have whole.
+// some ranks have other bits than the first that holds the same part, with these ranks and the
+// largest difference, absolute and relative; and those that no ranks have whole.
 inline constexpr const char* kRecordedProbes = "probes";
 inline constexpr const char* kDifferingProbes = "replicas_differ";
 inline constexpr const char* kPartialProbes = "left_out";

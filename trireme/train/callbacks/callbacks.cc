@@ -99,8 +99,8 @@ bool Callbacks::wants_gradients(int64_t step) const {
   });
 }
 
-verify::ProbeSink* Callbacks::probes(int64_t step) const {
-  for (const NamedCallback* const named : callbacks_) {
+verify::ProbeSink* Callbacks::probes(int64_t step) {
+  for (NamedCallback* const named : callbacks_) {
     if (verify::ProbeSink* const sink = named->callback->probes(step)) return sink;
   }
   return nullptr;

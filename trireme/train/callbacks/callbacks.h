@@ -48,7 +48,7 @@ class Callbacks {
   bool wants_gradients(int64_t step) const;
 
   // Of the first that wants this step's probes.
-  verify::ProbeSink* probes(int64_t step) const;
+  verify::ProbeSink* probes(int64_t step);
 
   // A callback may take long on one rank, such as an upload on rank 0: the others wait for it as
   // they do for a slow disk, see checkpoint::gather_or_throw().

@@ -1,6 +1,8 @@
 #include "trireme/train/callbacks/probe_file.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <system_error>
 #include <tuple>
 
@@ -44,6 +46,14 @@ void for_each_box(std::span<const StoredProbes> ranks, const std::string& name, 
       use(rank, block, is_new ? nullptr : place->second);
     }
   }
+}
+
+at::Tensor read_block(const std::filesystem::path& file, const StoredBlock& block,
+                      at::ScalarType dtype) {
+  at::Tensor values = at::empty(block.box.size, dtype);
+  InputFile(file).read(block.offset,
+                       {static_cast<std::byte*>(values.mutable_data_ptr()), values.nbytes()});
+  return values;
 }
 
 }  // namespace
@@ -154,9 +164,7 @@ at::Tensor read_blocks(std::span<const std::filesystem::path> files,
     if (!values.defined()) values = at::zeros(box.size, dtype_in(rank));
     const mesh::Box common = mesh::intersect(box, block.box);
     if (before != nullptr || common.numel() == 0) return;
-    const at::Tensor whole = at::empty(block.box.size, values.options());
-    InputFile(files[rank])
-        .read(block.offset, {static_cast<std::byte*>(whole.mutable_data_ptr()), whole.nbytes()});
+    const at::Tensor whole = read_block(files[rank], block, values.scalar_type());
     mesh::Box from = common, to = common;
     for (size_t dim = 0; dim < common.offset.size(); ++dim) {
       from.offset[dim] -= block.box.offset[dim];
@@ -167,13 +175,31 @@ at::Tensor read_blocks(std::span<const std::filesystem::path> files,
   return values;
 }
 
-std::vector<int> differing_ranks(std::span<const StoredProbes> ranks, const std::string& name) {
+ProbeReplicas compare_replicas(std::span<const std::filesystem::path> files,
+                               std::span<const StoredProbes> ranks, const std::string& name) {
   std::set<int> differing;
+  ProbeReplicas found;
+  double largest = 0;
+  std::map<const StoredBlock*, size_t> owners;
   for_each_box(ranks, name, [&](size_t rank, const StoredBlock& block, const StoredBlock* before) {
-    if (before != nullptr && before->digest != block.digest)
-      differing.insert(static_cast<int>(rank));
+    if (before == nullptr) {
+      owners[&block] = rank;
+      return;
+    }
+    if (before->digest == block.digest) return;
+    differing.insert(static_cast<int>(rank));
+    const at::ScalarType dtype = ranks[rank].at(name).dtype;
+    const at::Tensor a = read_block(files[owners.at(before)], *before, dtype).to(at::kDouble);
+    const at::Tensor b = read_block(files[rank], block, dtype).to(at::kDouble);
+    const double off = (a - b).abs().max().item<double>();
+    const double infinite = std::numeric_limits<double>::infinity();
+    found.absolute = std::isfinite(off) ? std::max(found.absolute, off) : infinite;
+    largest = std::max({largest, a.abs().max().item<double>(), b.abs().max().item<double>()});
   });
-  return {differing.begin(), differing.end()};
+  found.ranks.assign(differing.begin(), differing.end());
+  found.relative =
+      std::isfinite(found.absolute) && largest > 0 ? found.absolute / largest : found.absolute;
+  return found;
 }
 
 int64_t num_covered(std::span<const StoredProbes> ranks, const std::string& name) {

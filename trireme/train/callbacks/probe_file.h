@@ -1,4 +1,4 @@
-// The blocks of a step's probes that one rank has, in a file until the step ends. Memory: one block.
+// The blocks of a step's probes that a rank has, in a file until the step ends. Memory: one block.
 #pragma once
 
 #include <cstdint>
@@ -89,8 +89,15 @@ at::Tensor read_blocks(std::span<const std::filesystem::path> files,
                        std::span<const StoredProbes> ranks, const std::string& name,
                        const mesh::Box& box);
 
-// The ranks whose bits of a box differ from those of the first rank that has it.
-std::vector<int> differing_ranks(std::span<const StoredProbes> ranks, const std::string& name);
+// Blocks of which several ranks have the same box.
+struct ProbeReplicas {
+  std::vector<int> ranks{};  // with other bits than the first that has it
+  double absolute = 0;       // largest difference; infinite if it is not finite
+  double relative = 0;       // to the largest |value| of those boxes
+};
+// files, ranks: as for read_blocks()
+ProbeReplicas compare_replicas(std::span<const std::filesystem::path> files,
+                               std::span<const StoredProbes> ranks, const std::string& name);
 // How many elements all ranks have, each box counted once.
 int64_t num_covered(std::span<const StoredProbes> ranks, const std::string& name);
 

@@ -241,13 +241,8 @@ std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
           input.tensors.emplace_back(names[i], std::move(in[i]));
         }
         if (!places_.empty()) input.training = places_[static_cast<size_t>(microbatch)];
-        if (probes_ == nullptr || places_.empty()) return model->forward(input);
-        const verify::ProbeScope scope({.sink = probes_,
-                                        .stage = number,
-                                        .first_sample = input.training->first_sample,
-                                        .num_samples = step_size_,
-                                        .samples = sizes_[static_cast<size_t>(microbatch)],
-                                        .gradient_scale = input.training->gradient_scale});
+        std::optional<verify::ProbeScope> scope;
+        if (!probed_.empty()) scope.emplace(probed_[static_cast<size_t>(microbatch)].at(number));
         return model->forward(input);
       };
     }
@@ -340,15 +335,13 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   const std::vector<dataset::Batch> batches = taught(given);
   in_turn_ = config_.takes_turns();
   const model::StoresInputs stores(input_store_);
-  places_.clear();
-  sizes_.clear();
+  clear_places();
   for (const dataset::Batch& batch : batches) {
-    sizes_.push_back(batch.size());
-    step_size_ = batch.step_size;
     places_.push_back({.step = batch.step,
                        .first_sample = batch.first_sample,
                        .num_samples = batch.step_size / num_parts_of_step_,
                        .gradient_scale = scale});
+    if (probes_ != nullptr) probed_.push_back(probed_batch(batch, probes_, scale));
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
   const std::vector<dataset::Batch> next = std::exchange(next_batches_, {});
@@ -370,7 +363,7 @@ std::map<std::string, std::vector<at::Tensor>> ParallelModel::outputs(
   const MemoryScope scope(MemoryKind::kActivations);
   const std::vector<dataset::Batch> batches = taught(given);
   in_turn_ = false;
-  places_.clear();
+  clear_places();
   const at::NoGradGuard guard;
   for (Stage& stage : stages_) stage.model->begin_batches(batches);
   parallel::PipelineResult result =

@@ -173,6 +173,10 @@ class ParallelModel {
   };
 
   void check_plan() const;
+  void clear_places() {
+    places_.clear();
+    probed_.clear();
+  }
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
@@ -202,8 +206,7 @@ class ParallelModel {
   int64_t num_parts_of_step_ = 1;
   std::vector<dataset::Batch> next_batches_;
   std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
-  std::vector<int64_t> sizes_;                // samples of each
-  int64_t step_size_ = 0;                     // of the step
+  std::vector<verify::ProbeContext> probed_;  // by microbatch; empty: nobody listens
   verify::ProbeSink* probes_ = nullptr;
   parallel::PipelineProfile profile_;
   bool in_turn_ = false;  // ranks have read the last batches in turn
