@@ -1,7 +1,7 @@
 #include "trireme/train/callbacks/activation_record.h"
 
 #include <algorithm>
-#include <tuple>
+#include <system_error>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -19,8 +19,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Not ".step-", which a save takes for its own leftovers.
+constexpr std::string_view kFilePrefix = ".probes-";
+
+std::string file_end(size_t rank) { return concat(".rank-", rank); }
+
 fs::path file_of(const fs::path& folder, int64_t step, size_t rank) {
-  return folder / concat(".", checkpoint::folder_name(step), ".rank-", rank);
+  return folder / concat(kFilePrefix, step, file_end(rank));
+}
+
+// Those of a start that was killed.
+void remove_files(const fs::path& folder, size_t rank) {
+  for (const auto& item : fs::directory_iterator(folder)) {
+    const std::string name = item.path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(kFilePrefix) && name.ends_with(file_end(rank)))
+      fs::remove(item.path(), ignored);
+  }
 }
 
 bool is_activation(std::string_view name) {
@@ -82,7 +97,9 @@ void ActivationRecord::check(const RunConfig& /*config*/,
 void ActivationRecord::on_start(RunView& run) {
   folder_ = run.folder() / kActivationFolder;
   rank_ = run.world().rank();
-  if (run.step() < config_.activations) fs::create_directories(folder_);
+  if (run.step() >= config_.activations) return;
+  fs::create_directories(folder_);
+  remove_files(folder_, static_cast<size_t>(rank_));
 }
 
 verify::ProbeSink* ActivationRecord::probes(int64_t step) {

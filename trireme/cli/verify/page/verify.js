@@ -111,6 +111,7 @@ function tableOf(probes) {
 function elementOf(name, node, isOpen) {
   const details = make('details');
   details.dataset.finding = node.finding;
+  details.dataset.own = node.probes.reduce((worst, { finding }) => (kRank[finding] > kRank[worst] ? finding : worst), 'same');
   const summary = make('summary', name);
   summary.append(badge(node.finding, node.roundoffs));
   details.append(summary);
@@ -150,15 +151,17 @@ function openAll(isOpen) {
   for (const details of document.querySelectorAll('#tree > details')) open(details);
 }
 
-// Leaves with a finding, in the order of the page.
+// Nodes that have a finding of their own, in the order of the page.
 function goTo(direction) {
-  for (const details of document.querySelectorAll('#tree details')) {
-    if (kRank[details.dataset.finding] >= kRank.undecided) details.fill();
-  }
-  const found = [...document.querySelectorAll('#tree details')].filter((details) => kRank[details.dataset.finding] >= kRank.undecided &&
-    ![...details.querySelectorAll('details')].some((child) => kRank[child.dataset.finding] >= kRank.undecided));
+  const fillFindings = (details) => {
+    if (kRank[details.dataset.finding] < kRank.undecided) return;
+    details.fill();
+    for (const child of details.querySelectorAll('details')) fillFindings(child);
+  };
+  for (const details of document.querySelectorAll('#tree > details')) fillFindings(details);
+  const found = [...document.querySelectorAll('#tree details')].filter((details) => kRank[details.dataset.own] >= kRank.undecided);
   if (found.length === 0) return;
-  const at = found.findIndex((details) => details.contains(document.activeElement));
+  const at = found.findIndex((details) => details.querySelector('summary') === document.activeElement);
   const next = found[at < 0 ? (direction > 0 ? 0 : found.length - 1) : (at + direction + found.length) % found.length];
   for (let parent = next; parent; parent = parent.parentElement.closest('details')) parent.open = true;
   next.querySelector('summary').focus();
