@@ -276,6 +276,16 @@ TEST_F(BoundTest, DifferencesAsThoseOfRoundoffsAreRounding) {
   EXPECT_GT(found.largest_rounding, 0x1p-24);
 }
 
+// A roundoff turns the sign of some gradients, and Adam's first step with it.
+TEST_F(BoundTest, WeightsAreBoundedTogether) {
+  steps_["off"] = steps_["b32"];
+  steps_["off"][0].checkpoint["embed.weight"][0][0] += 1e-3;
+  steps_["b32"][0].checkpoint["head.weight"][0][0] += 2e-3;
+  EXPECT_EQ(bounded().finding(), Finding::kRounding);
+  steps_["b32"][0].checkpoint["head.weight"][0][0] += 1;
+  EXPECT_EQ(bounded().first()->kind, ProbeKind::kWeight);
+}
+
 TEST_F(BoundTest, LargerOnesAreNamedWhereTheyAreFirst) {
   steps_["off"] = steps_["b32"];
   steps_["b32"][1].activations["layers.0"].mul_(1.5);

@@ -239,6 +239,7 @@ class Comparing {
     for (const std::string& name : names) {
       probes.push_back(probe_of(step, name, group, found, scale));
     }
+    if (!scale_is_shown_) widen_bounds(probes);
     for (const std::string& name : scale.same) {
       if (!names.contains(name)) result_.same.push_back({step, group.kind_of(name), name});
     }
@@ -265,6 +266,20 @@ class Comparing {
     probe.finding = is_judged ? judge_(probe.found, probe.scale) : Finding::kUndecided;
     if (probe.kind == ProbeKind::kChoices) judge_choices(probe, low, high);
     return probe;
+  }
+
+  // Adam's first steps are signs of gradients, so that a roundoff changes a weight by a whole step
+  // or not at all: weights are bounded by the largest of their bounds.
+  void widen_bounds(std::vector<Probe>& probes) const {
+    double widest = 0;
+    for (const Probe& probe : probes) {
+      if (probe.kind == ProbeKind::kWeight) widest = std::max(widest, probe.scale.absolute);
+    }
+    for (Probe& probe : probes) {
+      if (probe.kind != ProbeKind::kWeight) continue;
+      probe.scale.absolute = widest;
+      probe.finding = judge_(probe.found, probe.scale);
+    }
   }
 
   std::vector<Probe> take_replicas(const TensorGroup& group) {
