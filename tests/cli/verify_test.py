@@ -147,6 +147,8 @@ class BadInput(VerifyTest):
         for key in ("model.layers=3", "data.seed=2", "train.global_batch=8", "train.seed=5", "optimizer.beta1=0.8",
                     "train.gradient_sum=adasum"):
             self.fail_with(USER, ["to compute different things", key.split("=")[0]], "verify", "tiny.toml", "--b", key)
+        self.fail_with(USER, ["to compute different things", "train.precision"], "verify", "tiny.toml", "--tier", 3,
+                       "--b", "train.precision=bf16")
         self.assertFalse((self.folder / "runs").exists())
 
     def test_what_a_run_cannot_do_is_said_with_its_own_line(self):

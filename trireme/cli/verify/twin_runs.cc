@@ -43,8 +43,8 @@ constexpr std::string_view kAlsoTheSame[] = {"train.steps",
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 constexpr uint64_t kMostLogBytes = uint64_t{1} << 20;
 
-bool must_be_the_same(const train::Change& change) {
-  if (change.key == "train.precision") return false;  // both runs get that of the comparison
+bool must_be_the_same(const train::Change& change, Tier tier) {
+  if (change.key == "train.precision") return tier == Tier::kBound;  // else that of the comparison
   return change.rule == OnResume::kMustStay || change.key.starts_with("optimizer.") ||
          std::ranges::find(kAlsoTheSame, change.key) != std::end(kAlsoTheSame);
 }
@@ -83,7 +83,9 @@ std::vector<std::string> command_of(const TwinOptions& options, const TwinRun& r
                                     std::to_string(side.num_ranks)};
   words.insert(words.end(), side.overrides.begin(), side.overrides.end());
   const std::string number = std::to_string(options.steps);
-  const int64_t activations = std::min(options.activations, options.steps);
+  // Roundoffs are in the steps that are recorded.
+  const int64_t activations =
+      options.tier == Tier::kBound ? options.steps : std::min(options.activations, options.steps);
   for (const auto& [key, value] :
        {std::pair("record.gradients", number),
         std::pair("record.activations", std::to_string(activations)),
@@ -165,7 +167,7 @@ void check_sides(const TwinOptions& options) {
   std::string differing;
   for (const train::Change& change :
        train::changes(config_of(options.a, options.offer), config_of(options.b, options.offer))) {
-    if (!must_be_the_same(change)) continue;
+    if (!must_be_the_same(change, options.tier)) continue;
     differing += concat(differing.empty() ? "" : ", ", change.key, " ", change.before, " in A, ",
                         change.after, " in B");
   }

@@ -40,7 +40,7 @@ struct TwinOptions {
   TwinSide b;
   std::filesystem::path folder;  // new or empty; has the four runs and what they have printed
   int64_t steps = 3;
-  int64_t activations = 3;  // of those, steps whose activations are kept
+  int64_t activations = 3;  // of those, steps whose activations are kept; with kBound all
   Tier tier = Tier::kFp64;
   train::Offer offer;
 };
