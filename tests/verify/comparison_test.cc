@@ -259,6 +259,15 @@ TEST_F(ActivationsTest, WithoutARecordInOneRunTheyAreNotCompared) {
 // A's own runs with roundoffs bound what B may differ by.
 class BoundTest : public ActivationsTest {
  protected:
+  // Tensors are handles: those of `off` get memory of their own.
+  void copy_b_to_off() {
+    steps_["off"] = steps_["b32"];
+    for (RecordedStep& step : steps_["off"]) {
+      for (Tensors* const tensors : {&step.gradients, &step.checkpoint, &step.activations}) {
+        for (auto& [name, tensor] : *tensors) tensor = tensor.clone();
+      }
+    }
+  }
   Comparison bounded() {
     for (const auto& [name, steps] : steps_) write_run(folder_.path() / name, kParameters, steps);
     const RecordedRun a(folder_.path() / "a32"), b(folder_.path() / "b32");
@@ -269,7 +278,7 @@ class BoundTest : public ActivationsTest {
 };
 
 TEST_F(BoundTest, DifferencesAsThoseOfRoundoffsAreRounding) {
-  steps_["off"] = steps_["b32"];
+  copy_b_to_off();
   const Comparison found = bounded();
   EXPECT_FALSE(found.is_proved);
   EXPECT_EQ(found.finding(), Finding::kRounding);
@@ -278,7 +287,7 @@ TEST_F(BoundTest, DifferencesAsThoseOfRoundoffsAreRounding) {
 
 // A roundoff turns the sign of some gradients, and Adam's first step with it.
 TEST_F(BoundTest, WeightsAreBoundedTogether) {
-  steps_["off"] = steps_["b32"];
+  copy_b_to_off();
   steps_["off"][0].checkpoint["embed.weight"][0][0] += 1e-3;
   steps_["b32"][0].checkpoint["head.weight"][0][0] += 2e-3;
   EXPECT_EQ(bounded().finding(), Finding::kRounding);
@@ -287,7 +296,7 @@ TEST_F(BoundTest, WeightsAreBoundedTogether) {
 }
 
 TEST_F(BoundTest, LargerOnesAreNamedWhereTheyAreFirst) {
-  steps_["off"] = steps_["b32"];
+  copy_b_to_off();
   steps_["b32"][1].activations["layers.0"].mul_(1.5);
   steps_["b32"][1].loss = 9;
   const Comparison found = bounded();

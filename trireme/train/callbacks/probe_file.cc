@@ -139,8 +139,9 @@ StoredProbe& ProbeFile::probe_of(const verify::ProbedBlock& block) {
 
 void ProbeFile::put(const verify::ProbedBlock& block) {
   const std::lock_guard lock(mutex_);
-  if (block.boxes.empty() || !seen_.emplace(block.name, block.boxes.front().offset).second) return;
+  if (block.boxes.empty()) return;
   StoredProbe& probe = probe_of(block);
+  if (!seen_.emplace(block.name, block.boxes.front().offset).second) return;
   const at::Tensor values = block.values.detach().to(at::kCPU).contiguous();
   TRIREME_ASSERT(values.dim() == std::ssize(block.whole) && values.size(0) == rows_in(block.boxes),
                  "boxes of probe ", block.name);
