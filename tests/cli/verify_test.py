@@ -1,6 +1,7 @@
 """`trireme verify`: layouts that differ by rounding, mistakes that are named, configs that cannot be compared."""
 import json
 import os
+import re
 import unittest
 
 import program
@@ -24,7 +25,9 @@ class Rounding(VerifyTest):
     LAYOUTS = {"tensor, sequence": (2, "parallel.tensor=2", "parallel.sequence_parallel=true"),
                "pipeline": (2, "parallel.pipeline=2"),
                "context": (2, "parallel.context=2"),
-               "tensor x zero 3": (4, "parallel.tensor=2", "parallel.zero=3")}
+               "tensor x zero 3": (4, "parallel.tensor=2", "parallel.zero=3"),
+               "tensor, sequence x context": (4, "parallel.tensor=2", "parallel.sequence_parallel=true",
+                                              "parallel.context=2")}
 
     def test_layouts_that_share_the_work_otherwise_differ_by_rounding(self):
         for name, (ranks, *keys) in self.LAYOUTS.items():
@@ -35,6 +38,36 @@ class Rounding(VerifyTest):
                 self.assertEqual(found["steps"], 2)
                 self.assertGreater(found["compared"], 2 * 60)
                 self.assertLess(found["largest_rounding_fp64"], 1e-6)
+
+                self.assertEqual(self.kinds(found), self.KINDS)
+                self.assertEqual(found["left_out"], [])
+                self.assertTrue(found["proved"])
+
+    KINDS = {"activation", "activation gradient", "loss", "gradient", "gradient norm", "optimizer state", "weight"}
+
+    @staticmethod
+    def kinds(found):
+        return {probe["kind"] for probe in found["probes"] + found["same"]}
+
+    def test_experts_on_other_ranks_repeat_the_choices(self):
+        found = self.verify("--ranks-b", 2, "--b", "parallel.expert=2", "--model.experts=4", "--steps", 2)
+        self.assertIn(found["finding"], ("rounding", "same"))
+        self.assertEqual(self.kinds(found), self.KINDS | {"experts chosen"})
+        names = {probe["name"] for probe in found["probes"] + found["same"]}
+        self.assertIn("model.layers.0.router", names)
+
+    def test_activations_of_fewer_steps_can_be_compared(self):
+        found = self.verify("--ranks-b", 2, "--b", "parallel.tensor=2", "--steps", 1, "--activations", 0)
+        self.assertEqual(self.kinds(found), self.KINDS - {"activation", "activation gradient"})
+        self.assertFalse(list(self.folder.glob("twins*/*/activations")))
+
+    def test_what_cannot_run_in_fp64_is_judged_by_roundoffs(self):
+        found = self.verify("--ranks-b", 2, "--b", "parallel.tensor=2", "--train.precision=bf16", "--steps", 1,
+                            "--tier", 3)
+        self.assertIn(found["finding"], ("rounding", "same"))
+        self.assertFalse(found["proved"])
+        self.assertEqual(self.kinds(found), self.KINDS)
+        self.assertTrue(all(probe["bound_relative"] > 0 for probe in found["probes"] if probe["kind"] == "activation"))
 
     def test_one_layout_twice_has_the_same_bits(self):
         found = self.verify("--ranks-a", 2, "--ranks-b", 2, "--a", "parallel.zero=1", "--b", "parallel.zero=3",
@@ -63,8 +96,36 @@ class Mistakes(VerifyTest):
         self.assertEqual(found["finding"], "bug")
         return found["first"]["step"], found["first"]["kind"], found["first"]["name"]
 
-    def test_a_wrong_weight_is_seen_in_the_first_loss(self):
-        self.assertEqual(self.first(self.mistake("weight", UP, "--steps", 1)), (1, "loss", ""))
+    def test_a_wrong_weight_is_named_at_what_it_makes(self):
+        for parameter, probe in ((UP, "model.layers.1"), (NORM, "model.layers.0.attention"),
+                                 ("model.embed_tokens.weight", "embedding"), ("model.norm.weight", "norm")):
+            with self.subTest(parameter):
+                found = self.mistake("weight", parameter, "--steps", 1)
+                self.assertEqual(self.first(found), (1, "activation", probe))
+                self.assertIn("index", found["first"]["first"])
+
+    def test_without_activations_it_is_seen_in_the_first_loss(self):
+        found = self.mistake("weight", UP, "--steps", 1, "--activations", 0)
+        self.assertEqual(self.first(found), (1, "loss", ""))
+
+    def test_a_wrong_router_is_named(self):
+        found = self.mistake("weight", "model.layers.1.mlp.gate.weight", "--model.experts=4", "--steps", 1)
+        self.assertEqual(self.first(found), (1, "activation", "model.layers.1.router"))
+
+    def test_a_mistake_is_much_larger_than_roundoffs(self):
+        found = self.mistake("weight", UP, "--steps", 1, "--tier", 3)
+        self.assertEqual(self.first(found), (1, "activation", "model.layers.1"))
+        self.assertFalse(found["proved"])
+
+    def test_the_page_has_the_tree_and_makes_no_request(self):
+        self.mistake("weight", UP, "--steps", 1, "--html", "page.html")
+        page = (self.folder / "page.html").read_text()
+        self.assertIn("Content-Security-Policy\" content=\"default-src 'none'", page)
+        self.assertNotRegex(page, r"https?://|src=\"|@import|url\(")
+        data = re.search(r'<script type="application/json" id="trireme-data">(.*?)</script>', page, re.S).group(1)
+        comparison = json.loads(data)["comparison"]
+        self.assertEqual(self.first(comparison), (1, "activation", "model.layers.1"))
+        self.assertIn("mistake.kind=weight", comparison["b"])
 
     def test_a_wrong_gradient_is_named(self):
         found = self.mistake("gradient", NORM, "--steps", 1)
@@ -86,6 +147,8 @@ class BadInput(VerifyTest):
         for key in ("model.layers=3", "data.seed=2", "train.global_batch=8", "train.seed=5", "optimizer.beta1=0.8",
                     "train.gradient_sum=adasum"):
             self.fail_with(USER, ["to compute different things", key.split("=")[0]], "verify", "tiny.toml", "--b", key)
+        self.fail_with(USER, ["to compute different things", "train.precision"], "verify", "tiny.toml", "--tier", 3,
+                       "--b", "train.precision=bf16")
         self.assertFalse((self.folder / "runs").exists())
 
     def test_what_a_run_cannot_do_is_said_with_its_own_line(self):

@@ -38,5 +38,16 @@ TEST(Precision, BetweenTheTwoItIsUndecided) {
   EXPECT_EQ(judge({kInfinite, kInfinite}, {}), Finding::kUndecided);
 }
 
+TEST(Precision, ABoundIsWhatRoundoffsMake) {
+  EXPECT_EQ(judge_by_bound({}, {1e-6, 1e-6}), Finding::kSame);
+  EXPECT_EQ(judge_by_bound({8e-6, 8e-6}, {1e-6, 1e-6}), Finding::kRounding);
+  EXPECT_EQ(judge_by_bound({9e-6, 9e-6}, {1e-6, 1e-6}), Finding::kUndecided);
+  EXPECT_EQ(judge_by_bound({64e-6, 64e-6}, {1e-6, 1e-6}), Finding::kUndecided);
+  EXPECT_EQ(judge_by_bound({65e-6, 65e-6}, {1e-6, 1e-6}), Finding::kBug);
+  EXPECT_EQ(judge_by_bound({1e-9, 1}, {}), Finding::kBug);
+  EXPECT_EQ(judge_by_bound({kInfinite, kInfinite}, {1, 1}), Finding::kBug);
+  EXPECT_EQ(judge_by_bound({1, 1}, {kInfinite, kInfinite}), Finding::kUndecided);
+}
+
 }  // namespace
 }  // namespace trireme::verify

@@ -22,6 +22,9 @@ struct RecordedStep {
   double norm = 2;
   Tensors gradients{};
   Tensors checkpoint{};
+  Tensors activations{};             // with their gradients and choices; empty: not recorded
+  std::vector<std::string> order{};  // of them
+  nlohmann::json replicas = nlohmann::json::object();
 };
 
 inline void save_tensors(const std::filesystem::path& root, int64_t step, const Tensors& tensors,
@@ -46,6 +49,12 @@ inline void write_run(const std::filesystem::path& folder,
     const auto step = static_cast<int64_t>(i) + 1;
     save_tensors(folder / "gradients", step, steps[i].gradients, state);
     save_tensors(folder / "checkpoints", step, steps[i].checkpoint, "{}");
+    if (!steps[i].activations.empty()) {
+      const nlohmann::json probes = {{"probes", steps[i].order},
+                                     {"replicas_differ", steps[i].replicas},
+                                     {"left_out", std::vector<std::string>{"late"}}};
+      save_tensors(folder / "activations", step, steps[i].activations, probes.dump());
+    }
     metrics << R"({"step": )" << step << R"(, "loss": )" << steps[i].loss << R"(, "grad_norm": )"
             << steps[i].norm << "}\n";
   }

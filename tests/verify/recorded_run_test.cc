@@ -32,6 +32,35 @@ TEST(RecordedRun, HasStepsTensorsAndNumbers) {
   EXPECT_TRUE(at::equal(run.checkpoint(2)->read("a.weight"), at::full({4}, 2.5)));
 }
 
+TEST(RecordedRun, HasActivationsWithTheirOrderAndReplicas) {
+  const harness::TemporaryFolder folder;
+  RecordedStep step = step_of(1.5);
+  step.activations = {{"b", at::full({2}, 3.0)}, {"a", at::full({2}, 4.0)}};
+  step.order = {"b", "a"};
+  step.replicas = {{"a", {{"ranks", {1, 3}}, {"absolute", 0.5}, {"relative", nullptr}}}};
+  write_run(folder.path() / "run", {"b.weight", "a.weight"}, {step, step_of(2)});
+  const RecordedRun run(folder.path() / "run");
+  const auto found = run.activations(1);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->order, step.order);
+  EXPECT_EQ(found->left_out, std::vector<std::string>{"late"});
+  EXPECT_TRUE(at::equal(found->tensors->read("a"), at::full({2}, 4.0)));
+  ASSERT_EQ(found->replicas.size(), 1U);
+  EXPECT_EQ(found->replicas.at("a").ranks, (std::vector{1, 3}));
+  EXPECT_EQ(found->replicas.at("a").absolute, 0.5);
+  EXPECT_TRUE(std::isinf(found->replicas.at("a").relative));
+  EXPECT_FALSE(run.activations(2));
+}
+
+TEST(RecordedRun, RefusesAStateOfAnotherForm) {
+  const harness::TemporaryFolder folder;
+  RecordedStep step = step_of(1);
+  step.activations = {{"a", at::full({2}, 4.0)}};
+  step.replicas = {{"a", {{"ranks", {-1}}, {"absolute", 0}, {"relative", 0}}}};
+  write_run(folder.path() / "run", {"a.weight"}, {step});
+  EXPECT_THROW(RecordedRun(folder.path() / "run").activations(1), ConfigError);
+}
+
 TEST(RecordedRun, CountsStepsThatHaveBoth) {
   const harness::TemporaryFolder folder;
   write_run(folder.path() / "run", {"b.weight"}, {step_of(1), step_of(2), step_of(3)});

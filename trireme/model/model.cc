@@ -15,6 +15,7 @@
 #include "trireme/model/family/frozen_weights.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/family/network.h"
+#include "trireme/model/family/token_probe.h"
 #include "trireme/model/layers/batch_maker.h"
 #include "trireme/model/layers/linear.h"
 #include "trireme/parallel/data/sharded_weights.h"
@@ -157,13 +158,14 @@ class NetworkModel : public LanguageModel {
     const at::Tensor own_targets = local(targets_BT, context.get());
     Loss loss;
     loss.sum = run_head(hidden, head_weight, [&](const parallel::LinearHead& head) {
-      loss = parallel::linear_cross_entropy(head.x, head.w_vD, own_targets,
-                                            {.axis = axes_.tensor,
-                                             .first_row = first_token_,
-                                             .vocab_size = config_.vocab_size,
-                                             .softcap = head.softcap,
-                                             .bias_v = head.bias_v,
-                                             .loss = loss_of_tokens});
+      const parallel::CrossEntropyOptions options{.axis = axes_.tensor,
+                                                  .first_row = first_token_,
+                                                  .vocab_size = config_.vocab_size,
+                                                  .softcap = head.softcap,
+                                                  .bias_v = head.bias_v,
+                                                  .loss = loss_of_tokens};
+      loss = parallel::linear_cross_entropy(head.x, head.w_vD, own_targets, options);
+      if (verify::is_probing()) probe_losses(head, own_targets, targets_BT.size(1), options);
       return loss.sum;
     });
     return loss;
@@ -284,6 +286,23 @@ class NetworkModel : public LanguageModel {
 
  private:
   using Context = std::shared_ptr<const parallel::ContextParallel>;
+
+  // Hands out the cross-entropy of each token, which the loss itself never has.
+  void probe_losses(const parallel::LinearHead& head, const at::Tensor& own_targets_BT,
+                    int64_t length, parallel::CrossEntropyOptions options) const {
+    const at::NoGradGuard no_grad;
+    at::Tensor found_S;
+    options.loss = [&found_S](const at::Tensor& losses_S) {
+      found_S = losses_S.detach().clone();
+      return parallel::LossOfTokens{.value = losses_S.sum(), .slopes_S = at::ones_like(losses_S)};
+    };
+    parallel::linear_cross_entropy(head.x.detach(), head.w_vD.detach(), own_targets_BT, options);
+    if (!found_S.defined()) return;
+    const auto context = batches_.context_of(length);
+    const at::Tensor positions_T = context ? context->positions() : at::arange(length, at::kLong);
+    verify::probe("loss", found_S.unsqueeze(1),
+                  rows_of_tokens(own_targets_BT.size(0), positions_T, length));
+  }
 
   // Fills the rows of a tensor that has one for each token of the vocabulary.
   void gather_vocabulary(const at::Tensor& whole_Vr, const at::Tensor& own_vr) const {

@@ -11,6 +11,7 @@
 #include <torch/nn/modules/instancenorm.h>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/model/layers/batch_norm.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/data/sharded_weights.h"
@@ -32,6 +33,9 @@ namespace trireme::train {
 // functions that make modules.
 
 namespace {
+
+// The probe of a link without a name, which is the only one.
+constexpr std::string_view kLonelyLink = "output";
 
 std::string join(const std::string& link, const std::string& parameter) {
   return link.empty() ? parameter : concat(link, ".", parameter);
@@ -182,6 +186,7 @@ class ChainStage : public StageModel {
             [&link](const std::vector<at::Tensor>& inputs) { return link.forward(inputs[0]); },
             {input});
       });
+      x = verify::probe(links_[i].name.empty() ? kLonelyLink : links_[i].name, x);
     }
     if (!part_.has_head) return {x};
     std::vector<at::Tensor> outputs = {goal_.loss_sum(x, in)};

@@ -281,6 +281,7 @@ Leave TrainerImpl::train_step() {
       call(Event::kGradients);
     };
   }
+  state_.model().use_probes(callbacks_.probes(step_ + 1));
   overlap_.begin_step();
   if (MemoryBlocks* const blocks = memory_->blocks()) blocks->set_step(step_ + 1);
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });

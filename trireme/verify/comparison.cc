@@ -1,179 +1,333 @@
+// Length: one class, the probes of a step in their order.
 #include "trireme/verify/comparison.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
-#include <span>
+#include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/train/callbacks/callback.h"
-#include "trireme/verify/precision.h"
+#include "trireme/verify/tensor_differences.h"
 
 namespace trireme::verify {
 namespace {
 
-using checkpoint::TensorDiff;
-using checkpoint::TensorSource;
-
 constexpr std::string_view kStatePrefix = "optimizer.";
 
-// What a pair of sources differs by, by the names of tensors.
-struct TensorDifference {
-  Difference difference{};
-  std::optional<checkpoint::ValueDiff::First> first{};
-  std::string note{};
-  bool is_judged = true;
+// Runs that are compared to judge by, all in one precision.
+struct RunPairs {
+  std::vector<RunPair> pairs;
+  std::optional<at::ScalarType> dtype;  // of what is judged; empty: all is
 };
 
-struct SourceDifferences {
-  std::map<std::string, TensorDifference> tensors{};
-  int64_t num_compared = 0;
+using Judge = Finding (*)(const Difference& found, const Difference& scale);
+
+// Which tensors are compared, and what they are.
+struct TensorGroup {
+  std::function<SourceDifferences(const RunPair& pair, const DifferenceOptions& options)> compare;
+  std::function<bool(const std::string& name)> wanted;
+  std::function<ProbeKind(const std::string& name)> kind_of;
+  std::vector<std::string> order;  // whose tensors come first to last
+  std::string_view suffix{};       // behind the names of the order
 };
 
-Difference difference_of(const checkpoint::ValueDiff& values) {
-  if (values.num_not_finite > 0) {
-    const double infinite = std::numeric_limits<double>::infinity();
-    return {infinite, infinite};
-  }
-  return {values.max_absolute, values.max_relative};
-}
-
-SourceDifferences differences(const TensorSource& a, const TensorSource& b, at::ScalarType dtype) {
-  const checkpoint::Diff diff = checkpoint::diff(a, b, {.wanted = [](const std::string& name) {
-                                                   return !name.starts_with(train::kCallbackPrefix);
-                                                 }});
-  SourceDifferences found{.num_compared = diff.num_compared};
-  const double infinite = std::numeric_limits<double>::infinity();
-  for (const std::string& name : diff.only_in_a) {
-    found.tensors[name] = {.difference = {infinite, infinite}, .note = "only A has it"};
-  }
-  for (const std::string& name : diff.only_in_b) {
-    found.tensors[name] = {.difference = {infinite, infinite}, .note = "only B has it"};
-  }
-  for (const TensorDiff& tensor : diff.tensors) {
-    TensorDifference& one = found.tensors[tensor.name];
-    one.first = tensor.values.first;
-    one.difference = difference_of(tensor.values);
-    if (!tensor.same_form()) {
-      one = {.difference = {infinite, infinite}, .note = "shape or dtype differs"};
-    } else if (tensor.a.dtype != dtype) {
-      one.is_judged = false;
-      one.note = "kept in another precision than the run's";
-    }
-  }
-  return found;
-}
-
-Difference between(double a, double b) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return {};
-  const double infinite = std::numeric_limits<double>::infinity();
-  if (!std::isfinite(a) || !std::isfinite(b)) return {infinite, infinite};
-  const double off = std::abs(a - b);
-  return {off, off / std::max(std::abs(a), std::abs(b))};
-}
+bool is_choices(const std::string& name) { return name.ends_with(kChoicesEnd); }
+bool is_gradient(const std::string& name) { return name.ends_with(kGradientEnd); }
 
 // Compares the probes one after the other.
 class Comparing {
  public:
-  Comparing(const RunPair& fp32, const RunPair& fp64) : fp32_(fp32), fp64_(fp64) {}
+  // scale_is_shown: a probe's first difference is that of `scale`
+  Comparing(RunPairs found, RunPairs scale, Judge judge, bool scale_is_shown)
+      : found_(std::move(found)),
+        scale_(std::move(scale)),
+        judge_(judge),
+        scale_is_shown_(scale_is_shown) {}
 
   void add_number(int64_t step, ProbeKind kind, const char* metric) {
     ++result_.num_probes;
-    const auto of = [&](const RunPair& pair) {
-      return between(pair.a.metric(step, metric), pair.b.metric(step, metric));
+    // One number says little: those of perturbed runs bound each other too.
+    const auto of = [&](const RunPairs& runs) {
+      std::vector<double> numbers{runs.pairs.front().a.metric(step, metric)};
+      for (const RunPair& pair : runs.pairs) numbers.push_back(pair.b.metric(step, metric));
+      Difference largest;
+      for (const double one : numbers) {
+        for (const double other : numbers) {
+          const Difference found = between(one, other);
+          if (found.absolute > largest.absolute) largest = found;
+        }
+      }
+      return largest;
     };
-    Probe probe{.step = step, .kind = kind, .fp32 = of(fp32_), .fp64 = of(fp64_)};
-    probe.finding = judge(probe.fp32, probe.fp64);
+    Probe probe{.step = step, .kind = kind, .found = of(found_), .scale = of(scale_)};
+    probe.finding = judge_(probe.found, probe.scale);
     keep(std::move(probe));
   }
 
+  // Those that all runs have.
+  void add_activations(int64_t step) {
+    std::optional<RecordedActivations> first = activations(step);
+    if (!first) return;
+    for (const std::string& name : first->left_out) {
+      if (std::ranges::find(result_.left_out, name) == result_.left_out.end())
+        result_.left_out.push_back(name);
+    }
+    add_replicas(step);
+    add_tensors(step, {.compare = compare_activations(step),
+                       .wanted = [](const std::string& name) { return !is_gradient(name); },
+                       .kind_of =
+                           [](const std::string& name) {
+                             return is_choices(name) ? ProbeKind::kChoices : ProbeKind::kActivation;
+                           },
+                       .order = first->order});
+  }
+  void add_activation_gradients(int64_t step) {
+    std::optional<RecordedActivations> first = activations(step);
+    if (!first) return;
+    std::ranges::reverse(first->order);
+    add_tensors(step, {.compare = compare_activations(step),
+                       .wanted = is_gradient,
+                       .kind_of = [](const std::string&) { return ProbeKind::kActivationGradient; },
+                       .order = first->order,
+                       .suffix = kGradientEnd});
+  }
+
   void add_gradients(int64_t step) {
-    const auto of = [&](const RunPair& pair, at::ScalarType dtype) {
-      return differences(*pair.a.gradients(step), *pair.b.gradients(step), dtype);
-    };
     // Backward makes the last parameter's gradient first.
-    std::vector<std::string> order = fp64_.a.parameters();
+    std::vector<std::string> order = parameters();
     std::ranges::reverse(order);
-    add_tensors(step, of(fp32_, at::kFloat), of(fp64_, at::kDouble), order,
-                [](const std::string&) { return ProbeKind::kGradient; });
+    add_tensors(step, {.compare =
+                           [step](const RunPair& pair, const DifferenceOptions& options) {
+                             return differences(*pair.a.gradients(step), *pair.b.gradients(step),
+                                                options);
+                           },
+                       .wanted = [](const std::string&) { return true; },
+                       .kind_of = [](const std::string&) { return ProbeKind::kGradient; },
+                       .order = std::move(order)});
   }
 
   void add_checkpoint(int64_t step) {
-    const auto of = [&](const RunPair& pair, at::ScalarType dtype) {
-      return differences(*pair.a.checkpoint(step), *pair.b.checkpoint(step), dtype);
-    };
-    add_tensors(step, of(fp32_, at::kFloat), of(fp64_, at::kDouble), fp64_.a.parameters(),
-                [](const std::string& name) {
-                  return name.starts_with(kStatePrefix) ? ProbeKind::kState : ProbeKind::kWeight;
-                });
+    add_tensors(
+        step,
+        {.compare =
+             [step](const RunPair& pair, const DifferenceOptions& options) {
+               return differences(*pair.a.checkpoint(step), *pair.b.checkpoint(step), options);
+             },
+         .wanted =
+             [](const std::string& name) { return !name.starts_with(train::kCallbackPrefix); },
+         .kind_of =
+             [](const std::string& name) {
+               return name.starts_with(kStatePrefix) ? ProbeKind::kState : ProbeKind::kWeight;
+             },
+         .order = parameters()});
   }
 
-  Comparison finish(int64_t num_steps) && {
-    result_.num_steps = num_steps;
+  int64_t num_steps() const {
+    int64_t steps = found_.pairs.front().a.num_steps();
+    for (const RunPairs* const runs : {&found_, &scale_}) {
+      for (const RunPair& pair : runs->pairs)
+        steps = std::min({steps, pair.a.num_steps(), pair.b.num_steps()});
+    }
+    return steps;
+  }
+
+  Comparison run(const OnCompared& on_progress) && {
+    result_.num_steps = num_steps();
+    for (int64_t step = 1; step <= result_.num_steps; ++step) {
+      if (on_progress) on_progress(step - 1, result_.num_steps);
+      add_activations(step);
+      add_number(step, ProbeKind::kLoss, "loss");
+      add_activation_gradients(step);
+      add_gradients(step);
+      add_number(step, ProbeKind::kNorm, "grad_norm");
+      add_checkpoint(step);
+    }
     return std::move(result_);
   }
 
  private:
-  // order: of the parameters whose tensors come first to last; those of a state are found by the
-  // parameter's name in theirs
-  void add_tensors(int64_t step, const SourceDifferences& low, const SourceDifferences& high,
-                   std::span<const std::string> order,
-                   const std::function<ProbeKind(const std::string&)>& kind_of) {
-    result_.num_probes += high.num_compared;
-    std::vector<Probe> probes;
-    const auto add = [&](const std::string& name) {
-      const auto lower = low.tensors.find(name), higher = high.tensors.find(name);
-      Probe probe{.step = step, .kind = kind_of(name), .name = name};
-      bool is_judged = true;
-      for (const auto& [at, end, difference] :
-           {std::tuple(lower, low.tensors.end(), &probe.fp32),
-            std::tuple(higher, high.tensors.end(), &probe.fp64)}) {
-        if (at == end) continue;
-        *difference = at->second.difference;
-        if (!at->second.note.empty()) probe.note = at->second.note;
-        is_judged = is_judged && at->second.is_judged;
+  const RecordedRun& believed() const { return scale_.pairs.front().a; }
+  std::vector<std::string> parameters() const { return believed().parameters(); }
+
+  // A's record, if all runs have one.
+  std::optional<RecordedActivations> activations(int64_t step) const {
+    for (const RunPairs* const runs : {&found_, &scale_}) {
+      for (const RunPair& pair : runs->pairs) {
+        if (!pair.a.activations(step) || !pair.b.activations(step)) return std::nullopt;
       }
-      if (higher != high.tensors.end()) probe.first = higher->second.first;
-      probe.finding = is_judged ? judge(probe.fp32, probe.fp64) : Finding::kUndecided;
-      probes.push_back(std::move(probe));
-    };
-    for (const auto& [name, difference] : high.tensors) add(name);
-    for (const auto& [name, difference] : low.tensors) {
-      if (!high.tensors.contains(name)) add(name);
     }
-    std::map<std::string_view, size_t> places;
-    for (size_t i = 0; i < order.size(); ++i) places[order[i]] = i;
+    return believed().activations(step);
+  }
+
+  static std::function<SourceDifferences(const RunPair&, const DifferenceOptions&)>
+  compare_activations(int64_t step) {
+    return [step](const RunPair& pair, const DifferenceOptions& options) {
+      return differences(*pair.a.activations(step)->tensors, *pair.b.activations(step)->tensors,
+                         options);
+    };
+  }
+
+  // Of those that ranks of one side hold differently.
+  void add_replicas(int64_t step) {
+    for (const char* side : {"A", "B"}) {
+      const auto of = [&](const RunPairs& runs) {
+        const RunPair& pair = runs.pairs.front();
+        return (*side == 'A' ? pair.a : pair.b).activations(step)->replicas;
+      };
+      const std::map<std::string, ReplicaDifference> found = of(found_), scale = of(scale_);
+      std::set<std::string> names;
+      for (const auto* const map : {&found, &scale}) {
+        for (const auto& [name, difference] : *map) names.insert(name);
+      }
+      for (const std::string& name : names) {
+        Probe probe{
+            .step = step,
+            .kind = is_gradient(name) ? ProbeKind::kActivationGradient : ProbeKind::kActivation,
+            .name = name};
+        std::set<int> ranks;
+        for (const auto& [map, difference] :
+             {std::pair(&found, &probe.found), std::pair(&scale, &probe.scale)}) {
+          const auto one = map->find(name);
+          if (one == map->end()) continue;
+          *difference = {one->second.absolute, one->second.relative};
+          ranks.insert(one->second.ranks.begin(), one->second.ranks.end());
+        }
+        probe.note = concat("ranks of ", side, " hold other values than the first:");
+        for (const int rank : ranks) probe.note += concat(' ', rank);
+        probe.finding = judge_(probe.found, probe.scale);
+        replicas_.push_back(std::move(probe));
+      }
+    }
+  }
+
+  SourceDifferences largest(const RunPairs& runs, const TensorGroup& group) const {
+    SourceDifferences found;
+    for (const RunPair& pair : runs.pairs) {
+      take_larger(found, group.compare(pair, {.dtype = runs.dtype, .wanted = group.wanted}));
+    }
+    return found;
+  }
+
+  // Experts that B would have chosen otherwise than A, whose choices it repeats. In the lower
+  // precision these are ties; in fp64 a tie is as rare as equal numbers. Runs with roundoffs have
+  // about as many ties as B.
+  void judge_choices(Probe& probe, const TensorDifference& found,
+                     const TensorDifference& scale) const {
+    const bool are_ties =
+        scale_is_shown_ ? scale.num_different == 0
+                        : judge_by_bound({.absolute = static_cast<double>(found.num_different)},
+                                         {.absolute = static_cast<double>(scale.num_different)}) <=
+                              Finding::kRounding;
+    const int64_t num = std::max(found.num_different, scale.num_different);
+    probe.finding = are_ties ? Finding::kRounding : Finding::kUndecided;
+    probe.note = concat(num, " of B's own choices are not A's, which were repeated",
+                        are_ties ? ": ties" : "; not only ties");
+    probe.found = probe.scale = {};
+  }
+
+  void add_tensors(int64_t step, const TensorGroup& group) {
+    const SourceDifferences found = largest(found_, group), scale = largest(scale_, group);
+    std::set<std::string> names;
+    for (const SourceDifferences* const side : {&found, &scale}) {
+      for (const auto& [name, difference] : side->tensors) names.insert(name);
+    }
+    std::vector<Probe> probes = take_replicas(group);
+    for (const std::string& name : names) {
+      probes.push_back(probe_of(step, name, group, found, scale));
+    }
+    if (!scale_is_shown_) widen_bounds(probes);
+    for (const std::string& name : scale.same) {
+      if (!names.contains(name)) result_.same.push_back({step, group.kind_of(name), name});
+    }
+    result_.num_probes += std::ssize(scale.same) + std::ssize(scale.tensors);
+    sort(probes, group);
+    for (Probe& probe : probes) keep(std::move(probe));
+  }
+
+  Probe probe_of(int64_t step, const std::string& name, const TensorGroup& group,
+                 const SourceDifferences& found, const SourceDifferences& scale) const {
+    const auto in = [&name](const SourceDifferences& side) {
+      const auto place = side.tensors.find(name);
+      return place == side.tensors.end() ? TensorDifference{} : place->second;
+    };
+    const TensorDifference low = in(found), high = in(scale);
+    Probe probe{.step = step,
+                .kind = group.kind_of(name),
+                .name = name,
+                .found = low.difference,
+                .scale = high.difference,
+                .note = high.note.empty() ? low.note : high.note,
+                .first = scale_is_shown_ ? high.first : low.first};
+    const bool is_judged = low.is_judged && high.is_judged;
+    probe.finding = is_judged ? judge_(probe.found, probe.scale) : Finding::kUndecided;
+    if (probe.kind == ProbeKind::kChoices) judge_choices(probe, low, high);
+    return probe;
+  }
+
+  // Adam's first steps are signs of gradients, so that a roundoff changes a weight by a whole step
+  // or not at all: weights are bounded by the largest of their bounds.
+  void widen_bounds(std::vector<Probe>& probes) const {
+    double widest = 0;
+    for (const Probe& probe : probes) {
+      if (probe.kind == ProbeKind::kWeight) widest = std::max(widest, probe.scale.absolute);
+    }
+    for (Probe& probe : probes) {
+      if (probe.kind != ProbeKind::kWeight) continue;
+      probe.scale.absolute = widest;
+      probe.finding = judge_(probe.found, probe.scale);
+    }
+  }
+
+  std::vector<Probe> take_replicas(const TensorGroup& group) {
+    std::vector<Probe> taken;
+    std::erase_if(replicas_, [&](Probe& probe) {
+      const bool is_taken = group.wanted(probe.name);
+      if (is_taken) taken.push_back(probe);
+      return is_taken;
+    });
+    return taken;
+  }
+
+  static void sort(std::vector<Probe>& probes, const TensorGroup& group) {
+    std::map<std::string, size_t, std::less<>> places;
+    for (size_t i = 0; i < group.order.size(); ++i)
+      places[concat(group.order[i], group.suffix)] = i;
     // A state is named after its parameter: "optimizer.momentum." and the parameter's own name.
     const auto place_of = [&](std::string_view name) {
       while (true) {
         const auto found = places.find(name);
         const size_t dot = name.find('.');
         if (found != places.end()) return found->second;
-        if (dot == name.npos) return order.size();
+        if (dot == name.npos) return group.order.size();
         name.remove_prefix(dot + 1);
       }
     };
     std::ranges::stable_sort(probes, {}, [&](const Probe& probe) {
       return std::pair(probe.kind, place_of(probe.name));
     });
-    for (Probe& probe : probes) keep(std::move(probe));
   }
 
   void keep(Probe probe) {
-    if (probe.finding == Finding::kSame) return;
+    if (probe.finding == Finding::kSame) {
+      result_.same.push_back({probe.step, probe.kind, probe.name});
+      return;
+    }
     if (probe.finding == Finding::kRounding) {
-      result_.largest_fp64 = std::max(result_.largest_fp64, probe.fp64.relative);
+      const Difference& shown = scale_is_shown_ ? probe.scale : probe.found;
+      result_.largest_rounding = std::max(result_.largest_rounding, shown.relative);
     }
     result_.probes.push_back(std::move(probe));
   }
 
-  const RunPair& fp32_;
-  const RunPair& fp64_;
+  RunPairs found_;
+  RunPairs scale_;
+  Judge judge_;
+  bool scale_is_shown_;
+  std::vector<Probe> replicas_;  // of the step, until their group comes
   Comparison result_;
 };
 
@@ -191,19 +345,20 @@ const Probe* Comparison::first() const {
   return found == probes.end() ? nullptr : &*found;
 }
 
-Comparison compare(const RunPair& fp32, const RunPair& fp64,
-                   const std::function<void(int64_t, int64_t)>& on_progress) {
-  const int64_t num_steps =
-      std::min({fp32.a.num_steps(), fp32.b.num_steps(), fp64.a.num_steps(), fp64.b.num_steps()});
-  Comparing comparing(fp32, fp64);
-  for (int64_t step = 1; step <= num_steps; ++step) {
-    if (on_progress) on_progress(step - 1, num_steps);
-    comparing.add_number(step, ProbeKind::kLoss, "loss");
-    comparing.add_gradients(step);
-    comparing.add_number(step, ProbeKind::kNorm, "grad_norm");
-    comparing.add_checkpoint(step);
-  }
-  return std::move(comparing).finish(num_steps);
+Comparison compare(const RunPair& fp32, const RunPair& fp64, const OnCompared& on_progress) {
+  return Comparing({{fp32}, at::kFloat}, {{fp64}, at::kDouble}, judge, /*scale_is_shown=*/true)
+      .run(on_progress);
+}
+
+Comparison compare_by_bound(const RunPair& runs, std::span<const RecordedRun* const> perturbed,
+                            const OnCompared& on_progress) {
+  RunPairs bounds;
+  for (const RecordedRun* const run : perturbed) bounds.pairs.push_back({runs.a, *run});
+  Comparison found =
+      Comparing({{runs}, {}}, std::move(bounds), judge_by_bound, /*scale_is_shown=*/false)
+          .run(on_progress);
+  found.is_proved = false;
+  return found;
 }
 
 }  // namespace trireme::verify

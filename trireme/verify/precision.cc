@@ -14,4 +14,13 @@ Finding judge(const Difference& fp32, const Difference& fp64) {
                                                           : Finding::kUndecided;
 }
 
+Finding judge_by_bound(const Difference& found, const Difference& bound) {
+  if (found.absolute == 0) return Finding::kSame;
+  if (!std::isfinite(found.absolute)) return Finding::kBug;
+  // Where the perturbed runs overflow, they say nothing.
+  if (!std::isfinite(bound.absolute)) return Finding::kUndecided;
+  if (found.absolute <= kMostOverBound * bound.absolute) return Finding::kRounding;
+  return found.absolute > kLeastOverBound * bound.absolute ? Finding::kBug : Finding::kUndecided;
+}
+
 }  // namespace trireme::verify

@@ -34,4 +34,14 @@ inline constexpr double kLeastOfBug = 0x1p-10;
 // differs by all of it in both precisions. So shares are of the absolute difference.
 Finding judge(const Difference& fp32, const Difference& fp64);
 
+// A difference of at most so many times what a roundoff in each activation makes is rounding, and
+// one of more than so many is a bug.
+inline constexpr double kMostOverBound = 8;
+inline constexpr double kLeastOverBound = 64;
+
+// For what cannot run in fp64.
+// found: of two runs in one precision; bound: of one of them and of itself with such roundoffs, the
+// largest of several
+Finding judge_by_bound(const Difference& found, const Difference& bound);
+
 }  // namespace trireme::verify

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/train/callbacks/activation_record.h"
 #include "trireme/train/callbacks/gradient_record.h"
 #include "trireme/train/metrics/metrics.h"
 
@@ -17,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMostRanks = 1 << 20;
+
 fs::path gradients_of(const fs::path& folder, int64_t step) {
   return folder / train::kGradientFolder / checkpoint::folder_name(step);
 }
@@ -24,15 +27,17 @@ fs::path checkpoint_of(const fs::path& folder, int64_t step) {
   return folder / "checkpoints" / checkpoint::folder_name(step);
 }
 
+std::vector<std::string> names_in(const JsonView& list) {
+  std::vector<std::string> names;
+  for (const JsonView& name : list.elements()) names.push_back(name.word());
+  return names;
+}
+
 std::vector<std::string> parameters_of(const checkpoint::SavedTensors& record,
                                        const fs::path& where) {
   const std::string source = where.string();
   const nlohmann::json state = parse_json(record.state(), source);
-  std::vector<std::string> names;
-  for (const JsonView& name : JsonView(state, source).at(train::kRecordedParameters).elements()) {
-    names.push_back(name.word());
-  }
-  return names;
+  return names_in(JsonView(state, source).at(train::kRecordedParameters));
 }
 
 }  // namespace
@@ -58,6 +63,31 @@ RecordedRun::RecordedRun(fs::path folder) : folder_(std::move(folder)) {
       if (value.is_number()) metrics_[step][name] = value.get<double>();
     }
   }
+}
+
+std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const {
+  const fs::path where = folder_ / train::kActivationFolder / checkpoint::folder_name(step);
+  if (!fs::exists(where)) return std::nullopt;
+  RecordedActivations found{.tensors = std::make_unique<checkpoint::SavedTensors>(where)};
+  const std::string source = where.string();
+  const nlohmann::json state = parse_json(found.tensors->state(), source);
+  const JsonView view(state, source);
+  found.order = names_in(view.at(train::kRecordedProbes));
+  found.left_out = names_in(view.at(train::kPartialProbes));
+  for (const auto& [name, replica] : view.at(train::kDifferingProbes).members()) {
+    ReplicaDifference& one = found.replicas[name];
+    for (const int64_t rank : replica.at("ranks").integers(0, kMostRanks)) {
+      one.ranks.push_back(static_cast<int>(rank));
+    }
+    const double infinite = std::numeric_limits<double>::infinity();
+    const auto number = [&](const char* key) {
+      const JsonView value = replica.at(key);
+      return value.value().is_null() ? infinite : value.number(0);
+    };
+    one.absolute = number("absolute");
+    one.relative = number("relative");
+  }
+  return found;
 }
 
 std::unique_ptr<checkpoint::SavedTensors> RecordedRun::gradients(int64_t step) const {

@@ -1,11 +1,13 @@
-// A run that was made to be compared: gradients, weights, optimizer states, loss and norm of its
-// first steps, as record.gradients, checkpoints and metrics.jsonl have them. Reads files only.
+// A run that was made to be compared: activations, gradients, weights, optimizer states, loss and
+// norm of its first steps, as record.activations, record.gradients, checkpoints and metrics.jsonl
+// have them. Reads files only.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,21 @@
 #include "trireme/checkpoint/offline/saved_tensors.h"
 
 namespace trireme::verify {
+
+// What ranks that hold the same part of a probe differ by.
+struct ReplicaDifference {
+  std::vector<int> ranks{};  // other values than the first that holds it
+  double absolute = 0;
+  double relative = 0;
+};
+
+// The record of a step's probes.
+struct RecordedActivations {
+  std::unique_ptr<checkpoint::SavedTensors> tensors{};
+  std::vector<std::string> order{};  // names of activations as forward makes them
+  std::map<std::string, ReplicaDifference> replicas{};  // by name, those that differ
+  std::vector<std::string> left_out{};                  // that no ranks have whole
+};
 
 class RecordedRun {
  public:
@@ -28,6 +45,8 @@ class RecordedRun {
   // Steps whose gradients and checkpoint are there, from 1 without a gap.
   int64_t num_steps() const { return num_steps_; }
 
+  // Nothing when they were not recorded in this step.
+  std::optional<RecordedActivations> activations(int64_t step) const;
   std::unique_ptr<checkpoint::SavedTensors> gradients(int64_t step) const;
   std::unique_ptr<checkpoint::SavedTensors> checkpoint(int64_t step) const;
   // The number of that name in the step's line of metrics.jsonl; NaN when it is null or missing.

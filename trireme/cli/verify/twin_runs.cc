@@ -5,6 +5,7 @@
 #include <csignal>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -28,6 +29,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kPrecisions[] = {"fp32", "fp64"};
+constexpr std::string_view kOwnPrecision = "own";
 // What a resumed run may change, and two runs that are to compute the same may not.
 constexpr std::string_view kAlsoTheSame[] = {"train.steps",
                                              "train.epochs",
@@ -41,8 +43,8 @@ constexpr std::string_view kAlsoTheSame[] = {"train.steps",
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 constexpr uint64_t kMostLogBytes = uint64_t{1} << 20;
 
-bool must_be_the_same(const train::Change& change) {
-  if (change.key == "train.precision") return false;  // both runs get that of the comparison
+bool must_be_the_same(const train::Change& change, Tier tier) {
+  if (change.key == "train.precision") return tier == Tier::kBound;  // else that of the comparison
   return change.rule == OnResume::kMustStay || change.key.starts_with("optimizer.") ||
          std::ranges::find(kAlsoTheSame, change.key) != std::end(kAlsoTheSame);
 }
@@ -51,13 +53,45 @@ train::RunConfig config_of(const TwinSide& side, const train::Offer& offer) {
   return train::load_config(side.config, offer, parse_overrides(side.overrides));
 }
 
-std::vector<std::string> command_of(const TwinSide& side, const TwinRun& run, int64_t steps) {
+// A's run in the precision of `run`; empty: it is this one.
+fs::path believed_folder(const TwinOptions& options, const TwinRun& run) {
+  if (run.side == "A" && run.perturb == 0) return {};
+  return options.folder / concat("a-", run.precision);
+}
+
+std::vector<TwinRun> planned_runs(const TwinOptions& options) {
+  std::vector<TwinRun> runs;
+  const auto add = [&](const TwinSide& side, std::string_view precision, int64_t perturb) {
+    std::string folder = concat(side.name == "A" ? "a-" : "b-", precision);
+    if (perturb != 0) folder += concat("-", perturb);
+    runs.push_back({side.name, std::string(precision), options.folder / folder, perturb});
+  };
+  if (options.tier == Tier::kFp64) {
+    for (const std::string_view precision : kPrecisions) {
+      for (const TwinSide* const side : {&options.a, &options.b}) add(*side, precision, 0);
+    }
+    return runs;
+  }
+  for (const TwinSide* const side : {&options.a, &options.b}) add(*side, kOwnPrecision, 0);
+  for (int64_t seed = 1; seed <= kPerturbedRuns; ++seed) add(options.a, kOwnPrecision, seed);
+  return runs;
+}
+
+std::vector<std::string> command_of(const TwinOptions& options, const TwinRun& run) {
+  const TwinSide& side = run.side == "A" ? options.a : options.b;
   std::vector<std::string> words = {own_program(), "train", side.config, "--ranks",
                                     std::to_string(side.num_ranks)};
   words.insert(words.end(), side.overrides.begin(), side.overrides.end());
-  const std::string number = std::to_string(steps);
+  const std::string number = std::to_string(options.steps);
+  // Roundoffs are in the steps that are recorded.
+  const int64_t activations =
+      options.tier == Tier::kBound ? options.steps : std::min(options.activations, options.steps);
   for (const auto& [key, value] :
-       {std::pair("train.precision", run.precision), std::pair("record.gradients", number),
+       {std::pair("record.gradients", number),
+        std::pair("record.activations", std::to_string(activations)),
+        std::pair("record.choices",
+                  activations > 0 ? believed_folder(options, run).string() : std::string()),
+        std::pair("record.perturb", std::to_string(run.perturb)),
         std::pair("record.end", std::string("true")),
         std::pair("checkpoint.interval", std::string("1")), std::pair("checkpoint.keep", number),
         std::pair("checkpoint.mode", std::string("sync")),
@@ -65,6 +99,7 @@ std::vector<std::string> command_of(const TwinSide& side, const TwinRun& run, in
         std::pair("output.folder", run.folder.string())}) {
     words.push_back(concat("--", key, "=", value));
   }
+  if (run.precision != kOwnPrecision) words.push_back(concat("--train.precision=", run.precision));
   return words;
 }
 
@@ -109,21 +144,30 @@ uint64_t bytes_below(const fs::path& folder) {
 }
 
 // Before the second of the runs, when the size of the first is known: one in fp64 takes twice that.
-void check_room(const fs::path& folder, const TwinRun& first) {
-  const uint64_t wanted = 5 * bytes_below(first.folder);
+void check_room(const fs::path& folder, std::span<const TwinRun> runs) {
+  uint64_t times = 0;
+  for (const TwinRun& run : runs.subspan(1)) times += run.precision == kPrecisions[1] ? 2 : 1;
+  const uint64_t wanted = times * bytes_below(runs.front().folder);
   const uint64_t free = fs::space(folder).available;
   TRIREME_CHECK(free > wanted, folder.string(), " has ", human_bytes(static_cast<double>(free)),
-                " free, and the other three runs need ", human_bytes(static_cast<double>(wanted)),
+                " free, and the other runs need ", human_bytes(static_cast<double>(wanted)),
                 "; give another --output or fewer --steps");
 }
 
 }  // namespace
 
+std::string title_of(const TwinRun& run) {
+  const std::string precision =
+      run.precision == kOwnPrecision ? "its own precision" : run.precision;
+  return concat(run.side, " in ", precision,
+                run.perturb == 0 ? "" : concat(", with roundoffs ", run.perturb));
+}
+
 void check_sides(const TwinOptions& options) {
   std::string differing;
   for (const train::Change& change :
        train::changes(config_of(options.a, options.offer), config_of(options.b, options.offer))) {
-    if (!must_be_the_same(change)) continue;
+    if (!must_be_the_same(change, options.tier)) continue;
     differing += concat(differing.empty() ? "" : ", ", change.key, " ", change.before, " in A, ",
                         change.after, " in B");
   }
@@ -137,23 +181,18 @@ std::vector<TwinRun> train_twins(
   check_sides(options);
   fs::create_directories(options.folder);
   GroupGuard guard;
-  std::vector<TwinRun> runs;
-  for (const std::string_view precision : kPrecisions) {
-    for (const TwinSide* const side : {&options.a, &options.b}) {
-      TwinRun run{side->name, std::string(precision), options.folder};
-      run.folder /= concat(side->name == "A" ? "a" : "b", "-", precision);
-      TRIREME_CHECK(!fs::exists(run.folder), run.folder.string(),
-                    " exists; remove it, or give another --output");
-      if (runs.size() == 1) check_room(options.folder, runs.front());
-      on_run(run, 0);
-      const auto start = Clock::now();
-      const fs::path log = run.folder.string() + ".log";
-      const int code = train_one(command_of(*side, run, options.steps), log, guard);
-      TRIREME_CHECK(code == kDone, side->name, " in ", precision, " ended with code ", code, ": ",
-                    last_line(log), " (", log.string(), ")");
-      on_run(run, std::chrono::duration<double>(Clock::now() - start).count());
-      runs.push_back(std::move(run));
-    }
+  const std::vector<TwinRun> runs = planned_runs(options);
+  for (const TwinRun& run : runs) {
+    TRIREME_CHECK(!fs::exists(run.folder), run.folder.string(),
+                  " exists; remove it, or give another --output");
+    if (&run == &runs[1]) check_room(options.folder, runs);
+    on_run(run, 0);
+    const auto start = Clock::now();
+    const fs::path log = run.folder.string() + ".log";
+    const int code = train_one(command_of(options, run), log, guard);
+    TRIREME_CHECK(code == kDone, title_of(run), " ended with code ", code, ": ", last_line(log),
+                  " (", log.string(), ")");
+    on_run(run, std::chrono::duration<double>(Clock::now() - start).count());
   }
   return runs;
 }

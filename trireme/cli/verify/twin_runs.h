@@ -1,5 +1,6 @@
-// The runs that `trireme verify` compares: two configs, each in fp32 and in fp64, trained for a few
-// steps by this program itself with their gradients and checkpoints kept.
+// The runs that `trireme verify` compares, trained for a few steps by this program itself with
+// their activations, gradients and checkpoints kept: two configs, each in fp32 and in fp64, or in
+// their own precision with more runs of A that have a roundoff in each activation.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,25 @@ struct TwinSide {
 
 struct TwinRun {
   std::string side;       // "A"
-  std::string precision;  // "fp32"
+  std::string precision;  // "fp32"; "own": that of the config
   std::filesystem::path folder;
+  int64_t perturb = 0;  // the seed of its roundoffs; 0: none
 };
+
+// "A in fp32", "A in its own precision, with roundoffs 2".
+std::string title_of(const TwinRun& run);
+
+// What a difference is judged by: see the guide.
+enum class Tier { kFp64 = 1, kBound = 3 };
+inline constexpr int kPerturbedRuns = 3;
 
 struct TwinOptions {
   TwinSide a;
   TwinSide b;
   std::filesystem::path folder;  // new or empty; has the four runs and what they have printed
   int64_t steps = 3;
+  int64_t activations = 3;  // of those, steps whose activations are kept; with kBound all
+  Tier tier = Tier::kFp64;
   train::Offer offer;
 };
 
@@ -38,8 +49,8 @@ struct TwinOptions {
 // Throws: ConfigError with the keys that differ and must not
 void check_sides(const TwinOptions& options);
 
-// Trains one after the other: A and B in fp32, A and B in fp64. A folder with both precisions of a
-// side holds the weights and states of every step: 2 * steps * (1 + states + 1) times the weights.
+// Trains one after the other: A and B in fp32, A and B in fp64; or A and B in their own precision,
+// and A with roundoffs kPerturbedRuns times. Routers of all others repeat the choices of A.
 // on_run: called before each, and after it with its seconds
 // Throws: ConfigError with a run's own last line when it fails, or when the disk lacks the room
 std::vector<TwinRun> train_twins(

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,14 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
+#include "trireme/cli/verify/comparison_json.h"
 #include "trireme/cli/verify/twin_runs.h"
+#include "trireme/cli/verify/verify_page.h"
 #include "trireme/verify/comparison.h"
 
 namespace trireme::cli {
 namespace {
 
-using nlohmann::json;
 using verify::Comparison;
 using verify::Finding;
 using verify::Probe;
@@ -38,6 +40,9 @@ struct VerifyArguments {
   int64_t steps = 3;
   std::string output = "runs/verify";
   int64_t shown = 10;
+  int64_t tier = 1;
+  int64_t activations = 1000;
+  std::string html;
   bool json = false;
   std::vector<std::string> both;  // as typed: --train.micro_batch=2
 };
@@ -59,39 +64,20 @@ TwinOptions options_of(const VerifyArguments& arguments, const train::Offer& off
                     arguments.ranks_b),
           .folder = arguments.output,
           .steps = arguments.steps,
+          .activations = arguments.activations,
+          .tier = static_cast<Tier>(arguments.tier),
           .offer = offer};
 }
 
-// JSON has no infinity.
-json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
-
-json to_json(const Probe& probe) {
-  json object = {{"step", probe.step},
-                 {"kind", name_of(verify::kProbeKinds, probe.kind)},
-                 {"name", printable(probe.name)},
-                 {"finding", name_of(verify::kFindings, probe.finding)},
-                 {"fp32_relative", number(probe.fp32.relative)},
-                 {"fp64_relative", number(probe.fp64.relative)},
-                 {"fp32_absolute", number(probe.fp32.absolute)},
-                 {"fp64_absolute", number(probe.fp64.absolute)}};
-  if (!probe.note.empty()) object["note"] = probe.note;
-  if (probe.first) {
-    object["first"] = {{"index", probe.first->index}, {"a", probe.first->a}, {"b", probe.first->b}};
-  }
-  return object;
-}
-
-json to_json(const Comparison& comparison) {
-  json probes = json::array();
-  for (const Probe& probe : comparison.probes) probes.push_back(to_json(probe));
-  json object = {{"finding", name_of(verify::kFindings, comparison.finding())},
-                 {"steps", comparison.num_steps},
-                 {"compared", comparison.num_probes},
-                 {"largest_rounding_fp64", number(comparison.largest_fp64)},
-                 {"probes", std::move(probes)}};
-  const Probe* const first = comparison.first();
-  if (first != nullptr) object["first"] = to_json(*first);
-  return object;
+// What the page calls the two sides.
+ComparedSides names_of(const TwinOptions& options) {
+  const auto name = [](const TwinSide& side) {
+    std::string text =
+        concat(side.config, ", ", side.num_ranks, side.num_ranks == 1 ? " rank" : " ranks");
+    for (const std::string& word : side.overrides) text += " " + word;
+    return printable(text);
+  };
+  return {.a = name(options.a), .b = name(options.b)};
 }
 
 std::string title_of(const Probe& probe) {
@@ -100,9 +86,10 @@ std::string title_of(const Probe& probe) {
                 probe.name.empty() ? kind : concat(kind, " of ", printable(probe.name)));
 }
 
-std::string difference_text(const Probe& probe) {
-  std::string text =
-      format("relative %.2g in fp32, %.2g in fp64", probe.fp32.relative, probe.fp64.relative);
+std::string difference_text(const Probe& probe, bool is_proved) {
+  std::string text = format(
+      is_proved ? "relative %.2g in fp32, %.2g in fp64" : "relative %.2g, and %.2g by roundoffs",
+      probe.found.relative, probe.scale.relative);
   if (probe.first) text += concat("; ", probe.first->text());
   if (!probe.note.empty()) text += concat("; ", probe.note);
   return text;
@@ -110,6 +97,16 @@ std::string difference_text(const Probe& probe) {
 
 void print_line(const std::string& line) {
   std::printf("%s\n", wrapped_line(line, output_columns()).c_str());
+}
+
+// What the verdict does not say.
+void print_notes(const Comparison& comparison) {
+  for (const Probe& probe : comparison.probes) {
+    if (probe.kind == verify::ProbeKind::kChoices && probe.finding == Finding::kRounding)
+      print_line(concat("ties     ", title_of(probe), ": ", probe.note));
+  }
+  for (const std::string& name : comparison.left_out)
+    print_line(concat("not compared: ", printable(name), ", which no ranks have whole"));
 }
 
 void print(const Comparison& comparison, int64_t most) {
@@ -121,24 +118,30 @@ void print(const Comparison& comparison, int64_t most) {
     if (num_listed >= most) continue;
     ++num_listed;
     print_line(concat(finding == Finding::kBug ? "differs  " : "unsure   ", title_of(probe), ": ",
-                      difference_text(probe)));
+                      difference_text(probe, comparison.is_proved)));
   }
   if (num_like > num_listed) print_line(concat("         and ", num_like - num_listed, " more"));
-  print_line(concat("compared ", comparison.num_probes, " probes of ", comparison.num_steps,
-                    comparison.num_steps == 1 ? " step" : " steps",
-                    "; largest difference that is rounding: ",
-                    format("%.2g", comparison.largest_fp64), " of the tensor in fp64"));
+  print_line(
+      concat("compared ", comparison.num_probes, " probes of ", comparison.num_steps,
+             comparison.num_steps == 1 ? " step" : " steps",
+             "; largest difference that is rounding: ", format("%.2g", comparison.largest_rounding),
+             " of the tensor", comparison.is_proved ? " in fp64" : ""));
+  print_notes(comparison);
   const Probe* const first = comparison.first();
   switch (finding) {
     case Finding::kSame: print_line("SAME     every bit of A and B is the same"); return;
     case Finding::kRounding:
-      print_line("ROUNDING the differences of A and B shrink with the precision");
+      print_line(comparison.is_proved
+                     ? "ROUNDING the differences of A and B shrink with the precision"
+                     : "ROUNDING the differences of A and B are as those of roundoffs; not proved");
       return;
     case Finding::kUndecided:
-      print_line(concat("UNDECIDED first at ", title_of(*first), ": ", difference_text(*first)));
+      print_line(concat("UNDECIDED first at ", title_of(*first), ": ",
+                        difference_text(*first, comparison.is_proved)));
       return;
     case Finding::kBug:
-      print_line(concat("BUG      first at ", title_of(*first), ": ", difference_text(*first)));
+      print_line(concat("BUG      ", comparison.is_proved ? "" : "(not proved) ", "first at ",
+                        title_of(*first), ": ", difference_text(*first, comparison.is_proved)));
       return;
   }
 }
@@ -148,26 +151,35 @@ int code_of(Finding finding) {
   return finding == Finding::kUndecided ? kUndecidedCode : kDone;
 }
 
+Comparison compare_twins(std::span<const TwinRun> twins, Tier tier, bool is_quiet) {
+  std::vector<std::unique_ptr<const verify::RecordedRun>> runs;
+  for (const TwinRun& twin : twins) {
+    runs.push_back(std::make_unique<const verify::RecordedRun>(twin.folder));
+  }
+  ProgressBar bar("compare", "steps");
+  const auto on_progress = [&](int64_t done, int64_t total) {
+    if (!is_quiet) bar.update(done, total);
+  };
+  if (tier == Tier::kFp64)
+    return verify::compare({*runs[0], *runs[1]}, {*runs[2], *runs[3]}, on_progress);
+  std::vector<const verify::RecordedRun*> perturbed;
+  for (size_t i = 2; i < runs.size(); ++i) perturbed.push_back(runs[i].get());
+  return verify::compare_by_bound({*runs[0], *runs[1]}, perturbed, on_progress);
+}
+
 int verify_layouts(const VerifyArguments& arguments, const train::Offer& offer) {
   const TwinOptions options = options_of(arguments, offer);
   const std::vector<TwinRun> twins = train_twins(options, [&](const TwinRun& run, double seconds) {
     if (arguments.json || seconds == 0) return;
-    print_line(concat("run      ", run.side, " in ", run.precision, ": ", options.steps,
-                      " steps in ", human_duration(seconds), ", ", run.folder.string()));
+    print_line(concat("run      ", title_of(run), ": ", options.steps, " steps in ",
+                      human_duration(seconds), ", ", run.folder.string()));
     std::fflush(stdout);
   });
-  const verify::RecordedRun a32(twins[0].folder), b32(twins[1].folder);
-  const verify::RecordedRun a64(twins[2].folder), b64(twins[3].folder);
-  Comparison comparison;
-  {
-    ProgressBar bar("compare", "steps");
-    comparison = verify::compare({a32, b32}, {a64, b64}, [&](int64_t done, int64_t total) {
-      if (!arguments.json) bar.update(done, total);
-    });
-  }
+  const Comparison comparison = compare_twins(twins, options.tier, arguments.json);
   TRIREME_CHECK(comparison.num_steps == arguments.steps, "only ", comparison.num_steps, " of ",
                 arguments.steps, " steps were recorded, see ", arguments.output,
                 "; expected runs of at least that many train.steps");
+  if (!arguments.html.empty()) write_verify_page(comparison, names_of(options), arguments.html);
   if (arguments.json) {
     std::printf("%s\n", json_text(to_json(comparison)).c_str());
   } else {
@@ -184,8 +196,8 @@ void add_verify(CLI::App& app, int& exit_code, const train::Offer& offer) {
   CLI::App* command = app.add_subcommand(
       "verify",
       concat("Find out whether two layouts differ by rounding or by a bug. Trains a few steps of\n"
-             "both in fp32 and in fp64 and compares losses, gradients, optimizer states and\n"
-             "weights: rounding shrinks with the precision, a mistake stays.\n  ",
+             "both in fp32 and in fp64 and compares activations, losses, gradients, optimizer\n"
+             "states and weights: rounding shrinks with the precision, a mistake stays.\n  ",
              name,
              " verify examples/demo.toml --ranks-b 2 --b parallel.tensor=2 "
              "--model.vocab_size=4096\n  ",
@@ -211,14 +223,29 @@ void add_verify(CLI::App& app, int& exit_code, const train::Offer& offer) {
       ->add_option("--output", arguments->output,
                    "new or empty folder for the four runs and what they print")
       ->capture_default_str();
+  command
+      ->add_option("--tier", arguments->tier,
+                   "1: judge by the same runs in fp64, which proves; 3: in the config's own\n"
+                   "precision by runs of A with roundoffs, which does not, for what has no fp64")
+      ->check(CLI::IsMember({1, 3}))
+      ->capture_default_str();
+  command
+      ->add_option("--activations", arguments->activations,
+                   "steps of which activations are compared too; 0: none, which needs less disk")
+      ->check(within({0, 1000}))
+      ->capture_default_str();
+  command->add_option("--html", arguments->html,
+                      "also write the comparison to this file, as a page without requests");
   command->add_option("--shown", arguments->shown, "most differences to list")
       ->check(within({0, 1e6}))
       ->capture_default_str();
   add_json(*command, arguments->json);
   command->footer(
       "Exit codes: 0 the same bits or rounding, 1 a bug, 2 undecided, or an error you can fix.\n"
-      "The first probe that differs is the nearest to the cause: a step makes its loss, then the\n"
-      "gradients from the last layer to the first, then their norm, states and weights.\n");
+      "The first probe that differs is the nearest to the cause: a step makes its activations, "
+      "its\n"
+      "loss, then the gradients from the last layer to the first, their norm, states and "
+      "weights.\n");
   command->allow_extras();
   command->callback([arguments, command, offer, &exit_code] {
     arguments->both = command->remaining();

@@ -6,7 +6,9 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/model/family/init.h"
+#include "trireme/model/family/token_probe.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/philox.h"
 #include "trireme/model/layers/recompute.h"
@@ -82,7 +84,7 @@ Router::Router(const ModelConfig& config, const ModelAxes& axes, at::ScalarType 
 }
 
 ChosenExperts Router::forward(const at::Tensor& x_SD, const TokenBatch& batch) {
-  const at::Tensor logits_SE = logits(x_SD, batch);
+  const at::Tensor logits_SE = probe_tokens("router", logits(x_SD, batch), batch);
   if (!batch.training) {
     const Routing routing = parallel::route(logits_SE, e_score_correction_bias, config_.router());
     return {routing.experts_SK, routing.weights_SK};
@@ -98,6 +100,7 @@ ChosenExperts Router::forward(const at::Tensor& x_SD, const TokenBatch& batch) {
   }
   Routing routing =
       parallel::route(logits_SE, e_score_correction_bias, config_.router(), before.experts_SK);
+  if (!is_repeated) replay(routing, logits_SE, batch);
   const at::Tensor kept_SK = is_repeated ? before.kept_SK : with_room(routing, batch);
   const bool will_repeat = !is_repeated && !at::GradMode::is_enabled();
   if (will_repeat) {
@@ -124,6 +127,15 @@ ChosenExperts Router::forward(const at::Tensor& x_SD, const TokenBatch& batch) {
   if (!is_repeated) count(routing, kept_SK, balance.defined() ? balance * T : balance, z_loss);
   if (!loss.defined()) return {kept_SK, routing.weights_SK};
   return {kept_SK, parallel::with_loss(routing.weights_SK, loss, batch.training->gradient_scale)};
+}
+
+void Router::replay(Routing& routing, const at::Tensor& logits_SE, const TokenBatch& batch) const {
+  const at::Tensor& own_SK = routing.experts_SK;
+  if (!verify::is_probing() || own_SK.numel() == 0) return;
+  const at::Tensor used_SK =
+      verify::probe_choices("router", own_SK, rows_of_tokens(batch, own_SK.size(0)));
+  if (used_SK.is_same(own_SK)) return;
+  routing = parallel::route(logits_SE, e_score_correction_bias, config_.router(), used_SK);
 }
 
 at::Tensor Router::logits(const at::Tensor& x_SD, const TokenBatch& batch) const {

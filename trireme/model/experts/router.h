@@ -86,6 +86,9 @@ class Router : public torch::nn::Module {
   at::Tensor logits(const at::Tensor& x_SD, const TokenBatch& batch) const;
   // Summed over the batch's sequences, before its factor.
   at::Tensor balance_loss(const parallel::Routing& routing, const TokenBatch& batch) const;
+  // Hands out the choices, and goes on with others where the listener has some.
+  void replay(parallel::Routing& routing, const at::Tensor& logits_SE,
+              const TokenBatch& batch) const;
   // Without room for more tokens than the capacity.
   at::Tensor with_room(const parallel::Routing& routing, const TokenBatch& batch) const;
   // Losses may be undefined.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "trireme/model/family/token_probe.h"
+
 namespace trireme::model {
 
 // Neither the backward of a look-up nor the fused head's reads the weights.
@@ -23,8 +25,24 @@ size_t Network::add_unit(std::string unit, std::vector<at::Tensor> parameters,
 
 at::Tensor Network::run_block(size_t index, const at::Tensor& x, const TokenBatch& batch) {
   const auto& [block, unit] = blocks_[index];
-  return run_unit(unit, x,
-                  [&, &run = *block](const at::Tensor& in) { return run.forward(in, batch); });
+  const parallel::UnitForward forward = [&batch, &run = *block](const at::Tensor& in) {
+    return run.forward(in, batch);
+  };
+  if (!verify::is_probing()) return run_unit(unit, x, forward);
+  const std::string path = path_of(*block);
+  at::Tensor y;
+  {
+    const verify::ProbeScope scope(verify::ProbeScope::at(path).value());
+    y = run_unit(unit, x, forward);
+  }
+  return probe_tokens(path, y, batch);
+}
+
+std::string Network::path_of(const torch::nn::Module& module) const {
+  for (const auto& item : named_modules("", /*include_self=*/false)) {
+    if (item.value().get() == &module) return item.key();
+  }
+  throw InternalError("a module that is not of this network");
 }
 
 void Network::add_embedding_norm(std::string unit, std::vector<at::Tensor> parameters) {
@@ -76,13 +94,13 @@ at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {
   if (has_embedding_norm_) {
     x = run_unit(unit, x, [&](const at::Tensor& in) { return embedding_norm(in, batch); });
   }
-  if (part_.embeds) x = insert(x, batch);
+  if (part_.embeds) x = probe_tokens("embedding", insert(x, batch), batch);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     x = run_block(i, x, batch);
   }
   if (!part_.has_head) return x;
-  return run_unit(norm_unit_.value(), x,
-                  [&](const at::Tensor& in) { return last_norm(in, batch); });
+  x = run_unit(norm_unit_.value(), x, [&](const at::Tensor& in) { return last_norm(in, batch); });
+  return probe_tokens("norm", x, batch);
 }
 
 }  // namespace trireme::model

@@ -126,7 +126,7 @@ class Network : public torch::nn::Module {
   // Adds a unit of other parameters, which the network runs itself, and returns its number.
   size_t add_unit(std::string unit, std::vector<at::Tensor> parameters, bool weights_in_backward);
   const ModelPart& part() const { return part_; }
-  // Runs the part's block `index` as its unit.
+  // Runs the part's block `index` as its unit. Its output is the probe with its module's name.
   at::Tensor run_block(size_t index, const at::Tensor& x, const TokenBatch& batch);
 
  private:
@@ -135,6 +135,8 @@ class Network : public torch::nn::Module {
     size_t unit;
   };
   void add_block(std::string unit, std::shared_ptr<Block> block);
+  // The name in the whole model of a module within this one.
+  std::string path_of(const torch::nn::Module& module) const;
 
   ModelPart part_;
   std::vector<BlockUnit> blocks_;

@@ -67,6 +67,9 @@ struct TokenBatch {
   std::shared_ptr<const parallel::ContextParallel> context{};
   // Empty in evaluation and generation.
   std::optional<TrainingPlace> training{};
+  // Under sequence parallelism those of the B * T rows that this rank holds between layers. Empty:
+  // all.
+  std::optional<mesh::Range> held_rows{};
   // The source of dropout's masks. Null: nothing is dropped.
   std::shared_ptr<const RandomDraw> dropout{};
   // The source of routers' jitter, for all B * T tokens. Null: none.

@@ -35,6 +35,7 @@ TokenBatch BatchMaker::make(int64_t B, int64_t T, parallel::AttentionReach reach
                                     : at::arange(T, at::device(device).dtype(at::kLong));
   batch.T = batch.positions_T.numel();
   batch.training = training;
+  if (axes_.tensor.sequence) batch.held_rows = axes_.tensor.own_rows(batch.B * batch.T);
   if (!training || (!drops_ && jitter_ == 0)) return batch;
   const at::Tensor rows_S = rows_of(batch, *training);
   const auto draw = [&](const at::Tensor& rows, const at::Tensor& whole_rows = {}) {

@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/probe.h"
 
 namespace trireme::model {
 namespace {
@@ -91,6 +92,7 @@ struct Call : torch::CustomClassHolder {
   TensorFunction function;
   RandomState random;
   std::unique_ptr<StoredInputs> stored{};
+  std::unique_ptr<const verify::ProbeContext> probes{};  // null: nobody listened in forward
 };
 
 class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
@@ -103,6 +105,8 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     } else {
       ctx->save_for_backward(inputs.vec());
     }
+    if (verify::is_probing())
+      call->probes = std::make_unique<verify::ProbeContext>(verify::probe_context());
     ctx->saved_data["call"] = c10::IValue::make_capsule(std::move(call));
     return function(inputs.vec());
   }
@@ -122,6 +126,8 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     {
       const c10::AutoGradMode records(true);
       const Recomputing recomputing;
+      std::optional<verify::ProbeScope> scope;
+      if (call->probes != nullptr) scope.emplace(*call->probes);
       output = call->function(inputs);
     }
     now.restore();

@@ -15,6 +15,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/network.h"
+#include "trireme/model/family/token_probe.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/linear.h"
 #include "trireme/model/layers/norm.h"
@@ -32,8 +33,9 @@ class AttentionBranch : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
                              const TokenBatch& batch) = 0;
 
-  bool recompute_core = false;  // recompute softmax(q k^T) v in backward
-  Dropout dropout;              // of the output projection
+  bool recompute_core = false;      // recompute softmax(q k^T) v in backward
+  Dropout dropout;                  // of the output projection
+  std::string place = "attention";  // the name of its probe within the block
 };
 
 class TransformerBlock : public Block {
@@ -54,7 +56,8 @@ class TransformerBlock : public Block {
   //         undefined: none -> the same
   at::Tensor attend(AttentionBranch& attention, const at::Tensor& normed,
                     const at::Tensor& residual, const TokenBatch& batch) const {
-    return run_branch(plan_.attention, attention, normed, residual, batch);
+    return probe_tokens(attention.place,
+                        run_branch(plan_.attention, attention, normed, residual, batch), batch);
   }
   template <typename FeedForward>
   at::Tensor feed_forward(FeedForward& mlp, const at::Tensor& normed, const at::Tensor& residual,
@@ -72,7 +75,8 @@ class TransformerBlock : public Block {
   // x + scale * dropout(after(branch(before(x)))), with the branch's own dropout.
   at::Tensor add_attention(const BranchForm& form, AttentionBranch& attention, const at::Tensor& x,
                            const TokenBatch& batch) const {
-    return add_branch(plan_.attention, form, attention, x, batch);
+    return probe_tokens(attention.place, add_branch(plan_.attention, form, attention, x, batch),
+                        batch);
   }
   template <typename FeedForward>
   at::Tensor add_feed_forward(const BranchForm& form, FeedForward& mlp, const at::Tensor& x,
@@ -86,6 +90,7 @@ class TransformerBlock : public Block {
                                                     std::shared_ptr<AttentionType> attention,
                                                     std::string_view place = "attention") {
     attention->dropout = Dropout(dropout_, concat("blocks.", layer_, ".", place));
+    attention->place = place;
     attentions_.push_back(attention);
     return register_at(*this, name, std::move(attention));
   }

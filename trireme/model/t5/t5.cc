@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/init.h"
+#include "trireme/model/family/token_probe.h"
 #include "trireme/parallel/context/context_attention.h"
 #include "trireme/parallel/tensor/split_layers.h"
 
@@ -209,6 +210,7 @@ NetworkOutput T5::run(const NetworkInput& in) {
     at::Tensor x = in.x;
     if (part().embeds) {
       x = run_unit(0, in.x, [&](const at::Tensor& tokens) { return embed(tokens, in.batch); });
+      x = probe_tokens("embedding", x, in.batch);
     }
     TokenBatch batch = in.batch;
     batch.distance_bias_NR = encoder_bias = bias_of(encoder_, kEncoderBias, batch, in);
@@ -216,6 +218,7 @@ NetworkOutput T5::run(const NetworkInput& in) {
     if (encoder_.norm) {
       memory = run_unit(encoder_.norm_unit, out.x,
                         [&](const at::Tensor& h) { return encoder_.norm->forward(h); });
+      memory = probe_tokens("memory", memory, in.batch);
       out.x = at::Tensor();
     }
   } else {
@@ -223,7 +226,8 @@ NetworkOutput T5::run(const NetworkInput& in) {
   }
   if (decoder_.blocks.size > 0) {
     const bool begins = decoder_.bias != nullptr;
-    const at::Tensor y = begins ? embed_targets(in) : in.x;
+    const at::Tensor y =
+        begins ? probe_tokens("decoder_embedding", embed_targets(in), in.decoder) : in.x;
     TokenBatch batch = in.decoder;
     batch.memory = memory;
     batch.memory_T = in.batch.T;
@@ -236,6 +240,7 @@ NetworkOutput T5::run(const NetworkInput& in) {
     if (decoder_.norm) {
       out.x = run_unit(decoder_.norm_unit, out.x,
                        [&](const at::Tensor& h) { return last_norm(h, batch); });
+      out.x = probe_tokens("norm", out.x, batch);
     }
   }
   // A new node of the graph each, behind the blocks': the gradients of later parts come first in

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/tasks/recommend/layers/mlp.h"
 #include "trireme/tasks/recommend/layers/pair_products.h"
@@ -22,11 +23,13 @@ std::vector<parallel::Unit> Network::units() const {
 at::Tensor Network::run(size_t child, const at::Tensor& x,
                         const parallel::UnitForward& forward) const {
   // Recomputation calls it after this returns.
-  return run_unit(child, x, [this, forward](const at::Tensor& input) {
+  const at::Tensor y = run_unit(child, x, [this, forward](const at::Tensor& input) {
     return model::recompute_if(
         recomputes, [forward](const std::vector<at::Tensor>& inputs) { return forward(inputs[0]); },
         {input});
   });
+  if (!verify::is_probing()) return y;
+  return verify::probe(named_children()[child].key(), y);
 }
 
 std::shared_ptr<Network> make_network(const RecommendProblem& problem, uint64_t seed) {

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/tasks/recommend/recommend_network.h"
 #include "trireme/tasks/recommend/recommend_problem.h"
@@ -110,7 +111,7 @@ Samples RecommendStage::next_samples(const train::StageInput& in) {
   const parallel::Embeddings found = now_.look_up->at(next_batch_++);
   const at::Tensor dense = in["dense"];
   return {.dense_BF = dense.defined() ? dense.to(dtype_) : dense,
-          .embedded_BW = found.pooled_BW.to(device_, dtype_),
+          .embedded_BW = verify::probe("embedded", found.pooled_BW.to(device_, dtype_)),
           .item_B = column(in, "item")};
 }
 

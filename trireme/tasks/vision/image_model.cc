@@ -7,6 +7,7 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/random/random.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/train/task/task_metrics.h"
 
 namespace trireme::tasks {
@@ -78,7 +79,7 @@ at::Tensor ImageGoal::prepare(const at::Tensor& images_BCHW, at::ScalarType dtyp
 }
 
 at::Tensor ImageGoal::loss_sum(const at::Tensor& logits_BC, const train::StageInput& batch) const {
-  const at::Tensor logits = wide(logits_BC), labels_B = batch["label"];
+  const at::Tensor logits = verify::probe("logits", wide(logits_BC)), labels_B = batch["label"];
   const double smoothing = batch.training ? label_smoothing_ : 0;
   const auto loss = [&](const at::Tensor& targets_B) {
     constexpr int64_t kNone = -100;  // no label is left out

@@ -1,6 +1,7 @@
 #include "trireme/train/callbacks/callback.h"
 
 #include "trireme/base/error.h"
+#include "trireme/train/callbacks/activation_record.h"
 #include "trireme/train/callbacks/event_commands.h"
 #include "trireme/train/callbacks/gradient_record.h"
 #include "trireme/train/callbacks/histograms.h"
@@ -26,6 +27,7 @@ CallbackTable built_in_callbacks() {
                                               {"best", make<BestCheckpoint>},
                                               {"time_limit", make<TimeLimit>},
                                               {"histograms", make<Histograms>},
+                                              {"activations", make<ActivationRecord>},
                                               {"record", make<GradientRecord>},
                                               {"command", make<EventCommands>}};
   return kBuiltIn;

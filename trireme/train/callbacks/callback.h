@@ -16,6 +16,7 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/parallel/data/shard.h"
 #include "trireme/train/callbacks/run_view.h"
 #include "trireme/train/metrics/metrics.h"
@@ -54,6 +55,8 @@ class Callback {
 
   // Before the first step, after a checkpoint has been read.
   virtual void on_start(RunView& /*run*/) {}
+  // Who gets this step's probes (mesh/probe.h), until the next one's are asked for; null: nobody.
+  virtual verify::ProbeSink* probes(int64_t /*step*/) { return nullptr; }
   // Whether on_gradients() is called in this step, the same on every rank.
   virtual bool wants_gradients(int64_t /*step*/) const { return false; }
   // Between a step's backward and its optimizer, if wants_gradients(), also in a step that is then

@@ -99,6 +99,13 @@ bool Callbacks::wants_gradients(int64_t step) const {
   });
 }
 
+verify::ProbeSink* Callbacks::probes(int64_t step) {
+  for (NamedCallback* const named : callbacks_) {
+    if (verify::ProbeSink* const sink = named->callback->probes(step)) return sink;
+  }
+  return nullptr;
+}
+
 void Callbacks::call(Event event, RunView& run, const std::filesystem::path& checkpoint) {
   if (!callbacks_.empty() && !group_) {
     group_ = run.world().split(0, run.world().rank(), "callbacks");

@@ -47,6 +47,9 @@ class Callbacks {
   // Whether any of them wants Event::kGradients in this step; only those get it.
   bool wants_gradients(int64_t step) const;
 
+  // Of the first that wants this step's probes.
+  verify::ProbeSink* probes(int64_t step);
+
   // A callback may take long on one rank, such as an upload on rank 0: the others wait for it as
   // they do for a slow disk, see checkpoint::gather_or_throw().
   // Comm:       that of checkpoint::gather_or_throw() for each callback that gets the event, over a

@@ -13,6 +13,15 @@ parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device de
   };
 }
 
+verify::ProbeContext probed_batch(const dataset::Batch& batch, verify::ProbeSink* sink,
+                                  double scale) {
+  return {.sink = sink,
+          .first_sample = batch.first_sample,
+          .num_samples = batch.step_size,
+          .samples = batch.size(),
+          .gradient_scale = scale};
+}
+
 std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges) {
   std::set<std::string> written;
   for (const StageEdges& stage : edges) written.insert(stage.outputs.begin(), stage.outputs.end());

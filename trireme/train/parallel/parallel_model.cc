@@ -233,14 +233,16 @@ std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
     stage.inputs = own.inputs;
     stage.outputs = own.outputs;
     if (const Stage* mine = find_stage(number)) {
-      stage.forward = [this, model = mine->model.get(), ddp = mine->ddp.get(), names = own.inputs](
-                          int64_t microbatch, std::vector<at::Tensor> in) {
+      stage.forward = [this, number, model = mine->model.get(), ddp = mine->ddp.get(),
+                       names = own.inputs](int64_t microbatch, std::vector<at::Tensor> in) {
         ddp->begin_forward(microbatch);
         StageInput input;
         for (size_t i = 0; i < names.size(); ++i) {
           input.tensors.emplace_back(names[i], std::move(in[i]));
         }
         if (!places_.empty()) input.training = places_[static_cast<size_t>(microbatch)];
+        std::optional<verify::ProbeScope> scope;
+        if (!probed_.empty()) scope.emplace(probed_[static_cast<size_t>(microbatch)].at(number));
         return model->forward(input);
       };
     }
@@ -333,12 +335,13 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   const std::vector<dataset::Batch> batches = taught(given);
   in_turn_ = config_.takes_turns();
   const model::StoresInputs stores(input_store_);
-  places_.clear();
+  clear_places();
   for (const dataset::Batch& batch : batches) {
     places_.push_back({.step = batch.step,
                        .first_sample = batch.first_sample,
                        .num_samples = batch.step_size / num_parts_of_step_,
                        .gradient_scale = scale});
+    if (probes_ != nullptr) probed_.push_back(probed_batch(batch, probes_, scale));
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
   const std::vector<dataset::Batch> next = std::exchange(next_batches_, {});
@@ -360,7 +363,7 @@ std::map<std::string, std::vector<at::Tensor>> ParallelModel::outputs(
   const MemoryScope scope(MemoryKind::kActivations);
   const std::vector<dataset::Batch> batches = taught(given);
   in_turn_ = false;
-  places_.clear();
+  clear_places();
   const at::NoGradGuard guard;
   for (Stage& stage : stages_) stage.model->begin_batches(batches);
   parallel::PipelineResult result =

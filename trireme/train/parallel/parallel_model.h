@@ -16,6 +16,7 @@
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"
@@ -76,6 +77,8 @@ class ParallelModel {
   void set_input_store(std::shared_ptr<model::InputStore> store) {
     input_store_ = std::move(store);
   }
+  // Who gets the probes of training's forwards and backwards; null: nobody.
+  void use_probes(verify::ProbeSink* sink) { probes_ = sink; }
   // From now on `teacher`, a frozen model on the same mesh, reads every microbatch first, and its
   // outputs are inputs of this model's last stage (Task::make_teacher).
   // Memory: its outputs for all microbatches of the call, on the ranks that have the last stage
@@ -170,6 +173,10 @@ class ParallelModel {
   };
 
   void check_plan() const;
+  void clear_places() {
+    places_.clear();
+    probed_.clear();
+  }
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
@@ -199,6 +206,8 @@ class ParallelModel {
   int64_t num_parts_of_step_ = 1;
   std::vector<dataset::Batch> next_batches_;
   std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
+  std::vector<verify::ProbeContext> probed_;  // by microbatch; empty: nobody listens
+  verify::ProbeSink* probes_ = nullptr;
   parallel::PipelineProfile profile_;
   bool in_turn_ = false;  // ranks have read the last batches in turn
   std::shared_ptr<model::InputStore> input_store_;
