@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from learner_hosts import Lines  # noqa: E402
 from trireme_runs import ROOT, add_arguments, checked, prepare_random_tokens, write_note  # noqa: E402
 
-PLACES, SLOW, SLOWER, EVERY, SAVE, BATCH = 8, 7, 3, 20, 60, 4
-SHARE = 0.12  # of a processor, for a learner that is fast
+PLACES, SLOW, SLOWER, EVERY, SAVE, BATCH = 8, 7, 3, 10, 20, 2
+SHARE = 0.03  # of a processor, for a learner that is fast: they have it on a machine that does other things too
 CONFIG = f"""
 [model]
 family = "llama"
@@ -62,12 +62,12 @@ class Shares:
         self.groups = [base / f"trireme-goodput-{os.getpid()}-{place}" for place in range(PLACES)]
         for place, group in enumerate(self.groups):
             group.mkdir()
-            quota = int(50000 * SHARE / (SLOWER if place == SLOW else 1))
+            quota = int(100000 * SHARE / (SLOWER if place == SLOW else 1))
             if self.is_old:
-                (group / "cpu.cfs_period_us").write_text("50000")
+                (group / "cpu.cfs_period_us").write_text("100000")
                 (group / "cpu.cfs_quota_us").write_text(str(quota))
             else:
-                (group / "cpu.max").write_text(f"{quota} 50000")
+                (group / "cpu.max").write_text(f"{quota} 100000")
         return self
 
     def add(self, place, pid):
@@ -280,6 +280,7 @@ def table(args, found):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # learners end with it
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--seconds", type=float, default=240)

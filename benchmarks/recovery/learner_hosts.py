@@ -66,7 +66,7 @@ class Lines:
     """The lines of a file of JSON objects that have a `time`, each once, though the file may be written anew."""
 
     def __init__(self, path):
-        self.path, self.offset, self.inode, self.newest, self.all = Path(path), 0, None, 0.0, []
+        self.path, self.offset, self.inode, self.newest, self.all = Path(path), 0, None, (0.0, 0), []
 
     def read(self):
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
@@ -79,8 +79,8 @@ class Lines:
             self.offset += len(content)
             for text in content.splitlines():
                 line = json.loads(text)
-                if line["time"] > self.newest:
-                    self.newest = line["time"]
+                if (line["time"], line["step"]) > self.newest:  # it was not read before the file was written anew
+                    self.newest = line["time"], line["step"]
                     self.all.append(line)
 
 
