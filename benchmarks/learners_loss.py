@@ -2,9 +2,11 @@
 
 Trains the demo's model on the demo's text, which `make demo` prepares, with each method and seed, on as many ranks with one
 thread as there are learners. Every run sees the same samples of a seed. Prints a table of means over the seeds; losers too.
-Finished runs are in a results file, an unfinished one in its folder: started again with the same options, it goes on.
+Finished runs are in a results file, an unfinished one in its folder: started again with the same options, it goes on. All
+methods are trained with one seed before any with the next one. --table trains nothing and prints what is there. With
+--option other keys are given to all, such as those of a smaller model.
 
-    benchmarks/learners_loss.py --steps 2000 --seeds 3
+    benchmarks/learners_loss.py --steps 2000 --seeds 3 [--option model.layers=2 --option model.width=128]
 """
 
 import argparse
@@ -14,6 +16,7 @@ import shutil
 import statistics
 import sys
 import time
+import zlib
 from pathlib import Path
 
 from trireme_runs import ROOT, add_arguments, checked, write_note
@@ -32,16 +35,16 @@ def cases(every, steps):
 
     return {
         "data parallelism": ([], ""),
-        f"local SGD, H = {every}": (["--outer.method=average", f"--outer.every={every}"], "outer"),
         f"DiLoCo, H = {every}": ([f"--outer.every={every}"], "outer"),
-        f"streaming, H = {every}": (streaming, "outer"),
         f"streaming, int4, H = {every}": ([*streaming, "--outer.wire=int4"], "outer"),
-        "gossip on a ring, H = 1": (graph("gossip", "ring", 1), "outer"),
-        f"gossip on a ring, H = {every}": (graph("gossip", "ring"), "outer"),
-        f"gossip, base-2, H = {every}": (graph("gossip", "base-2"), "outer"),
-        f"push-sum, exponential, H = {every}": (graph("push-sum", "exponential"), "outer"),
-        f"gradient tracking on a ring, H = {every}": (graph("gradient-tracking", "ring"), "gradient-tracking"),
+        f"local SGD, H = {every}": (["--outer.method=average", f"--outer.every={every}"], "outer"),
         "1-bit Adam": (["--optimizer.name=onebit-adam", f"--optimizer.freeze_step={max(1, steps // 5)}"], "onebit-adam"),
+        f"gossip, base-2, H = {every}": (graph("gossip", "base-2"), "outer"),
+        f"gossip on a ring, H = {every}": (graph("gossip", "ring"), "outer"),
+        f"push-sum, exponential, H = {every}": (graph("push-sum", "exponential"), "outer"),
+        f"streaming, H = {every}": (streaming, "outer"),
+        f"gradient tracking on a ring, H = {every}": (graph("gradient-tracking", "ring"), "gradient-tracking"),
+        "gossip on a ring, H = 1": (graph("gossip", "ring", 1), "outer"),
     }
 
 
@@ -57,7 +60,7 @@ class Results:
             path.write_text("".join(lines[:-1]))
 
     def find(self, key):
-        return next((run for run in self.runs if all(run[name] == value for name, value in key.items())), None)
+        return next((run for run in self.runs if all(run.get(name) == value for name, value in key.items())), None)
 
     def add(self, run):
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,14 +76,20 @@ def train(args, options, seed, folder):
              f"--output.folder={folder}", f"--data.path={args.data}", f"--train.steps={args.steps}",
              f"--train.micro_batch={max(1, 16 // args.learners)}", f"--train.seed={seed}", f"--data.seed={seed}",
              f"--train.evaluate_interval={args.steps}", f"--train.evaluate_sequences={args.sequences}",
-             f"--checkpoint.interval={max(1, args.steps // 8)}", "--checkpoint.keep=1", *apart, *options])
+             f"--checkpoint.interval={max(1, args.steps // 8)}", "--checkpoint.keep=1",
+             *(f"--{option}" for option in args.option), *apart, *options])
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {"validation_loss": lines[-1]["validation_loss"], "bytes": sum(line.get("outer_bytes", 0) for line in lines)}
 
 
 def key_of(args, name, options, seed):
     return {"case": name, "options": options, "seed": seed, "steps": args.steps, "learners": args.learners,
-            "data": str(args.data), "sequences": args.sequences}
+            "data": str(args.data), "sequences": args.sequences, "given": args.option}
+
+
+def number_of(key):
+    """Of the folder of an unfinished run."""
+    return f"{zlib.crc32(json.dumps(key, sort_keys=True).encode()):08x}"
 
 
 def run_all(args, methods, results):
@@ -90,7 +99,7 @@ def run_all(args, methods, results):
         key = key_of(args, name, methods[name][0], seed)
         if results.find(key):
             continue
-        folder = args.folder / f"{list(methods).index(name)}-{seed}-{args.steps}-{args.learners}-{args.every}"
+        folder = args.folder / number_of(key)
         start = time.time()
         run = key | train(args, methods[name][0], seed, folder)
         results.add(run)
@@ -99,31 +108,37 @@ def run_all(args, methods, results):
         left = (time.time() - begin) / trained * (len(todo) - number)
         print(f"[{number}/{len(todo)}] seed {seed}, {name}: {run['validation_loss']:.4f} in {time.time() - start:.0f} s; about "
               f"{datetime.timedelta(seconds=round(left))} left", file=sys.stderr, flush=True)
-    return {name: [results.find(key_of(args, name, options, seed)) for seed in range(1, args.seeds + 1)]
-            for name, (options, _) in methods.items()}
 
 
-def rows_of(found):
-    base = [run["validation_loss"] for run in found["data parallelism"]]
+def rows_of(args, methods, results):
+    """Of the methods of which there are runs, with as many seeds as there are."""
+    found = {name: {seed: run for seed in range(1, args.seeds + 1) if (run := results.find(key_of(args, name, options, seed)))}
+             for name, (options, _) in methods.items()}
+    base = found["data parallelism"]
     rows = {}
     for name, runs in found.items():
-        losses = [run["validation_loss"] for run in runs]
-        rows[name] = {"validation_loss": statistics.mean(losses), "spread": max(losses) - min(losses),
-                      "difference": statistics.mean(loss - plain for loss, plain in zip(losses, base, strict=True)),
-                      "bytes_per_step": statistics.mean(run["bytes"] / run["steps"] for run in runs)}
+        losses = [run["validation_loss"] for run in runs.values()]
+        differences = [run["validation_loss"] - base[seed]["validation_loss"] for seed, run in runs.items() if seed in base]
+        if differences:
+            rows[name] = {"seeds": len(losses), "validation_loss": statistics.mean(losses), "spread": max(losses) - min(losses),
+                          "difference": statistics.mean(differences), "differences": differences,
+                          "bytes_per_step": statistics.mean(run["bytes"] / run["steps"] for run in runs.values())}
     return rows
 
 
 def table(args, rows):
-    text = (f"# Loss of learners at equal samples, {datetime.date.today()}\n\nThe demo's model and text, {args.steps} steps of "
-            f"16 sequences, {args.learners} learners of one rank or as many data-parallel ranks, seeds: {args.seeds}. Validation "
-            f"loss after the last step, on {args.sequences} sequences. The spread is between the lowest and the highest seed, "
-            "the difference the mean of those of each seed.\n\n"
-            "| | validation loss | spread | difference to data parallelism | bytes per step and learner |\n"
-            "|---|---|---|---|---|\n")
+    given = f" ({', '.join(args.option)})" if args.option else ""
+    text = (f"# Loss of learners at equal samples, {datetime.date.today()}\n\nThe demo's model{given} and text ({args.data.name}), "
+            f"{args.steps} steps of 16 sequences, {args.learners} learners of one rank or as many data-parallel ranks. Validation "
+            f"loss after the last step, on at most {args.sequences} sequences. The spread is between the lowest and the highest "
+            "seed, the difference the mean of those of each seed, with the lowest and the highest.\n\n"
+            "| | seeds | validation loss | spread | difference to data parallelism | bytes per step and learner |\n"
+            "|---|---|---|---|---|---|\n")
     for name, row in rows.items():
         sent = f"{row['bytes_per_step']:,.0f}" if row["bytes_per_step"] else ""
-        text += f"| {name} | {row['validation_loss']:.4f} | {row['spread']:.4f} | {row['difference']:+.4f} | {sent} |\n"
+        apart = "" if name == "data parallelism" else (
+            f"{row['difference']:+.4f} ({min(row['differences']):+.4f} to {max(row['differences']):+.4f})")
+        text += f"| {name} | {row['seeds']} | {row['validation_loss']:.4f} | {row['spread']:.4f} | {apart} | {sent} |\n"
     return text
 
 
@@ -137,13 +152,18 @@ def main():
     parser.add_argument("--sequences", type=int, default=512, help="validation sequences")
     parser.add_argument("--data", default=ROOT / "data/python", type=Path, help="prefix of prepared tokens")
     parser.add_argument("--folder", default=ROOT / "runs/learners_loss", type=Path, help="of runs, and of the results file")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="a key of all runs")
+    parser.add_argument("--table", action="store_true", help="train nothing, print the table of the runs that are there")
     args = parser.parse_args()
     if not args.data.with_suffix(".bin").exists():
         sys.exit(f"{args.data}.bin is missing; `make demo` prepares the demo's text, or give another with --data")
     known = checked([args.trireme.resolve(), "train", "--help"])
     methods = {name: case for name, case in cases(args.every, args.steps).items() if case[1] in known}
     args.folder.mkdir(parents=True, exist_ok=True)
-    rows = rows_of(run_all(args, methods, Results(args.folder / "results.jsonl")))
+    results = Results(args.folder / "results.jsonl")
+    if not args.table:
+        run_all(args, methods, results)
+    rows = rows_of(args, methods, results)
     if args.json:
         print(json.dumps(rows, indent=2))
         return

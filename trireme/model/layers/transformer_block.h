@@ -111,7 +111,10 @@ class TransformerBlock : public Block {
   template <typename Branch>
   static at::Tensor add_branch(bool again, const BranchForm& form, Branch& branch,
                                const at::Tensor& x, const TokenBatch& batch) {
-    const auto [residual, normed] = form.before ? form.before->branch(x) : std::pair(x, x);
+    // A view: gradients of the branch's own uses of x are summed before the residual stream's is
+    // added, as when the branch is recomputed. So recompute changes no bits.
+    const auto [residual, normed] =
+        form.before ? form.before->branch(x) : std::pair(x, x.view_as(x));
     const bool adds_itself = !form.after && form.scale == 1;
     const at::Tensor y =
         run_branch(again, branch, normed, adds_itself ? residual : at::Tensor(), batch);
