@@ -3,7 +3,8 @@
     import trireme_torch
     torch.distributed.init_process_group("trireme")
 
-Works on CPU tensors: through shared memory within a host, over torch's Gloo between hosts.
+Works on CPU tensors: through shared memory within a host, over torch's Gloo between hosts. record() writes one step of a
+model for `trireme verify --reference`.
 """
 
 import os
@@ -39,6 +40,7 @@ def check_torch(running, built):
 check_torch(torch.__version__, _build.TORCH_VERSION)
 
 from trireme_torch import _C  # noqa: E402  (loads only where the versions fit)
+from trireme_torch.recorder import exact, record  # noqa: E402,F401
 
 
 def _make_gloo(store, rank, size, timeout, address):

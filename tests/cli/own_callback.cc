@@ -2,6 +2,7 @@
 // where it is told to: own_callback_test.py kills it and resumes it. And with mistakes of a layout
 // that `trireme verify` is to find (verify_test.py).
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -95,22 +96,24 @@ class Tally final : public train::Callback {
   int64_t num_steps_ = 0;
 };
 
-enum class Mistake { kNone, kWeight, kGradient, kStale };
+enum class Mistake { kNone, kWeight, kGradient, kStale, kNan };
 constexpr Choice<Mistake> kMistakes[] = {{"none", Mistake::kNone},
                                          {"weight", Mistake::kWeight},
                                          {"gradient", Mistake::kGradient},
-                                         {"stale", Mistake::kStale}};
+                                         {"stale", Mistake::kStale},
+                                         {"nan", Mistake::kNan}};
 
 struct MistakeConfig {
   TRIREME_KEYS_BEGIN(MistakeConfig)
   TRIREME_KEY(Mistake, kind, Mistake::kNone, kMayChange, "what goes wrong", kMistakes)
   TRIREME_KEY(std::string, parameter, "", kMayChange, "the parameter with which it does")
   TRIREME_KEY(double, factor, 2, kMayChange, "of what is wrong", Range{-1e3, 1e3})
+  TRIREME_KEY(int64_t, step, 1, kMayChange, "nan: the step that computes with it", Range{1, 1000})
   TRIREME_KEYS_END()
 };
 
 // A parameter's weights before the first step, its gradient, or its weights after a step are a
-// multiple of what they should be.
+// multiple of what they should be; or one of its weights is NaN in a step.
 class MistakeInLayout final : public train::Callback {
  public:
   std::unique_ptr<Callback> clone() const override {
@@ -124,6 +127,7 @@ class MistakeInLayout final : public train::Callback {
 
   void on_start(train::RunView& run) override {
     if (config_.kind == Mistake::kWeight) scale_weights(run);
+    plant_nan(run);
   }
   void on_gradients(train::RunView& run) override {
     const at::NoGradGuard no_gradient;
@@ -133,6 +137,7 @@ class MistakeInLayout final : public train::Callback {
   }
   void on_step(train::RunView& run) override {
     if (config_.kind == Mistake::kStale && run.step() == 2) scale_weights(run);
+    plant_nan(run);
   }
 
  private:
@@ -140,6 +145,16 @@ class MistakeInLayout final : public train::Callback {
     const at::NoGradGuard no_gradient;
     for (const parallel::Shard& shard : run.shards()) {
       if (shard.name == config_.parameter) at::Tensor(shard.weights).mul_(config_.factor);
+    }
+    run.spread_weights();
+  }
+
+  void plant_nan(train::RunView& run) const {
+    if (config_.kind != Mistake::kNan || run.step() + 1 != config_.step) return;
+    const at::NoGradGuard no_gradient;
+    for (const parallel::Shard& shard : run.shards()) {
+      if (shard.name != config_.parameter || shard.weights.numel() == 0) continue;
+      shard.weights.view({-1}).narrow(0, 0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
     }
     run.spread_weights();
   }

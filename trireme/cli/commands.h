@@ -43,6 +43,7 @@ void add_doctor(CLI::App& app, int& exit_code);
 void add_run(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config);
 void add_logs(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code, const train::Offer& offer);
+void add_replay(CLI::App& app, int& exit_code, const train::Offer& offer);
 
 // The folder of the run that a command line trains, absolute. "": it is not this program's `train`,
 // or its options are wrong, which it says itself.

@@ -199,6 +199,7 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
   add_run(app, exit_code, offer, options.needs_config);
   add_doctor(app, exit_code);
   add_verify(app, exit_code, offer);
+  add_replay(app, exit_code, offer);
   add_logs(app, exit_code);
   for (const AddCommand add : options.commands) add(app, exit_code);
   for_defaults.reset();

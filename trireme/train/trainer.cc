@@ -41,6 +41,9 @@ class TrainerImpl::View final : public RunView {
   int64_t step() const override { return run_.step_; }
   const StepMetrics& metrics() const override { return run_.metrics_; }
   const std::vector<parallel::Shard>& shards() override { return run_.state_.model().shards(); }
+  std::vector<std::pair<std::string, at::Tensor>> parameters() override {
+    return run_.state_.model().parameters();
+  }
   std::span<const std::string> parameter_names() const override {
     return run_.state_.model().parameter_names();
   }

@@ -137,8 +137,9 @@ class Comparing {
 
   Comparison run(const OnCompared& on_progress) && {
     result_.num_steps = num_steps();
-    for (int64_t step = 1; step <= result_.num_steps; ++step) {
-      if (on_progress) on_progress(step - 1, result_.num_steps);
+    const int64_t first = found_.pairs.front().a.first_step();
+    for (int64_t step = first; step < first + result_.num_steps; ++step) {
+      if (on_progress) on_progress(step - first, result_.num_steps);
       add_activations(step);
       add_number(step, ProbeKind::kLoss, "loss");
       add_activation_gradients(step);

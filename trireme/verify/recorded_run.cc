@@ -8,6 +8,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/train/callbacks/activation_record.h"
 #include "trireme/train/callbacks/gradient_record.h"
@@ -42,27 +43,59 @@ std::vector<std::string> parameters_of(const checkpoint::SavedTensors& record,
 
 }  // namespace
 
-RecordedRun::RecordedRun(fs::path folder) : folder_(std::move(folder)) {
-  const fs::path first = gradients_of(folder_, 1);
-  TRIREME_CHECK(fs::exists(first), folder_.string(),
-                " has no gradients of step 1; expected a new run with record.gradients above 0");
-  parameters_ = parameters_of(checkpoint::SavedTensors(first), first);
-  while (fs::exists(gradients_of(folder_, num_steps_ + 1)) &&
-         fs::exists(checkpoint_of(folder_, num_steps_ + 1))) {
-    ++num_steps_;
-  }
-  TRIREME_CHECK(num_steps_ > 0, folder_.string(),
-                " has no checkpoint of step 1; expected checkpoint.interval=1 and a "
-                "checkpoint.keep of all recorded steps");
-  const fs::path path = folder_ / train::kMetricsName;
+StepNumbers read_step_numbers(const fs::path& folder) {
+  const fs::path path = folder / train::kMetricsName;
   const std::string text = read_file(path);
+  StepNumbers numbers;
   for (const std::string_view line : train::counted_lines(text)) {
     const nlohmann::json values = parse_json(line, path.string());
     const int64_t step = JsonView(values, path.string()).at("step").integer(0);
     for (const auto& [name, value] : values.items()) {
-      if (value.is_number()) metrics_[step][name] = value.get<double>();
+      if (value.is_number()) numbers[step][name] = value.get<double>();
     }
   }
+  return numbers;
+}
+
+RecordedRun::RecordedRun(fs::path folder) : folder_(std::move(folder)) {
+  const std::vector<fs::path> recorded = checkpoint::list(folder_ / train::kGradientFolder);
+  TRIREME_CHECK(!recorded.empty(), folder_.string(),
+                " has no gradients of step 1; expected a new run with record.gradients above 0");
+  const checkpoint::SavedTensors first(recorded.front());
+  parameters_ = parameters_of(first, recorded.front());
+  first_step_ = first.step();
+  while (fs::exists(gradients_of(folder_, first_step_ + num_steps_)) &&
+         fs::exists(checkpoint_of(folder_, first_step_ + num_steps_))) {
+    ++num_steps_;
+  }
+  TRIREME_CHECK(num_steps_ > 0, folder_.string(), " has no checkpoint of step ", first_step_,
+                "; expected checkpoint.interval=1 and a checkpoint.keep of all recorded steps");
+  metrics_ = read_step_numbers(folder_);
+}
+
+std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const {
+  const fs::path where = folder_ / train::kActivationFolder / checkpoint::folder_name(step);
+  if (!fs::exists(where)) return std::nullopt;
+  RecordedActivations found{.tensors = std::make_unique<checkpoint::SavedTensors>(where)};
+  const std::string source = where.string();
+  const nlohmann::json state = parse_json(found.tensors->state(), source);
+  const JsonView view(state, source);
+  found.order = names_in(view.at(train::kRecordedProbes));
+  found.left_out = names_in(view.at(train::kPartialProbes));
+  for (const auto& [name, replica] : view.at(train::kDifferingProbes).members()) {
+    ReplicaDifference& one = found.replicas[name];
+    for (const int64_t rank : replica.at("ranks").integers(0, kMostRanks)) {
+      one.ranks.push_back(static_cast<int>(rank));
+    }
+    const double infinite = std::numeric_limits<double>::infinity();
+    const auto number = [&](const char* key) {
+      const JsonView value = replica.at(key);
+      return value.value().is_null() ? infinite : value.number(0);
+    };
+    one.absolute = number("absolute");
+    one.relative = number("relative");
+  }
+  return found;
 }
 
 std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const {

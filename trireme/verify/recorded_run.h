@@ -17,6 +17,11 @@
 
 namespace trireme::verify {
 
+// The numbers of each step's line in metrics.jsonl, by name. Null and missing ones are left out.
+using StepNumbers = std::map<int64_t, std::map<std::string, double>>;
+// Throws: Error when the folder of the run has no metrics
+StepNumbers read_step_numbers(const std::filesystem::path& folder);
+
 // What ranks that hold the same part of a probe differ by.
 struct ReplicaDifference {
   std::vector<int> ranks{};  // other values than the first that holds it
@@ -35,14 +40,16 @@ struct RecordedActivations {
 class RecordedRun {
  public:
   // folder: of a run with gradients/ and checkpoints/ of its steps
-  // Throws: ConfigError when its step 1 was not recorded; CheckpointError when a record is damaged;
+  // Throws: ConfigError when no step was recorded; CheckpointError when a record is damaged;
   //         Error when it has no metrics
   explicit RecordedRun(std::filesystem::path folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   // The names of the parameters in the model's order.
   const std::vector<std::string>& parameters() const { return parameters_; }
-  // Steps whose gradients and checkpoint are there, from 1 without a gap.
+  // The first recorded step: 1, or that after the checkpoint with which the run began.
+  int64_t first_step() const { return first_step_; }
+  // Steps whose gradients and checkpoint are there, from the first without a gap.
   int64_t num_steps() const { return num_steps_; }
 
   // Nothing when they were not recorded in this step.
@@ -55,8 +62,9 @@ class RecordedRun {
  private:
   std::filesystem::path folder_;
   std::vector<std::string> parameters_;
+  int64_t first_step_ = 1;
   int64_t num_steps_ = 0;
-  std::map<int64_t, std::map<std::string, double>> metrics_;
+  StepNumbers metrics_;
 };
 
 }  // namespace trireme::verify

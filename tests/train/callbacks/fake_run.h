@@ -26,6 +26,7 @@ class FakeRun final : public RunView {
   int64_t step() const override { return metrics_.step; }
   const StepMetrics& metrics() const override { return metrics_; }
   const std::vector<parallel::Shard>& shards() override { return shards_; }
+  std::vector<std::pair<std::string, at::Tensor>> parameters() override { return parameters_; }
   std::span<const std::string> parameter_names() const override { return names_; }
   bool counts(const parallel::Shard&) const override { return true; }
   double gradient_factor() const override { return gradient_factor_; }
@@ -55,6 +56,7 @@ class FakeRun final : public RunView {
   StepMetrics metrics_;
   std::vector<parallel::Shard> shards_;
   std::vector<std::string> names_;  // of the parameters
+  std::vector<std::pair<std::string, at::Tensor>> parameters_;
   double gradient_factor_ = 1;
   double save_seconds_ = 0;
   std::vector<NamedHistogram> histograms_;

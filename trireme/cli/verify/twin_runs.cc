@@ -2,24 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <iterator>
-#include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
-#include "trireme/base/words.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/launch/process/child.h"
-#include "trireme/launch/process/signal_watch.h"
+#include "trireme/cli/verify/child_run.h"
 #include "trireme/train/state/resume.h"
 
 namespace trireme::cli {
@@ -40,8 +31,6 @@ constexpr std::string_view kAlsoTheSame[] = {"train.steps",
                                              "train.compression",
                                              "train.gradient_sum",
                                              "parallel.staleness"};
-constexpr auto kPollInterval = std::chrono::milliseconds(20);
-constexpr uint64_t kMostLogBytes = uint64_t{1} << 20;
 
 bool must_be_the_same(const train::Change& change, Tier tier) {
   if (change.key == "train.precision") return tier == Tier::kBound;  // else that of the comparison
@@ -59,9 +48,15 @@ fs::path believed_folder(const TwinOptions& options, const TwinRun& run) {
   return options.folder / concat("a-", run.precision);
 }
 
+c10::ScalarType precision_of(const TwinOptions& options, const TwinRun& run) {
+  if (run.precision == kOwnPrecision) return options.start->config.train.precision;
+  return run.precision == kPrecisions[0] ? c10::kFloat : c10::kDouble;
+}
+
 std::vector<TwinRun> planned_runs(const TwinOptions& options) {
   std::vector<TwinRun> runs;
   const auto add = [&](const TwinSide& side, std::string_view precision, int64_t perturb) {
+    if (options.only_a && &side == &options.b) return;
     std::string folder = concat(side.name == "A" ? "a-" : "b-", precision);
     if (perturb != 0) folder += concat("-", perturb);
     runs.push_back({side.name, std::string(precision), options.folder / folder, perturb});
@@ -79,60 +74,34 @@ std::vector<TwinRun> planned_runs(const TwinOptions& options) {
 
 std::vector<std::string> command_of(const TwinOptions& options, const TwinRun& run) {
   const TwinSide& side = run.side == "A" ? options.a : options.b;
-  std::vector<std::string> words = {own_program(), "train", side.config, "--ranks",
-                                    std::to_string(side.num_ranks)};
+  const bool goes_on = options.start.has_value();
+  std::vector<std::string> words = {
+      goes_on ? (run.folder / train::kConfigName).string() : side.config, "--ranks",
+      std::to_string(side.num_ranks)};
   words.insert(words.end(), side.overrides.begin(), side.overrides.end());
-  const std::string number = std::to_string(options.steps);
+  const std::vector<std::string> undisturbed = undisturbed_keys();
+  words.insert(words.end(), undisturbed.begin(), undisturbed.end());
+  const int64_t before = goes_on ? options.start->step : 0;
   // Roundoffs are in the steps that are recorded.
-  const int64_t activations =
+  const int64_t recorded =
       options.tier == Tier::kBound ? options.steps : std::min(options.activations, options.steps);
+  const int64_t activations = recorded > 0 ? before + recorded : 0;
   for (const auto& [key, value] :
-       {std::pair("record.gradients", number),
+       {std::pair("record.gradients", std::to_string(before + options.steps)),
         std::pair("record.activations", std::to_string(activations)),
         std::pair("record.choices",
                   activations > 0 ? believed_folder(options, run).string() : std::string()),
         std::pair("record.perturb", std::to_string(run.perturb)),
         std::pair("record.end", std::string("true")),
-        std::pair("checkpoint.interval", std::string("1")), std::pair("checkpoint.keep", number),
-        std::pair("checkpoint.mode", std::string("sync")),
-        std::pair("checkpoint.store", std::string()), std::pair("checkpoint.local", std::string()),
+        std::pair("checkpoint.interval", std::string("1")),
+        std::pair("checkpoint.keep", std::to_string(options.steps)),
         std::pair("output.folder", run.folder.string())}) {
     words.push_back(concat("--", key, "=", value));
   }
   if (run.precision != kOwnPrecision) words.push_back(concat("--train.precision=", run.precision));
+  // The checkpoint is in that precision already.
+  if (goes_on) words.emplace_back("--resume.allow=train.precision");
   return words;
-}
-
-// The last line of what a run has printed, which says why it ended.
-std::string last_line(const fs::path& log) {
-  std::string text = read_file(log, kMostLogBytes);
-  while (text.ends_with('\n')) text.pop_back();
-  const size_t begin = text.rfind('\n');
-  return shown(begin == std::string::npos ? text : text.substr(begin + 1), 500);
-}
-
-int train_one(const std::vector<std::string>& command, const fs::path& log, GroupGuard& guard) {
-  const Descriptor output(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  TRIREME_CHECK(output.is_open(), log.string(), " cannot be written; give another --output");
-  const launch::SignalWatch signals({SIGINT, SIGTERM, SIGHUP});
-  launch::Child child({.command = command,
-                       .environment = launch::inherited_environment(),
-                       .output = output.get(),
-                       .errors = output.get(),
-                       .guard = &guard},
-                      command[1]);
-  bool is_stopped = false;
-  while (true) {
-    while (const std::optional<int> signal = signals.next()) {
-      is_stopped = true;
-      child.signal(*signal == SIGHUP ? SIGTERM : *signal);
-    }
-    if (const std::optional<launch::ExitStatus> status = child.reap_group()) {
-      if (is_stopped) throw Error(concat("stopped by a signal; ", log.string(), " has the run"));
-      return status->signal != 0 ? 128 + status->signal : status->code;
-    }
-    std::this_thread::sleep_for(kPollInterval);
-  }
 }
 
 uint64_t bytes_below(const fs::path& folder) {
@@ -186,10 +155,11 @@ std::vector<TwinRun> train_twins(
     TRIREME_CHECK(!fs::exists(run.folder), run.folder.string(),
                   " exists; remove it, or give another --output");
     if (&run == &runs[1]) check_room(options.folder, runs);
+    if (options.start) begin_at(*options.start, run.folder, precision_of(options, run));
     on_run(run, 0);
     const auto start = Clock::now();
     const fs::path log = run.folder.string() + ".log";
-    const int code = train_one(command_of(options, run), log, guard);
+    const int code = run_training(command_of(options, run), log, guard);
     TRIREME_CHECK(code == kDone, title_of(run), " ended with code ", code, ": ", last_line(log),
                   " (", log.string(), ")");
     on_run(run, std::chrono::duration<double>(Clock::now() - start).count());

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "trireme/cli/verify/starting_point.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::cli {
@@ -42,6 +44,8 @@ struct TwinOptions {
   int64_t steps = 3;
   int64_t activations = 3;  // of those, steps whose activations are kept; with kBound all
   Tier tier = Tier::kFp64;
+  std::optional<StartingPoint> start{};  // where all runs begin; nothing: at step 1
+  bool only_a = false;                   // B does not run
   train::Offer offer;
 };
 

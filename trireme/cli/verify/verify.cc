@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +20,7 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/terminal_text.h"
 #include "trireme/cli/verify/comparison_json.h"
+#include "trireme/cli/verify/reference_runs.h"
 #include "trireme/cli/verify/twin_runs.h"
 #include "trireme/cli/verify/verify_page.h"
 #include "trireme/verify/comparison.h"
@@ -35,8 +39,10 @@ struct VerifyArguments {
   std::string b;
   std::vector<std::string> only_a;  // "parallel.tensor=2"
   std::vector<std::string> only_b;
-  int ranks_a = 1;
-  int ranks_b = 1;
+  std::vector<std::string> layout;  // of B, when A is a run: "tensor=2"
+  int ranks_a = 0;                  // 0: 1, or those of the run
+  int ranks_b = 0;
+  int64_t from_step = 0;  // 0: the run's newest checkpoint
   int64_t steps = 3;
   std::string output = "runs/verify";
   int64_t shown = 10;
@@ -44,29 +50,72 @@ struct VerifyArguments {
   int64_t activations = 1000;
   std::string html;
   bool json = false;
+  ReferenceArguments reference;
   std::vector<std::string> both;  // as typed: --train.micro_batch=2
 };
 
-TwinOptions options_of(const VerifyArguments& arguments, const train::Offer& offer) {
-  const auto side = [&](const char* name, const std::string& config,
-                        const std::vector<std::string>& only, int num_ranks) {
-    TwinSide made{
-        .name = name, .config = config, .overrides = arguments.both, .num_ranks = num_ranks};
-    for (const std::string& setting : only) {
-      TRIREME_CHECK(setting.find('=') != std::string::npos, "\"", printable(setting),
-                    "\" is not KEY=VALUE, such as parallel.tensor=2");
-      made.overrides.push_back("--" + setting);
-    }
-    return made;
-  };
-  return {.a = side("A", arguments.a, arguments.only_a, arguments.ranks_a),
-          .b = side("B", arguments.b.empty() ? arguments.a : arguments.b, arguments.only_b,
-                    arguments.ranks_b),
+TwinSide side_of(const VerifyArguments& arguments, const char* name, const std::string& config,
+                 const std::vector<std::string>& only, int num_ranks) {
+  TwinSide made{
+      .name = name, .config = config, .overrides = arguments.both, .num_ranks = num_ranks};
+  for (const std::string& setting : only) {
+    TRIREME_CHECK(setting.find('=') != std::string::npos, "\"", printable(setting),
+                  "\" is not KEY=VALUE, such as parallel.tensor=2");
+    made.overrides.push_back("--" + setting);
+  }
+  return made;
+}
+
+TwinOptions common_options(const VerifyArguments& arguments, TwinSide a, TwinSide b,
+                           const train::Offer& offer) {
+  return {.a = std::move(a),
+          .b = std::move(b),
           .folder = arguments.output,
           .steps = arguments.steps,
           .activations = arguments.activations,
           .tier = static_cast<Tier>(arguments.tier),
           .offer = offer};
+}
+
+// A goes on from a checkpoint of its own run, and B from the same in another layout.
+TwinOptions options_of_run(const VerifyArguments& arguments, const train::Offer& offer) {
+  const std::filesystem::path run = arguments.a;
+  TRIREME_CHECK(arguments.b.empty(), arguments.b, " is given beside the run ", arguments.a,
+                "; expected the layout of B: --layout tensor=2");
+  TRIREME_CHECK(!arguments.layout.empty(), arguments.a,
+                " is a run, and there is nothing to compare it with; expected --layout KEY=VALUE, "
+                "such as --layout tensor=2");
+  const std::optional<int64_t> last =
+      arguments.from_step > 0 ? std::optional(arguments.from_step) : std::nullopt;
+  StartingPoint start = find_start(run, last, offer);
+  TRIREME_CHECK(start.step + arguments.steps <= start.config.train.steps, arguments.a,
+                " has a checkpoint of step ", start.step, " of ", start.config.train.steps,
+                "; expected at least --steps ", arguments.steps,
+                " to go: give --from-step of an earlier one");
+  std::vector<std::string> only_b = arguments.only_b;
+  for (const std::string& key : arguments.layout) {
+    const bool has_section = key.substr(0, key.find('=')).find('.') != std::string::npos;
+    only_b.push_back(has_section ? key : "parallel." + key);
+  }
+  const std::string config = (run / train::kConfigName).string();
+  const auto ranks = [&](int given) { return given > 0 ? given : start.num_ranks; };
+  TwinOptions options = common_options(
+      arguments, side_of(arguments, "A", config, arguments.only_a, ranks(arguments.ranks_a)),
+      side_of(arguments, "B", config, only_b, ranks(arguments.ranks_b)), offer);
+  options.start = std::move(start);
+  return options;
+}
+
+TwinOptions options_of(const VerifyArguments& arguments, const train::Offer& offer) {
+  if (std::filesystem::is_directory(arguments.a)) return options_of_run(arguments, offer);
+  TRIREME_CHECK(arguments.layout.empty(), "--layout is of a run's folder, and ", arguments.a,
+                " is none; expected a run, or --b KEY=VALUE");
+  return common_options(
+      arguments,
+      side_of(arguments, "A", arguments.a, arguments.only_a, std::max(1, arguments.ranks_a)),
+      side_of(arguments, "B", arguments.b.empty() ? arguments.a : arguments.b, arguments.only_b,
+              std::max(1, arguments.ranks_b)),
+      offer);
 }
 
 // What the page calls the two sides.
@@ -168,16 +217,30 @@ Comparison compare_twins(std::span<const TwinRun> twins, Tier tier, bool is_quie
 }
 
 int verify_layouts(const VerifyArguments& arguments, const train::Offer& offer) {
-  const TwinOptions options = options_of(arguments, offer);
-  const std::vector<TwinRun> twins = train_twins(options, [&](const TwinRun& run, double seconds) {
+  TwinOptions options = options_of(arguments, offer);
+  if (!arguments.reference.batch.empty()) {
+    const int64_t samples = write_first_batch(options, arguments.reference.batch);
+    print_line(concat("wrote    ", arguments.reference.batch, ": ", samples,
+                      " samples of A's first step"));
+    return kDone;
+  }
+  if (!arguments.reference.folder.empty()) prepare_for_reference(options);
+  const auto on_run = [&](const TwinRun& run, double seconds) {
     if (arguments.json || seconds == 0) return;
     print_line(concat("run      ", title_of(run), ": ", options.steps, " steps in ",
                       human_duration(seconds), ", ", run.folder.string()));
     std::fflush(stdout);
-  });
+  };
+  const auto on_note = [&](const std::string& note) {
+    if (!arguments.json) print_line("common   " + note);
+  };
+  const std::vector<TwinRun> twins =
+      arguments.reference.folder.empty()
+          ? train_twins(options, on_run)
+          : train_beside_reference(options, arguments.reference, on_run, on_note);
   const Comparison comparison = compare_twins(twins, options.tier, arguments.json);
-  TRIREME_CHECK(comparison.num_steps == arguments.steps, "only ", comparison.num_steps, " of ",
-                arguments.steps, " steps were recorded, see ", arguments.output,
+  TRIREME_CHECK(comparison.num_steps == options.steps, "only ", comparison.num_steps, " of ",
+                options.steps, " steps were recorded, see ", arguments.output,
                 "; expected runs of at least that many train.steps");
   if (!arguments.html.empty()) write_verify_page(comparison, names_of(options), arguments.html);
   if (arguments.json) {
@@ -201,21 +264,36 @@ void add_verify(CLI::App& app, int& exit_code, const train::Offer& offer) {
              name,
              " verify examples/demo.toml --ranks-b 2 --b parallel.tensor=2 "
              "--model.vocab_size=4096\n  ",
-             name, " verify a.toml b.toml --ranks-a 4 --ranks-b 4 --steps 2\n",
+             name, " verify a.toml b.toml --ranks-a 4 --ranks-b 4 --steps 2\n  ", name,
+             " verify runs/big --layout tensor=2 --ranks-b 4\n  ", name,
+             " verify a.toml --reference recorded\n",
              "Keys of the config can be given for both sides: --train.micro_batch=2. See\n"
              "docs/guide/verify.md.\n"));
-  command->add_option("A", arguments->a, "config of the side that is believed")->required();
+  command
+      ->add_option("A", arguments->a, "config of the side that is believed, or the folder of a run")
+      ->required();
   command->add_option("B", arguments->b, "config of the other side; without it A's");
   command->add_option("--a", arguments->only_a, "KEY=VALUE for A alone; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--b", arguments->only_b, "KEY=VALUE for B alone; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--ranks-a", arguments->ranks_a, "ranks of A on this machine")
-      ->check(within({1, 4096}))
-      ->capture_default_str();
-  command->add_option("--ranks-b", arguments->ranks_b, "ranks of B on this machine")
-      ->check(within({1, 4096}))
-      ->capture_default_str();
+  command
+      ->add_option("--ranks-a", arguments->ranks_a,
+                   "ranks of A on this machine; by default 1, or as many as the run had")
+      ->check(within({1, 4096}));
+  command
+      ->add_option("--ranks-b", arguments->ranks_b,
+                   "ranks of B on this machine; by default 1, or as many as the run had")
+      ->check(within({1, 4096}));
+  command
+      ->add_option("--layout", arguments->layout,
+                   "A is a run: KEY=VALUE of [parallel] for B, which goes on from the same "
+                   "checkpoint; may be repeated")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--from-step", arguments->from_step,
+                   "A is a run: newest checkpoint to begin at; by default its newest")
+      ->check(within({1, 1e11}));
   command->add_option("--steps", arguments->steps, "steps to compare")
       ->check(within({1, 1000}))
       ->capture_default_str();
@@ -239,6 +317,7 @@ void add_verify(CLI::App& app, int& exit_code, const train::Offer& offer) {
   command->add_option("--shown", arguments->shown, "most differences to list")
       ->check(within({0, 1e6}))
       ->capture_default_str();
+  add_reference_options(*command, arguments->reference);
   add_json(*command, arguments->json);
   command->footer(
       "Exit codes: 0 the same bits or rounding, 1 a bug, 2 undecided, or an error you can fix.\n"

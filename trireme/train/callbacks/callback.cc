@@ -5,6 +5,7 @@
 #include "trireme/train/callbacks/event_commands.h"
 #include "trireme/train/callbacks/gradient_record.h"
 #include "trireme/train/callbacks/histograms.h"
+#include "trireme/train/callbacks/step_examination.h"
 #include "trireme/train/callbacks/time_limit.h"
 #include "trireme/train/callbacks/watched_metric.h"
 #include "trireme/train/callbacks/weight_average.h"
@@ -29,6 +30,7 @@ CallbackTable built_in_callbacks() {
                                               {"histograms", make<Histograms>},
                                               {"activations", make<ActivationRecord>},
                                               {"record", make<GradientRecord>},
+                                              {"examine", make<StepExamination>},
                                               {"command", make<EventCommands>}};
   return kBuiltIn;
 }

@@ -6,7 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/shard.h"
@@ -63,6 +66,9 @@ class RunView {
   // Ends the run after this step, with a checkpoint, when any rank asks. `reason` is for the user.
   // for_good: another start does not continue the run, because the callback asks again in kStart.
   virtual void stop(std::string reason, bool for_good) = 0;
+  // The whole parameters of this rank's stages, as its operators see them. With ZeRO-3 they have
+  // memory only while in use.
+  virtual std::vector<std::pair<std::string, at::Tensor>> parameters() = 0;
 };
 
 }  // namespace trireme::train
