@@ -137,6 +137,8 @@ TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
     if (norms == BranchNorms::kAfter) {
       config.attention.qk_norm = true;
       config.attention.qk_norm_over = QkNormOver::kAll;
+      config.sparse.experts = 5;  // these use a branch's input more than once
+      config.sparse.shared_experts = 1;
     }
     const at::Tensor tokens = at::arange(16).remainder(11).view({2, 8});
     const auto gradients = [&](const RecomputePlan& plan,
