@@ -9,8 +9,8 @@
 #include "trireme/watch/read/metric_line.h"
 #include "trireme/watch/read/tail.h"
 #include "trireme/watch/run/run_config.h"
-#include "trireme/watch/run/run_notes.h"
 #include "trireme/watch/run/run_facts.h"
+#include "trireme/watch/run/run_notes.h"
 #include "trireme/watch/series/metric_columns.h"
 
 namespace trireme::hostile {
