@@ -85,7 +85,7 @@ void probe_output(const PrepareOptions& options) {
 }
 
 // The report of a preparation whose work stays when it fails (unfinished_work.h).
-PrepareReport leaving_work(WorkFolder& work, const std::function<PrepareReport()>& run) {
+PrepareReport report_leaving_work(WorkFolder& work, const std::function<PrepareReport()>& run) {
   PrepareReport report;
   leaving_work({.path = work.path(),
                 .has_journal = [path = work.path()] { return has_journal(path); },
@@ -116,7 +116,7 @@ PrepareReport prepare_files(const PrepareOptions& options, const Progress& progr
                                     options.seed)
               : split_files(std::move(documents), options.validation_fraction, options.seed);
   take_output(options, work, WorkFolder::Left::kKept);
-  return leaving_work(*work, [&] {
+  return report_leaving_work(*work, [&] {
     probe_output(options);
     const PreparationPlace place{work->path(),
                                  identity_of(options, split.training, split.validation)};
@@ -156,7 +156,7 @@ PrepareReport prepare_rows(const PrepareOptions& options, const Progress& progre
        .left = WorkFolder::Left::kKept,
        .stores = options.stores},
       options.output, work);
-  return leaving_work(*work, [&] {
+  return report_leaving_work(*work, [&] {
     rows.split = choose_text_split(files, rows, options.validation_fraction, options.seed);
     probe_output(options);
     const PreparationPlace place{work->path(), identity_of(options, files)};
