@@ -102,9 +102,9 @@ class CountingAllocator final : public c10::Allocator {
     }
     if (owner.ledger == nullptr && known.reusable_bytes == 0) return block;
     if (!is_ours(block)) return block;
-    if (owner.ledger != nullptr)
-      known.charge = MemoryCharge(static_cast<int64_t>(num_bytes), std::move(owner));
     try {
+      if (owner.ledger != nullptr)
+        known.charge = MemoryCharge(static_cast<int64_t>(num_bytes), std::move(owner));
       blocks_.add(block.get(), known);
     } catch (...) {  // libtorch must not free what is not its own
       if (known.reusable_bytes != 0) kept_.keep({block.release_context(), known.reusable_bytes});
