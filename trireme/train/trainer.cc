@@ -106,6 +106,7 @@ TrainerImpl::TrainerImpl(RunConfig config, std::shared_ptr<MemoryLedger> memory,
   on_root([this] {
     output_.emplace(folder(), lock_output_folder(config_),
                     [this](const fs::path& path) { state_.write_files(path); });
+    if (config_.watch.memory == WatchMemory::kSnapshot) remove_memory_snapshots(folder());
     start_store();
   });
   config_.run_epoch = std::stoll(from_root(

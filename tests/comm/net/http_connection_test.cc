@@ -182,6 +182,20 @@ class EndlessPieces : public HttpPieces {
   size_t& count_;
 };
 
+TEST_F(HttpConnectionTest, WithBytesToReceiveItIsNeitherSilentNorBetweenRequests) {
+  const auto makes_room = [&] {
+    EXPECT_EQ(connection_->is_silent(milliseconds(0)), connection_->is_between_requests());
+    return connection_->is_between_requests();
+  };
+  EXPECT_FALSE(makes_room());  // nobody has looked
+  connection_->serve(server_);
+  EXPECT_TRUE(makes_room());
+  connection_->note_bytes();
+  EXPECT_FALSE(makes_room());
+  connection_->serve(server_);
+  EXPECT_TRUE(makes_room());
+}
+
 TEST_F(HttpConnectionTest, AClientThatDoesNotReadBoundsThePiecesAndIsDropped) {
   size_t count = 0;
   patience_ = milliseconds(50);

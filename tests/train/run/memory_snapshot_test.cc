@@ -1,5 +1,7 @@
 #include "trireme/train/run/memory_snapshot.h"
 
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -67,6 +69,18 @@ TEST(MemorySnapshot, WithoutSnapshotsTheLargestKindsAreTold) {
     const at::Tensor x = at::empty({kElements});
   }
   EXPECT_EQ(largest_words(*ledger).find("; at the peak: 4.0 MiB of gradients"), 0u);
+}
+
+TEST(MemorySnapshot, ThoseOfAnEarlierRunGoAndNothingElse) {
+  const harness::TemporaryFolder folder;
+  remove_memory_snapshots(folder.path());  // there are none
+  const std::filesystem::path memory = folder.path() / kMemoryFolder;
+  std::filesystem::create_directories(memory);
+  for (const char* name : {"rank-00000.json", "rank-00007.json", "rank-00007.json.next", "notes"})
+    OutputFile(memory / name).write("{}");
+  remove_memory_snapshots(folder.path());
+  EXPECT_TRUE(is_file(memory / "notes"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(memory), {}), 1);
 }
 
 TEST(MemorySnapshot, AFolderThatCannotBeWrittenIsNoError) {

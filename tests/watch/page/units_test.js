@@ -66,6 +66,11 @@ for (const known of [4, 9]) {
   assert.strictEqual(shown.words(5), 'servers 1');
   assert.ok(shown.rowGap(places[4].row) > shown.rowGap(places[0].row));
 }
+for (const [known, placeless] of [[2, 3], [7, 6]]) {
+  const shown = scope.meshLayout([{ name: 'data', size: 4 }], [[0], [1], [2], [3]], known, [{ name: 'servers', first: 4, count: 2 }]);
+  assert.strictEqual(shown.placeOf(placeless), undefined);
+  assert.ok(shown.placeOf(5).row > shown.placeOf(1).row);
+}
 
 // Nested spans of a trace lie below each other; what is no span is left out.
 const span = (ts, dur, name) => ({ ph: 'X', pid: 1, tid: 2, ts, dur, name });

@@ -1,6 +1,7 @@
 #include "trireme/watch/series/series_view.h"
 
 #include <filesystem>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -10,6 +11,14 @@
 
 namespace trireme::watch {
 namespace {
+
+// A block of a mebibyte with 16 steps.
+std::string large_block(int64_t index) {
+  train::SeriesBlock block{.shape = {.num_ranks = 1 << 14, .columns = {"own_seconds"}}};
+  for (int64_t step = 1; step <= 16; ++step) block.steps.push_back(16 * index + step);
+  block.values.assign(size_t{16} << 14, static_cast<float>(index));
+  return train::to_bytes(block);
+}
 
 TEST(SeriesView, KeepsTheBlocksAndWaitsOfARun) {
   const harness::TemporaryFolder folder;
@@ -41,12 +50,7 @@ TEST(SeriesView, TheNewestStepsOfALongFileAreThereAtOnce) {
   std::filesystem::create_directories(path.parent_path());
   {
     OutputFile file(path);
-    for (int64_t block_index = 0; block_index < 24; ++block_index) {  // a mebibyte each
-      train::SeriesBlock block{.shape = {.num_ranks = 1 << 14, .columns = {"own_seconds"}}};
-      for (int64_t step = 1; step <= 16; ++step) block.steps.push_back(16 * block_index + step);
-      block.values.assign(size_t{16} << 14, static_cast<float>(block_index));
-      file.write(train::to_bytes(block));
-    }
+    for (int64_t index = 0; index < 24; ++index) file.write(large_block(index));
   }
   SeriesView view(folder.path());
   ASSERT_TRUE(view.update());
@@ -55,6 +59,21 @@ TEST(SeriesView, TheNewestStepsOfALongFileAreThereAtOnce) {
   while (view.update()) {
   }
   EXPECT_EQ(view.ranks().last_step(), 384);
+  EXPECT_EQ(view.ranks().values_at("own_seconds", 1)->step, 1);
+}
+
+TEST(SeriesView, WhatCameLateDoesNotHideWhatWasRead) {
+  const harness::TemporaryFolder folder;
+  const auto path = folder / train::kSeriesFolder / train::kSeriesName;
+  std::filesystem::create_directories(path.parent_path());
+  OutputFile(path).write(large_block(0));
+  SeriesView view(folder.path());
+  EXPECT_FALSE(view.update());
+  {
+    OutputFile file(path, /*append=*/true);
+    for (int64_t index = 1; index < 24; ++index) file.write(large_block(index));
+  }
+  EXPECT_TRUE(view.update());
   EXPECT_EQ(view.ranks().values_at("own_seconds", 1)->step, 1);
 }
 

@@ -1,6 +1,7 @@
 #include "trireme/base/machine/memory_blocks.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace trireme {
@@ -42,11 +43,16 @@ const std::string* MemoryBlocks::kept(std::string_view name) {
   return &*found;
 }
 
+// No allocation fails for the lack of memory for its note: such a block stays unknown.
 uint64_t MemoryBlocks::add(MemoryKind kind, int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const char* const operation = running.depth > 0 ? running.outermost : "";
-  blocks_.emplace(++last_number_,
-                  Block{bytes, kind, kept(operation), kept(running_unit ? *running_unit : "")});
+  try {
+    const char* const operation = running.depth > 0 ? running.outermost : "";
+    blocks_.emplace(++last_number_,
+                    Block{bytes, kind, kept(operation), kept(running_unit ? *running_unit : "")});
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
   kinds_[kind] += bytes;
   total_ += bytes;
   if (total_ > taken_ + taken_ / kGrowth) take(/*failed_bytes=*/0);
@@ -67,19 +73,25 @@ void MemoryBlocks::fail(int64_t bytes) {
   take(bytes);
 }
 
-// A failure stays: what is allocated while the run ends is of no interest.
+// A failure stays: what is allocated while the run ends is of no interest. Without memory for a
+// snapshot the one before stays.
 void MemoryBlocks::take(int64_t failed_bytes) {
   if (snapshot_.failed_bytes > 0 && failed_bytes == 0) return;
-  std::vector<const Block*> order;
-  order.reserve(blocks_.size());
-  for (const auto& [number, block] : blocks_) order.push_back(&block);
-  const size_t count = std::min(kMostBlocks, order.size());
-  std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(count),
-                            std::ranges::greater(), &Block::bytes);
-  snapshot_ = {.step = step_, .kinds = kinds_, .failed_bytes = failed_bytes};
-  for (size_t i = 0; i < count; ++i) {
-    snapshot_.largest.push_back(
-        {order[i]->bytes, order[i]->kind, *order[i]->operation, *order[i]->unit});
+  try {
+    std::vector<const Block*> order;
+    order.reserve(blocks_.size());
+    for (const auto& [number, block] : blocks_) order.push_back(&block);
+    const size_t count = std::min(kMostBlocks, order.size());
+    std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(count),
+                              std::ranges::greater(), &Block::bytes);
+    MemorySnapshot taken = {.step = step_, .kinds = kinds_, .failed_bytes = failed_bytes};
+    for (size_t i = 0; i < count; ++i) {
+      taken.largest.push_back(
+          {order[i]->bytes, order[i]->kind, *order[i]->operation, *order[i]->unit});
+    }
+    snapshot_ = std::move(taken);
+  } catch (const std::bad_alloc&) {
+    return;
   }
   taken_ = total_;
   if (on_snapshot_) on_snapshot_(snapshot_);

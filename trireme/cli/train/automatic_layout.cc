@@ -174,7 +174,7 @@ RunRecord::RunRecord() : resident_at_start_(resident_after_little()) {}
 void RunRecord::begin(const train::RunConfig& config) {
   offload_ = config.offload;
   work_ = config.task->model().workload(config);
-  if (!work_) return;
+  if (!work_) return write_prediction(config, {});
   layout_ = runtime_stages(config);
   learners_ = config.learners_here();
   // The cost model covers only ranks that train, and a ledger does not see the memory of GPUs.

@@ -73,6 +73,7 @@ void HttpConnection::note_hang_up() {
 }
 
 void HttpConnection::serve(Server& server) {
+  may_have_bytes_ = false;
   if (is_sending()) {
     send_some();
   } else if (!pieces_) {

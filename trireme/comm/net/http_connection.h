@@ -45,16 +45,21 @@ class HttpConnection {
   short events() const;
   // Whether serve() has something to do at once, without an event.
   bool has_work() const;
-  bool is_between_requests() const { return !is_busy() && !is_draining_ && received_.empty(); }
+  bool is_between_requests() const {
+    return !is_busy() && !is_draining_ && received_.empty() && !may_have_bytes_;
+  }
   // Whether it neither waits for an answer nor has sent anything for so long.
   bool is_silent(std::chrono::steady_clock::duration patience) const {
-    return !is_busy() && Clock::now() - heard_at_ >= patience;
+    return !is_busy() && !has_more_ && !may_have_bytes_ && Clock::now() - heard_at_ >= patience;
   }
   bool is_done() const { return is_done_; }
 
   void close() { is_done_ = true; }
   // The client has closed its side, or is gone. It waits for no more pieces.
   void note_hang_up();
+  // There are bytes to receive, with the next serve(): until then it is neither silent nor between
+  // two requests.
+  void note_bytes() { may_have_bytes_ = true; }
   // Receives, answers and sends what can be without waiting: at most one answer or piece.
   // Throws: InternalError and CommError of an answer or a piece
   void serve(Server& server);
@@ -81,6 +86,7 @@ class HttpConnection {
   bool is_let_in_ = false;    // the request whose body arrives
   bool is_draining_ = false;  // its answer is sent; what it still sends is dropped until it closes
   bool has_more_ = false;     // bytes that came together with an earlier request
+  bool may_have_bytes_ = true;  // that were not looked for
   bool is_done_ = false;
   Clock::time_point heard_at_ = Clock::now();
   Clock::time_point deadline_{};  // of the request or the answer under way; none in between

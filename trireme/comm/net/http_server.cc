@@ -93,8 +93,9 @@ class HttpServer::Loop {
       return;
     size_t index = 0;
     for (HttpConnection& connection : connections_) {
-      if ((watched[++index].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
-        connection.note_hang_up();
+      const short events = watched[++index].revents;
+      if ((events & (POLLRDHUP | POLLHUP | POLLERR)) != 0) connection.note_hang_up();
+      if ((events & POLLIN) != 0) connection.note_bytes();
     }
     if (watched.front().revents == 0) return;
     if (!has_room) close_idle();

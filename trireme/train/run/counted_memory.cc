@@ -19,6 +19,7 @@
 // parts with a mutex each. The allocator is never taken out again: blocks outlive any user.
 #include "trireme/train/run/counted_memory.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <optional>
@@ -37,6 +38,9 @@
 
 namespace trireme::train {
 namespace {
+
+// What a snapshot tells of an allocation that failed: its readers take no more.
+constexpr size_t kMostAsked = size_t{1} << 60;
 
 // A block of libtorch's that is counted, or freed in another way than libtorch's.
 struct KnownBlock {
@@ -97,14 +101,14 @@ class CountingAllocator final : public c10::Allocator {
       block = reusable ? reuse(num_bytes, known.reusable_bytes) : counted_.allocate(num_bytes);
     } catch (...) {
       MemoryBlocks* const blocks = owner.ledger == nullptr ? nullptr : owner.ledger->blocks();
-      if (blocks != nullptr) blocks->fail(static_cast<int64_t>(num_bytes));
+      if (blocks != nullptr) blocks->fail(static_cast<int64_t>(std::min(num_bytes, kMostAsked)));
       throw;
     }
     if (owner.ledger == nullptr && known.reusable_bytes == 0) return block;
     if (!is_ours(block)) return block;
-    if (owner.ledger != nullptr)
-      known.charge = MemoryCharge(static_cast<int64_t>(num_bytes), std::move(owner));
     try {
+      if (owner.ledger != nullptr)
+        known.charge = MemoryCharge(static_cast<int64_t>(num_bytes), std::move(owner));
       blocks_.add(block.get(), known);
     } catch (...) {  // libtorch must not free what is not its own
       if (known.reusable_bytes != 0) kept_.keep({block.release_context(), known.reusable_bytes});

@@ -91,6 +91,16 @@ std::string words_of(const MemoryBlock& block) {
 
 }  // namespace
 
+void remove_memory_snapshots(const fs::path& run_folder) {
+  std::error_code problem, ignored;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator each(run_folder / kMemoryFolder, problem), end;
+       !problem && each != end; each.increment(problem)) {
+    if (each->path().filename().string().starts_with("rank-")) found.push_back(each->path());
+  }
+  for (const fs::path& path : found) fs::remove(path, ignored);
+}
+
 void write_memory_snapshots(MemoryLedger& ledger, const fs::path& run_folder, int rank) {
   follow_operators();
   TextWriter name;
@@ -98,7 +108,7 @@ void write_memory_snapshots(MemoryLedger& ledger, const fs::path& run_folder, in
   const fs::path path = run_folder / kMemoryFolder / name.str();
   std::error_code reported;  // by what writes the file
   fs::create_directories(path.parent_path(), reported);
-  fs::remove(path, reported);  // of an earlier run
+  fs::remove(path, reported);  // of an earlier run, where rank 0 has another folder
   ledger.watch_blocks([path, rank](const MemorySnapshot& snapshot) {
     try {
       write_snapshot(path, snapshot, rank);

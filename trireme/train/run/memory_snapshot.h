@@ -13,6 +13,9 @@ namespace trireme::train {
 
 inline constexpr const char* kMemoryFolder = "memory";
 
+// Removes those of an earlier run, perhaps of more ranks. Call on rank 0, before any rank writes.
+void remove_memory_snapshots(const std::filesystem::path& run_folder);
+
 // From here on keeps RUN/memory/rank-00003.json (docs/guide/watch.md) up to date: at most
 // MemoryBlocks::kMostBlocks tensors, written anew whenever the peak has grown by 1 %. What the disk
 // does not take is left out. Call once for a ledger.

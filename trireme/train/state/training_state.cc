@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/memory_ledger.h"
 #include "trireme/base/patterns.h"
 #include "trireme/base/words.h"
 #include "trireme/checkpoint/transfer/site_checkpoints.h"
@@ -15,6 +16,7 @@
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/run/memory_check.h"
+#include "trireme/train/run/memory_snapshot.h"
 #include "trireme/train/state/initial_weights.h"
 #include "trireme/train/state/resume.h"
 
@@ -99,7 +101,11 @@ void TrainingState::build() {
                                        .parameters = model_->parameter_names()},
                          offload_options(config_));
     } catch (...) {
-      rethrow_with_memory_advice([this] { return memory_advice(config_, world_.size()); });
+      rethrow_with_memory_advice([this] {
+        const MemoryOwner owner = memory_owner();
+        return (owner.ledger ? largest_words(*owner.ledger) : "") +
+               memory_advice(config_, world_.size());
+      });
     }
   };
   checkpoint::run_or_throw(world_, make_optimizer, on_wait_);

@@ -156,7 +156,8 @@ class GridPicture {
 }
 
 // Where the ranks stand: the last axes run across, the others down, about twice as wide as high.
-// Ranks of a role stand below the mesh, each role in lines of its own.
+// Ranks of a role stand below the mesh, each role in lines of its own. A rank that is neither has no place: an elastic
+// run had other ranks at an earlier step.
 function meshLayout(axes, coordinates, numRanks, roles = []) {
   const product = (list) => list.reduce((all, { size }) => all * size, 1);
   const beside = new Map(roles.flatMap(({ name, first, count }) => Array.from({ length: Math.min(count, 1 << 15) }, (_, index) => [first + index, { name, index }])));
@@ -204,7 +205,7 @@ function meshLayout(axes, coordinates, numRanks, roles = []) {
   return {
     columns, rows, numRanks: Math.max(numRanks, ...[...beside.keys()].map((rank) => rank + 1)),
     columnGap: wrap ? () => 0 : gapsOf(across), rowGap,
-    placeOf: (rank) => placeOf.get(rank) ?? (wrap ? { row: Math.floor(rank / wrap), column: rank % wrap }
+    placeOf: (rank) => placeOf.get(rank) ?? (rank >= onMesh ? undefined : wrap ? { row: Math.floor(rank / wrap), column: rank % wrap }
       : { row: fold(places[rank], down, 0), column: fold(places[rank], across, split) }),
     words: (rank) => (beside.has(rank) ? `${beside.get(rank).name} ${beside.get(rank).index}` : used.map(({ name }, axis) => `${name} ${places[rank]?.[axis] ?? '?'}`).join(', ')),
     rowLabels: labels,
@@ -243,7 +244,7 @@ class MeshView {
     const shown = meshLayout(about.axes ?? [], about.coordinates ?? [], answer.values.length, about.roles ?? []);
     const unit = unitOfColumn(column);
     const ratios = answer.values.map((value, rank) => value / answer.median_by_stage[rank]);
-    const cells = Array.from({ length: shown.numRanks }, (_, rank) => {
+    const cells = Array.from({ length: shown.numRanks }, (_, rank) => rank).filter(shown.placeOf).map((rank) => {
       const value = answer.values[rank];
       const ratio = Number.isFinite(value) && Number.isFinite(ratios[rank]) ? ratios[rank] : null;
       return { rank, ...shown.placeOf(rank), share: ratio === null ? null : (ratio - 0.9) / (kSlowest - 0.9),

@@ -68,9 +68,10 @@ double number_of(const nlohmann::json& value) {
 void MetricLine::clear() {
   step_ = -1;
   epoch_ = 0;
-  fields_.clear();
   constexpr size_t kMostKept = size_t{1} << 18;  // of one long line, until the next
+  if (fields_.capacity() > kMostKept) fields_ = {};
   if (values_.capacity() > kMostKept) values_ = {};
+  fields_.clear();
   values_.clear();
   names_.clear();
 }

@@ -1,5 +1,6 @@
 #include "trireme/watch/run/run_notes.h"
 
+#include <algorithm>
 #include <cmath>
 #include <system_error>
 
@@ -79,22 +80,43 @@ std::optional<MemoryPeak> parse_memory_peak(std::string_view text) {
   }
 }
 
+namespace {
+
+std::string file_of(int64_t rank) {
+  constexpr size_t kDigits = 5;
+  std::string number = std::to_string(rank);
+  number.insert(0, kDigits - std::min(kDigits, number.size()), '0');
+  return concat("rank-", number, ".json");
+}
+
+std::optional<MemoryPeak> read_peak(const std::filesystem::path& path) {
+  try {
+    if (is_file(path)) return parse_memory_peak(read_file(path, kMostPeakBytes));
+  } catch (const Error&) {
+    // It has gone, or may not be read.
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<MemoryPeak> read_memory_peak(const std::filesystem::path& run_folder,
                                            std::optional<int64_t> rank) {
+  const std::filesystem::path folder = run_folder / "memory";
   std::optional<MemoryPeak> fullest;
+  if (rank) {
+    fullest = read_peak(folder / file_of(*rank));
+    if (fullest && fullest->rank != *rank) fullest.reset();
+    return fullest;
+  }
   size_t count = 0;
   std::error_code problem;
-  for (std::filesystem::directory_iterator each(run_folder / "memory", problem), end;
+  for (std::filesystem::directory_iterator each(folder, problem), end;
        !problem && each != end && count < kMostPeaks; each.increment(problem), ++count) {
     const std::string name = each->path().filename().string();
-    if (!name.starts_with("rank-") || !name.ends_with(".json") || !is_file(each->path())) continue;
-    try {
-      auto peak = parse_memory_peak(read_file(each->path(), kMostPeakBytes));
-      if (!peak || (rank && peak->rank != *rank)) continue;
-      if (!fullest || is_fuller(*peak, *fullest)) fullest = std::move(peak);
-    } catch (const Error&) {
-      // It has gone, or may not be read.
-    }
+    if (!name.starts_with("rank-") || !name.ends_with(".json")) continue;
+    auto peak = read_peak(each->path());
+    if (peak && (!fullest || is_fuller(*peak, *fullest))) fullest = std::move(peak);
   }
   return fullest;
 }

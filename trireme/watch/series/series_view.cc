@@ -38,9 +38,9 @@ bool SeriesView::update() {
     for (const train::WaitRecord& record : records)
       waits_.add(record.step, record.axis, record.waiter, record.awaited, record.seconds);
   };
+  const bool has_none = ranks_.num_ranks() == 0 && !newest_;
   const bool begins_again = reader_->update(take_block, take_waits);
   if (begins_again) {  // with the next update()
-    has_begun_ = false;
     newest_.reset();
     ranks_.clear();
     waits_.clear();
@@ -48,7 +48,7 @@ bool SeriesView::update() {
   }
   if (!reader_->has_more()) {
     newest_.reset();
-  } else if (!std::exchange(has_begun_, true)) {
+  } else if (has_none) {
     newest_.emplace();
     reader_->read_newest(kNewestBytes, [this](train::SeriesBlock block) {
       newest_->add(to_rank_block(std::move(block)));

@@ -26,7 +26,6 @@ class SeriesView {
  private:
   class Reader;
   std::unique_ptr<Reader> reader_;
-  bool has_begun_ = false;
   RankBlocks ranks_;
   std::optional<RankBlocks> newest_;  // until ranks_ has them
   WaitTotals waits_;
