@@ -147,7 +147,7 @@ class RefusedRun(DoctorTest):
 
     def files(self):
         """What stands for each file: its identity and permissions, and its content where it does not grow."""
-        grows = ("metrics.jsonl", "events.jsonl", "events.out", ".ring")
+        grows = ("metrics.jsonl", "events.jsonl", "events.out", ".ring", ".log")
         paths = []
         for folder, folders, names in os.walk(self.folder / "run"):
             folders[:] = [name for name in folders if name != "checkpoints"]  # which come and go

@@ -61,7 +61,7 @@ class SameBytes(ProgramTest):
         found = {}
         for path in sorted(folder.rglob("*")):
             name = str(path.relative_to(folder))
-            timed = name.startswith(("tensorboard/", "recorder/", "series/")) or name == "events.jsonl"
+            timed = name.startswith(("tensorboard/", "recorder/", "series/", "logs/")) or name in ("events.jsonl", "run.json")
             if path.is_file() and not timed and name != "run_id":
                 found[name] = path.read_bytes()
         lines = [json.loads(line, parse_float=str) for line in found.pop("metrics.jsonl").splitlines()]

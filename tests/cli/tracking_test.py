@@ -16,8 +16,8 @@ from program import TIMEOUT, ProgramTest, rank_of
 
 USER = 2
 TOKEN = "a-secret-token-of-tests"
-# The weights overflow in the first step.
-DIVERGES = ("--optimizer.learning_rate=1e30", "--optimizer.warmup_steps=0", "--train.gradient_clip=0")
+# The decay of the first step makes matrices infinite; a norm would hide weights that are only large.
+DIVERGES = ("--optimizer.learning_rate=1e30", "--optimizer.weight_decay=1e30", "--optimizer.warmup_steps=0")
 REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
@@ -193,8 +193,8 @@ class PlainRuns(TrackingTest):
 
     def test_a_loss_that_is_no_number_is_an_event(self):
         self.succeed("train", "tiny.toml", *DIVERGES, "--train.steps=5", "--train.skip_bad_steps=5")
-        alert, = (event for event in self.events() if event.get("cause") == "alert")
-        self.assertEqual((alert["event"], alert["text"]), ("notice", "nan: the loss is not finite"))
+        found = [(event["event"], event["text"]) for event in self.events() if event.get("cause") == "alert"]
+        self.assertEqual(found.count(("notice", "nan: the loss is not finite")), 1, found)  # a busy machine may have more
         self.assertIn("| alert   ", self.log())
 
 

@@ -1,5 +1,8 @@
 #include "trireme/cli/watch/alert_command.h"
 
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -62,6 +65,21 @@ TEST(AlertCommand, OneOfAKindComesNowAndThen) {
   watched.look();
   EXPECT_THAT(watched.said(), HasSubstr("nan 1\n"));
   EXPECT_THAT(watched.said(), testing::Not(HasSubstr("nan 3\n")));
+}
+
+// Its step is the newest one, which is no new alert.
+TEST(AlertCommand, WhatLastsIsToldOnce) {
+  WatchedCommand watched(0);
+  watched.small.put("config.toml", "[train]\nsteps = 30\n");
+  watched.put_losses("{\"step\":1,\"loss\":2,\"peak_rss_bytes\":9e18}\n");
+  watched.look();
+  EXPECT_THAT(watched.said(), HasSubstr("memory 1\n"));
+  OutputFile(watched.small.folder / "metrics.jsonl", /*append=*/true)
+      .write("{\"step\":2,\"loss\":2,\"peak_rss_bytes\":9e18}\n");
+  const auto newest = [&] { return watched.small.runs().run(0).alerts().back().step; };
+  while (newest() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  watched.look();
+  EXPECT_THAT(watched.said(), testing::Not(HasSubstr("memory 2\n")));
 }
 
 TEST(AlertCommand, AFailureIsTold) {

@@ -45,12 +45,14 @@ TEST(WandbScript, HasTheRunInItsComments) {
 TEST(WandbScript, NothingOfARunIsCode) {
   watch::SmallRun small;
   const std::string clean = script_of(exported_run(small.folder.path(), "p", "n"));
-  const std::string code = clean.substr(0, clean.find("#: "));
-  small.put("metrics.jsonl", "{\"step\":1,\"\\n\\rimport os\\u2028\\u0085\":1,\"\"\"\":2}\n");
+  const std::string code = clean.substr(0, clean.find("\n#: ") + 1);
+  small.put("metrics.jsonl",
+            "{\"step\":1,\"\\n\\rimport os\\u2028\\u0085\":1,\"\\\"\\\"\\\"\":2}\n");
   small.put("config.toml", "[train]\nsteps = \"3\\nimport os\"\n");
   const std::string script =
       script_of(exported_run(small.folder.path(), "p\nimport os", "\r\"\"\""));
   EXPECT_EQ(script.substr(0, code.size()), code);
+  EXPECT_EQ(comments_of(script).size(), 2U);  // the step is there
   std::istringstream rest(script.substr(code.size()));
   for (std::string line; std::getline(rest, line);) {
     EXPECT_TRUE(line.starts_with("#: ")) << line;

@@ -176,6 +176,10 @@ TEST(Story, CountsByTheLeadersClockWhenTheHostsIsSet) {
     if (i >= 2) event.time -= std::chrono::hours(1);
     if (i >= 6) event.time += std::chrono::hours(2);
   }
+  // A rank's alert has no uptime.
+  Event alert = event(20, Kind::kNotice, 1, 11, "alert");
+  alert.time += std::chrono::hours(3);
+  log.events.insert(log.events.begin() + 2, alert);
   const Story story = story_of(log);
   EXPECT_NEAR(story.wall_seconds, 165, 1e-6);
   EXPECT_NEAR(story.goodput().value(), 140.0 / 165, 1e-9);

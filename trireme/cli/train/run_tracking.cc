@@ -6,7 +6,6 @@
 #include <exception>
 #include <utility>
 
-#include "trireme/base/build_info.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"

@@ -159,7 +159,12 @@ class NewFolders {
 
 // What rank 0 alone would find wrong later.
 void check_tracking(const train::RunConfig& config) {
-  if (!config.tracking.mlflow.empty()) train::mlflow_server(config.tracking.mlflow, own_variable);
+  if (config.tracking.mlflow.empty()) return;
+  try {
+    train::mlflow_server(config.tracking.mlflow, own_variable);
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat("tracking.mlflow: ", error.what()));
+  }
 }
 
 train::RunConfig load_config(const TrainArguments& arguments) {

@@ -9,6 +9,8 @@
 namespace trireme::cli {
 namespace {
 
+constexpr int64_t kNoStep = -1;
+
 // What a shell can hold in a variable: the kind is ours, a folder's name is anybody's.
 std::string without_zero(std::string text) { return text.substr(0, text.find('\0')); }
 
@@ -45,16 +47,17 @@ void AlertCommand::start(const std::string& name, watch::WatchedRun& run,
                             concat("TRIREME_FOLDER=", without_zero(folder))}});
 }
 
-// An alert is one of a run, kind and step. Those that have gone, as a run that went back has it,
-// may come again.
+// An alert is one of a run, kind and step, and one that lasts is one of a run and kind. Those that
+// have gone, as a run that went back has it, may come again.
 void AlertCommand::look(watch::RunList& runs) {
   std::set<std::tuple<std::string, std::string, int64_t>> now;
   for (size_t i = 0; i < runs.size(); ++i) {
     watch::WatchedRun& run = runs.run(i);
     for (const watch::Alert& alert : run.alerts()) {
-      const auto key = std::tuple(run.folder().string(), alert.kind, alert.step);
+      const int64_t step = alert.lasts ? kNoStep : alert.step;
+      const auto key = std::tuple(run.folder().string(), alert.kind, step);
       const bool is_new = now.insert(key).second && !seen_.contains(key);
-      if (is_new && alert.time >= options_.since) start(runs.name(i), run, alert);
+      if (is_new && (alert.lasts || alert.time >= options_.since)) start(runs.name(i), run, alert);
     }
   }
   seen_ = std::move(now);

@@ -47,7 +47,7 @@ class AlertCommand {
   void start(const std::string& name, watch::WatchedRun& run, const watch::Alert& alert);
 
   const AlertCommandOptions options_;
-  std::set<std::tuple<std::string, std::string, int64_t>> seen_;  // folder, kind, step
+  std::set<std::tuple<std::string, std::string, int64_t>> seen_;  // folder, kind, step or -1
   std::map<Kind, Last> last_;
   train::CommandQueue queue_;
 };

@@ -128,6 +128,7 @@ class AlertLook {
 
 int serve_page(watch::RunList& runs, const WatchArguments& arguments) {
   stop_on_signals();
+  AlertLook alerts(runs, arguments);  // its time is before the address is told
   const std::string token = unique_name();
   watch::PageServer server(runs, static_cast<uint16_t>(arguments.port), token);
   if (!arguments.token_file.empty()) write_token(arguments.token_file, token);
@@ -140,7 +141,6 @@ int serve_page(watch::RunList& runs, const WatchArguments& arguments) {
     std::fflush(stdout);
   }
   if (!arguments.no_browser) open_browser(server.url());
-  AlertLook alerts(runs, arguments);
   server.run([&alerts] {
     alerts.look();
     return stop_requested.load();

@@ -191,6 +191,10 @@ void Teller::tell(const Event& event) {
     case EventKind::kLeave:
       change_ = event.kind == EventKind::kJoin ? "host joined" : "host left";
       return advance(event.time, event.uptime);
+    case EventKind::kNotice:
+      // An alert is a rank's, which does not know the leader's clock; the next event does.
+      if (event.uptime == 0 && uptime_ > 0) return;
+      return advance(event.time, event.uptime);
     default: return advance(event.time, event.uptime);
   }
 }

@@ -28,10 +28,11 @@ RunFolder::RunFolder(fs::path path, std::unique_ptr<FolderLock> lock,
 
 void RunFolder::start(const std::string& config, int64_t last_step) {
   write_files_(path_);
-  write_file_atomically(path_ / kRunFactsName, run_facts());
   // Before the config, because resume.cc judges a run's lines by that run's own config.
   metrics_.emplace(path_, last_step);
   write_config(config);
+  // After it: a folder without a config has no run, and is left as it was found.
+  write_file_atomically(path_ / kRunFactsName, run_facts());
 }
 
 void RunFolder::write_config(const std::string& config) {

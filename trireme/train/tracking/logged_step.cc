@@ -15,6 +15,8 @@ namespace {
 constexpr JsonLimits kLineLimits{
     .max_bytes = size_t{16} << 20, .max_values = 1 << 20, .max_depth = 4};
 
+constexpr double kMostTime = 1e11;  // in milliseconds it is an integer still
+
 std::optional<double> number_of(const nlohmann::json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
@@ -48,7 +50,7 @@ std::optional<LoggedStep> parse_logged_step(std::string_view line) {
         logged.step = JsonView(plain, source).integer(0, kMaxSteps);
       } else if (name == "time") {
         logged.time = number_of(plain).value_or(0);
-        if (!std::isfinite(logged.time)) logged.time = 0;
+        if (!(logged.time > 0 && logged.time < kMostTime)) logged.time = 0;
       } else {
         add_values(name, plain, logged.values);
       }

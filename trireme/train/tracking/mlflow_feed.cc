@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -118,7 +119,7 @@ bool MlflowFeed::try_until_done(const Call& call) {
         if (is_ending_) return false;
       }
       fail(error.what(), "values wait for it, and training goes on");
-    } catch (const ConfigError& error) {
+    } catch (const std::exception& error) {  // it refuses, or memory is short here: the run goes on
       fail(error.what(), "it does not get these values, and training goes on");
       pause(options_.first_pause);  // what it refuses in a loop is no load on it
       return false;

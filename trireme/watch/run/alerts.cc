@@ -241,7 +241,8 @@ std::optional<Alert> disk_alert(const std::filesystem::path& folder, const Alert
   return Alert{.time = now,
                .kind = "disk",
                .text = format("the disk of the run's folder has %.1f GiB left, %.1f %% of it",
-                              static_cast<double>(space.available) / (1 << 30), 100 * share)};
+                              static_cast<double>(space.available) / (1 << 30), 100 * share),
+               .lasts = true};
 }
 
 std::optional<Alert> memory_alert(double peak_bytes, int64_t machine_bytes,
@@ -253,7 +254,8 @@ std::optional<Alert> memory_alert(double peak_bytes, int64_t machine_bytes,
       .time = now,
       .kind = "memory",
       .text = format("the largest rank has held %.1f GiB, %.0f %% of this machine's memory",
-                     peak_bytes / (1 << 30), 100 * share)};
+                     peak_bytes / (1 << 30), 100 * share),
+      .lasts = true};
 }
 
 std::optional<Alert> memory_alert(const MetricColumns& metrics, int64_t machine_bytes,

@@ -20,6 +20,7 @@ struct Alert {
   int64_t step = 0;
   std::string kind{};  // nan spike stall slow expert disk memory
   std::string text{};
+  bool lasts = false;  // of what is so now: `time` and `step` move on while it is
 };
 
 struct AlertLimits {

@@ -153,8 +153,11 @@ const Goodput& WatchedRun::goodput() {
 std::vector<Alert> WatchedRun::find_alerts() {
   std::vector<Alert> alerts = scan_.alerts();
   if (verdict().state == RunState::kStalled) {
-    alerts.push_back(
-        {.time = unix_seconds(), .step = last_step(), .kind = "stall", .text = verdict().why});
+    alerts.push_back({.time = unix_seconds(),
+                      .step = last_step(),
+                      .kind = "stall",
+                      .text = verdict().why,
+                      .lasts = true});
   }
   if (!is_alive()) return alerts;  // what is full now may not have been then
   if (auto disk = disk_alert(folder_, {}, unix_seconds())) {
