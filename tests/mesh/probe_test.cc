@@ -111,6 +111,20 @@ TEST(Probe, TheGradientComesWithTheWholeBackward) {
   EXPECT_TRUE(at::equal(x.grad(), at::full({2, 3}, 8.0F)));
 }
 
+// 2^-24 is the smallest number of fp16.
+TEST(Probe, AGradientIsNotLostWithItsScale) {
+  Collected sink;
+  at::Tensor y;
+  {
+    ProbeContext context = context_of(sink);
+    context.gradient_scale = 0x1p16;
+    const ProbeScope scope(std::move(context));
+    y = probe("y", at::ones({2, 3}).requires_grad_().to(at::kHalf));
+  }
+  y.backward(at::full({2, 3}, 0x1p-14, at::kHalf));
+  EXPECT_TRUE(at::equal(sink.of("y@gradient").values, at::full({2, 3}, 0x1p-30, at::kFloat)));
+}
+
 TEST(Probe, NamesHaveTheModulesPath) {
   Collected sink;
   const ProbeScope scope(context_of(sink));

@@ -189,6 +189,19 @@ TEST_F(ActivationsTest, RoundingIsFoundInActivationsToo) {
   EXPECT_EQ(found.left_out, std::vector<std::string>{"late"});
 }
 
+// Such as those of learners, whose ranks read samples of their own.
+TEST_F(ActivationsTest, WhatOneRunHasNotWholeIsNotCompared) {
+  change_b([](std::vector<RecordedStep>& steps) {
+    for (const char* name : {"layers.0", "layers.0@gradient"}) {
+      steps[0].activations.erase(name);
+      steps[0].left_out.emplace_back(name);
+    }
+  });
+  const Comparison found = compared();
+  EXPECT_EQ(found.finding(), Finding::kRounding);
+  EXPECT_EQ(found.left_out, (std::vector<std::string>{"late", "layers.0", "layers.0@gradient"}));
+}
+
 TEST_F(ActivationsTest, TheFirstOfForwardIsNamedBeforeTheLoss) {
   change_b([](std::vector<RecordedStep>& steps) {
     steps[0].loss = 4;

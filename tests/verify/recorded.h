@@ -25,6 +25,7 @@ struct RecordedStep {
   Tensors activations{};             // with their gradients and choices; empty: not recorded
   std::vector<std::string> order{};  // of them
   nlohmann::json replicas = nlohmann::json::object();
+  std::vector<std::string> left_out = {"late"};
 };
 
 inline void save_tensors(const std::filesystem::path& root, int64_t step, const Tensors& tensors,
@@ -52,7 +53,7 @@ inline void write_run(const std::filesystem::path& folder,
     if (!steps[i].activations.empty()) {
       const nlohmann::json probes = {{"probes", steps[i].order},
                                      {"replicas_differ", steps[i].replicas},
-                                     {"left_out", std::vector<std::string>{"late"}}};
+                                     {"left_out", steps[i].left_out}};
       save_tensors(folder / "activations", step, steps[i].activations, probes.dump());
     }
     metrics << R"({"step": )" << step << R"(, "loss": )" << steps[i].loss << R"(, "grad_norm": )"

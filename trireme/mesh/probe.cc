@@ -102,7 +102,9 @@ at::Tensor hand_out(ProbedBlock block, const at::Tensor& t, const std::vector<in
     if (!gradient.defined()) return;
     ProbedBlock own = block;
     own.values = gradient.detach().reshape(shape);
-    if (scale != 1) own.values = own.values / scale;
+    // In fp32 at least: a loss scale is there because fp16 has no number as small as a gradient.
+    if (scale != 1)
+      own.values = own.values.to(at::promote_types(own.values.scalar_type(), at::kFloat)) / scale;
     sink->put(own);
   });
   return next;

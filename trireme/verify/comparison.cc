@@ -72,13 +72,17 @@ class Comparing {
   void add_activations(int64_t step) {
     std::optional<RecordedActivations> first = activations(step);
     if (!first) return;
-    for (const std::string& name : first->left_out) {
+    const std::set<std::string> lacking = lacking_activations(step);
+    for (const std::string& name : lacking) {
       if (std::ranges::find(result_.left_out, name) == result_.left_out.end())
         result_.left_out.push_back(name);
     }
     add_replicas(step);
     add_tensors(step, {.compare = compare_activations(step),
-                       .wanted = [](const std::string& name) { return !is_gradient(name); },
+                       .wanted =
+                           [lacking](const std::string& name) {
+                             return !is_gradient(name) && !lacking.contains(name);
+                           },
                        .kind_of =
                            [](const std::string& name) {
                              return is_choices(name) ? ProbeKind::kChoices : ProbeKind::kActivation;
@@ -90,7 +94,10 @@ class Comparing {
     if (!first) return;
     std::ranges::reverse(first->order);
     add_tensors(step, {.compare = compare_activations(step),
-                       .wanted = is_gradient,
+                       .wanted =
+                           [lacking = lacking_activations(step)](const std::string& name) {
+                             return is_gradient(name) && !lacking.contains(name);
+                           },
                        .kind_of = [](const std::string&) { return ProbeKind::kActivationGradient; },
                        .order = first->order,
                        .suffix = kGradientEnd});
@@ -164,6 +171,20 @@ class Comparing {
     return believed().activations(step);
   }
 
+  // Those that the ranks of any run have not whole.
+  std::set<std::string> lacking_activations(int64_t step) const {
+    std::set<std::string> names;
+    for (const RunPairs* const runs : {&found_, &scale_}) {
+      for (const RunPair& pair : runs->pairs) {
+        for (const RecordedRun* const run : {&pair.a, &pair.b}) {
+          const std::optional<RecordedActivations> record = run->activations(step);
+          names.insert(record->left_out.begin(), record->left_out.end());
+        }
+      }
+    }
+    return names;
+  }
+
   static std::function<SourceDifferences(const RunPair&, const DifferenceOptions&)>
   compare_activations(int64_t step) {
     return [step](const RunPair& pair, const DifferenceOptions& options) {
@@ -174,6 +195,7 @@ class Comparing {
 
   // Of those that ranks of one side hold differently.
   void add_replicas(int64_t step) {
+    replicas_.clear();  // of activations that the step before had and did not compare
     for (const char* side : {"A", "B"}) {
       const auto of = [&](const RunPairs& runs) {
         const RunPair& pair = runs.pairs.front();

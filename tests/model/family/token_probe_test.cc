@@ -63,5 +63,30 @@ TEST(TokenProbe, OnlyTrainingIsProbed) {
   EXPECT_EQ(sink.blocks[0].whole, (std::vector<int64_t>{12, 5}));
 }
 
+// Those of a diffusion transformer.
+TEST(TokenProbe, RowsOfSequencesBehindTheTokensAreLeftOut) {
+  OneBlock sink;
+  const verify::ProbeScope scope({.sink = &sink, .num_samples = 4, .samples = 2});
+  TokenBatch batch = batch_of(2, 3);
+  batch.training = TrainingPlace{};
+  const at::Tensor x = at::arange(16.0).view({8, 2}).requires_grad_();
+  const at::Tensor y = probe_tokens("x", x, batch);
+  EXPECT_TRUE(at::equal(y, x));
+  (y * x.detach()).sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), x.detach()));
+  ASSERT_EQ(sink.blocks.size(), 2U);
+  for (const verify::ProbedBlock& block : sink.blocks) {
+    EXPECT_EQ(block.whole, (std::vector<int64_t>{12, 2})) << block.name;
+    EXPECT_TRUE(at::equal(block.values, x.detach().narrow(0, 0, 6))) << block.name;
+  }
+  // Two rows of tokens, and two of sequences.
+  batch.held_rows = mesh::Range{4, 2};
+  probe_tokens("part", at::zeros({4, 2}), batch);
+  ASSERT_EQ(sink.blocks.size(), 3U);
+  EXPECT_EQ(sink.blocks[2].boxes.size(), 1U);
+  EXPECT_EQ(sink.blocks[2].boxes[0].offset, (std::vector<int64_t>{4, 0}));
+  EXPECT_EQ(sink.blocks[2].boxes[0].size, (std::vector<int64_t>{2, 2}));
+}
+
 }  // namespace
 }  // namespace trireme::model

@@ -14,6 +14,8 @@
 #include "tests/tasks/vision/record_files.h"
 #include "tests/train/small_run.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
 #include "trireme/tasks/tasks.h"
 #include "trireme/train/run/inputs.h"
 
@@ -115,6 +117,37 @@ TEST_F(DiffusionTest, IsTheSameModelOnEveryAxis) {
     overrides.push_back(fp64);
     run(config(name, overrides), num_ranks);
     expect_same(name, "one", 1e-10);
+  }
+}
+
+// Those of its tokens: the conditioning that blocks pass on is no activation of a sample's rows.
+TEST_F(DiffusionTest, RecordsTheSameActivationsOnEveryAxis) {
+  const auto record = [&](const std::string& name, int num_ranks, std::vector<Override> overrides) {
+    overrides.insert(
+        overrides.end(),
+        {{"record.activations", "1"}, {"train.precision", "fp64"}, {"train.steps", "1"}});
+    run(config(name, overrides), num_ranks);
+    return checkpoint::load_global(folder_ / name / "activations" / checkpoint::folder_name(1));
+  };
+  const auto one = record("one", 1, {});
+  // The embedding, the last product, and two of each block, with gradients.
+  EXPECT_EQ(one.size(), 2 * (2 + 3 * 2U));
+  EXPECT_EQ(one.at("transformer_blocks.1").sizes(), (std::vector<int64_t>{8 * 16, 24}));
+  const std::vector<std::tuple<std::string, int, std::vector<Override>>> layouts = {
+      {"sequence", 2, {{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}},
+      {"context", 2, {{"parallel.context", "2"}, {"train.recompute", "full"}}},
+      {"pipeline", 3, {{"parallel.pipeline", "3"}, {"train.micro_batch", "2"}}},
+      {"zero", 2, {{"parallel.zero", "3"}}}};
+  for (const auto& [name, num_ranks, overrides] : layouts) {
+    const auto found = record(name, num_ranks, overrides);
+    ASSERT_EQ(found.size(), one.size()) << name;
+    for (const auto& [probe, values] : one) {
+      ASSERT_TRUE(found.contains(probe)) << name << ", " << probe;
+      ASSERT_EQ(found.at(probe).sizes(), values.sizes()) << name << ", " << probe;
+      EXPECT_LE((found.at(probe) - values).abs().max().item<double>(),
+                1e-10 * values.abs().max().item<double>())
+          << name << ", " << probe;
+    }
   }
 }
 

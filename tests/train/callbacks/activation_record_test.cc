@@ -104,10 +104,20 @@ TEST_F(ActivationRecordTest, RoutersHaveLogitsAndChoices) {
   const auto found = record("plain");
   EXPECT_EQ(found.at("model.layers.0.router").sizes(), (std::vector<int64_t>{8 * 16, 4}));
   EXPECT_EQ(found.at("model.layers.0.router@choices").sizes(), (std::vector<int64_t>{8 * 16, 2}));
-  Settings split = kSparse;
-  split.push_back({"parallel.expert", "2"});
-  run_recorded("split", split, 2);
-  expect_same("split");
+  // Ranks of the tensor axis have parts of it.
+  EXPECT_FALSE(found.contains("model.layers.0.router@gradient"));
+  const Settings layouts[] = {{{"parallel.expert", "2"}},
+                              {{"parallel.tensor", "2"}},
+                              {{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}},
+                              {{"parallel.context", "2"}, {"train.recompute", "full"}}};
+  int number = 0;
+  for (const Settings& layout : layouts) {
+    Settings split = kSparse;
+    split.insert(split.end(), layout.begin(), layout.end());
+    const std::string name = concat("split", ++number);
+    run_recorded(name, split, 2);
+    expect_same(name);
+  }
 }
 
 TEST_F(ActivationRecordTest, RoutersRepeatTheChoicesOfAnotherRun) {
@@ -125,6 +135,10 @@ TEST_F(ActivationRecordTest, RoutersRepeatTheChoicesOfAnotherRun) {
   EXPECT_TRUE(
       at::equal(repeats.at("model.layers.0.attention"), own.at("model.layers.0.attention")));
   EXPECT_FALSE(at::equal(repeats.at("model.layers.0"), own.at("model.layers.0")));
+  other.front().second = "2";
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { run_recorded("fewer", other, 1); }),
+              HasSubstr("model.experts is 2"));
+  other.front().second = "4";
   other.back().second = (folder_ / "none").string();
   EXPECT_ANY_THROW(run_recorded("wrong", other, 1));
 }

@@ -41,7 +41,14 @@ class Listener : public Callback {
   }
   std::string state() const override { return "state of " + name_; }
   void restore(const std::string& state) override { restored = state; }
+  verify::ProbeSink* probes(int64_t step) override {
+    return step <= num_probed ? &nowhere : nullptr;
+  }
 
+  struct Nowhere : verify::ProbeSink {
+    void put(const verify::ProbedBlock& /*block*/) override {}
+  } nowhere;
+  int64_t num_probed = 0;  // steps
   int failing_rank = -1;
   std::function<void()> fail;
   std::string restored;
@@ -102,6 +109,19 @@ TEST_F(CallbacksTest, HearEveryEventInTheirOrder) {
   EXPECT_EQ(heard_,
             (std::vector<std::string>{"a start", "b start", "a evaluate", "b evaluate", "a step",
                                       "b step", "a path", "b path", "a stop", "b stop"}));
+}
+
+// One that is not asked would wait for probes in vain.
+TEST_F(CallbacksTest, ProbesAreOneCallbacks) {
+  add("a");
+  add("b").num_probed = 2;
+  add("c").num_probed = 1;
+  Callbacks callbacks(listeners_, {});
+  EXPECT_EQ(callbacks.probes(2), &dynamic_cast<Listener&>(*listeners_[1].callback).nowhere);
+  EXPECT_EQ(callbacks.probes(3), nullptr);
+  EXPECT_EQ(harness::message_of<ConfigError>([&] { callbacks.probes(1); }),
+            "the callbacks b and c both want the probes of step 1; expected one: switch the other "
+            "off");
 }
 
 TEST_F(CallbacksTest, AnErrorOnOneRankIsEveryRanksWithNameAndType) {

@@ -43,6 +43,15 @@ at::Tensor whole_sequences(const at::Tensor& own_SK, const TokenBatch& batch) {
   return whole;
 }
 
+// Hands out the values alone: a rank of the tensor axis has only its part of their gradient.
+at::Tensor probe_logits(const at::Tensor& logits_SE, const TokenBatch& batch) {
+  if (!verify::is_probing()) return logits_SE;
+  const at::Tensor values_SE = logits_SE.detach();
+  const at::Tensor next_SE = probe_tokens("router", values_SE, batch);
+  // Numbers that are a roundoff apart: their difference is exact, and so is the sum.
+  return next_SE.is_same(values_SE) ? logits_SE : logits_SE + (next_SE - values_SE);
+}
+
 }  // namespace
 
 double RoutingCounts::max_violation() const {
@@ -84,7 +93,7 @@ Router::Router(const ModelConfig& config, const ModelAxes& axes, at::ScalarType 
 }
 
 ChosenExperts Router::forward(const at::Tensor& x_SD, const TokenBatch& batch) {
-  const at::Tensor logits_SE = probe_tokens("router", logits(x_SD, batch), batch);
+  const at::Tensor logits_SE = probe_logits(logits(x_SD, batch), batch);
   if (!batch.training) {
     const Routing routing = parallel::route(logits_SE, e_score_correction_bias, config_.router());
     return {routing.experts_SK, routing.weights_SK};
@@ -135,6 +144,10 @@ void Router::replay(Routing& routing, const at::Tensor& logits_SE, const TokenBa
   const at::Tensor used_SK =
       verify::probe_choices("router", own_SK, rows_of_tokens(batch, own_SK.size(0)));
   if (used_SK.is_same(own_SK)) return;
+  const auto most = used_SK.max().item<int64_t>();
+  TRIREME_CHECK(used_SK.min().item<int64_t>() >= 0 && most < config_.experts, "expert ", most,
+                " is to be repeated, and model.experts is ", config_.experts,
+                "; expected choices of a run with as many experts: give another record.choices");
   routing = parallel::route(logits_SE, e_score_correction_bias, config_.router(), used_SK);
 }
 

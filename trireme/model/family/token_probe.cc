@@ -29,7 +29,15 @@ verify::ProbeRows rows_of_tokens(const TokenBatch& batch, int64_t num_rows) {
 
 at::Tensor probe_tokens(std::string_view name, const at::Tensor& x, const TokenBatch& batch) {
   if (!verify::is_probing() || !batch.training || x.numel() == 0) return x;
-  return verify::probe(name, x, rows_of_tokens(batch, x.numel() / x.size(-1)));
+  const int64_t num_rows = x.numel() / x.size(-1), own = batch.B * batch.T;
+  const int64_t held = batch.held_rows ? batch.held_rows->size : own;
+  const auto probe_rows = [&](const at::Tensor& rows_SD) {
+    return verify::probe(name, rows_SD, rows_of_tokens(batch, rows_SD.numel() / x.size(-1)));
+  };
+  if (x.dim() != 2 || num_rows != held + batch.B || num_rows == own) return probe_rows(x);
+  // Split and not narrowed: the backward of it copies gradients, and adds nothing to them.
+  const std::vector<at::Tensor> parts = x.split_with_sizes({held, batch.B});
+  return at::cat({held == 0 ? parts[0] : probe_rows(parts[0]), parts[1]});
 }
 
 }  // namespace trireme::model

@@ -19,7 +19,8 @@ verify::ProbeRows rows_of_tokens(int64_t B, const at::Tensor& positions_T, int64
 verify::ProbeRows rows_of_tokens(const TokenBatch& batch, int64_t num_rows);
 
 // verify::probe() for a tensor with such rows, in training.
-// Shapes: x [B, T, D], or its rows as the tensor axis holds them
+// Shapes: x [B, T, D], or its rows as the tensor axis holds them; B rows behind those, which belong
+//         to the sequences, such as conditioning, go on as they are
 at::Tensor probe_tokens(std::string_view name, const at::Tensor& x, const TokenBatch& batch);
 
 }  // namespace trireme::model

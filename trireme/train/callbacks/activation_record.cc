@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
@@ -74,10 +75,25 @@ std::vector<std::string> in_order(std::span<const StoredProbes> ranks) {
 }
 
 // JSON has no infinity: null.
-void add_replicas(const ProbeReplicas& replicas, const std::string& name, nlohmann::json& to) {
+void add_difference(const ProbeReplicas& replicas, const std::string& name, nlohmann::json& to) {
   if (replicas.ranks.empty()) return;
   to[name] = {
       {"ranks", replicas.ranks}, {"absolute", replicas.absolute}, {"relative", replicas.relative}};
+}
+
+// The probes of which ranks hold different bits, as JSON. Rank 0 reads them, however long that
+// takes, and all ranks fail if it cannot.
+std::string differing_replicas(comm::Communicator& world, std::span<const fs::path> files,
+                               std::span<const StoredProbes> ranks,
+                               std::span<const std::string> names) {
+  return checkpoint::from_root(world, [&](const checkpoint::Peers& peers) {
+    nlohmann::json differing = nlohmann::json::object();
+    for (const std::string& name : names) {
+      peers.check();
+      add_difference(compare_replicas(files, ranks, name), name, differing);
+    }
+    return differing.dump();
+  });
 }
 
 }  // namespace
@@ -158,22 +174,23 @@ void ActivationRecord::on_gradients(RunView& run) {
              {.free = static_cast<uint64_t>(std::ranges::min(free)),
               .copies = static_cast<uint64_t>(config_.activations - step_ + 1)},
              num_bytes);
-  nlohmann::json differing = nlohmann::json::object(), partial = nlohmann::json::array();
+  std::vector<std::string> whole, partial;
   std::vector<checkpoint::Entry> entries;
   for (const auto& [name, form] : forms) {
     if (num_covered(ranks, name) != c10::multiply_integers(form->whole)) {
       partial.push_back(name);
       continue;
     }
-    if (world.rank() == 0) add_replicas(compare_replicas(files, ranks, name), name, differing);
+    whole.push_back(name);
     const mesh::Layout rows(form->whole, {{"data", world.size()}}, {mesh::Placement::sharded(0)});
     entries.push_back(checkpoint::lazy_entry(
         name, form->dtype, rows, world.rank(),
         [&, name](const mesh::Box& part) { return read_blocks(files, ranks, name, part); }));
   }
-  const nlohmann::json state = {{kRecordedProbes, in_order(ranks)},
-                                {kDifferingProbes, std::move(differing)},
-                                {kPartialProbes, std::move(partial)}};
+  const nlohmann::json state = {
+      {kRecordedProbes, in_order(ranks)},
+      {kDifferingProbes, nlohmann::json::parse(differing_replicas(world, files, ranks, whole))},
+      {kPartialProbes, partial}};
   checkpoint::save(folder_, step_, entries, state.dump(), world,
                    {.keep = 0, .incremental = false, .compare_replicas = false});
   file_.reset();

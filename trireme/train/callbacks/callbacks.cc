@@ -100,10 +100,17 @@ bool Callbacks::wants_gradients(int64_t step) const {
 }
 
 verify::ProbeSink* Callbacks::probes(int64_t step) {
+  verify::ProbeSink* sink = nullptr;
+  const std::string* whose = nullptr;
   for (NamedCallback* const named : callbacks_) {
-    if (verify::ProbeSink* const sink = named->callback->probes(step)) return sink;
+    verify::ProbeSink* const found = named->callback->probes(step);
+    if (found == nullptr) continue;
+    TRIREME_CHECK(sink == nullptr, "the callbacks ", *whose, " and ", named->name,
+                  " both want the probes of step ", step, "; expected one: switch the other off");
+    sink = found;
+    whose = &named->name;
   }
-  return nullptr;
+  return sink;
 }
 
 void Callbacks::call(Event event, RunView& run, const std::filesystem::path& checkpoint) {
