@@ -124,6 +124,21 @@ class Training(T5Test):
             for a, b in zip(self.metrics(run), expected, strict=True):
                 self.assertLessEqual(abs(a["loss"] - b["loss"]), (1e-10 if own else 0) * b["loss"])
 
+    def test_adapters_drop_the_same_at_every_layout(self):
+        """Keys and values across the models read the encoder's tokens, which are more than the decoder's."""
+        options = ["--train.precision=fp64", "--train.steps=3", "--optimizer.schedule=constant", "--lora.rank=2"]
+        self.train("nothing", 1, *options)
+        options.append("--lora.dropout=0.3")
+        self.train("one", 1, *options)
+        expected = self.metrics("one")
+        self.assertNotEqual(expected[0]["grad_norm"], self.metrics("nothing")[0]["grad_norm"])
+        for layout, (ranks, own) in LAYOUTS.items():
+            with self.subTest(layout=layout):
+                self.train(layout, ranks, *options, *own)
+                for a, b in zip(self.metrics(layout), expected, strict=True):
+                    for key in ("loss", "grad_norm"):
+                        self.assertLess(abs(a[key] - b[key]), 1e-10 * b[key], key)
+
     def test_it_learns(self):
         self.train("run", 1, "--train.steps=60", "--optimizer.learning_rate=5e-3", "--train.evaluate_interval=60")
         losses = [line["loss"] for line in self.metrics()]

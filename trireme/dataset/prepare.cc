@@ -87,10 +87,10 @@ void probe_output(const PrepareOptions& options) {
 // The report of a preparation whose work stays when it fails (unfinished_work.h).
 PrepareReport report_leaving_work(WorkFolder& work, const std::function<PrepareReport()>& run) {
   PrepareReport report;
-  leaving_work({.path = work.path(),
-                .has_journal = [path = work.path()] { return has_journal(path); },
-                .release = [&work] { work.release(); }},
-               [&] { report = run(); });
+  dataset::leaving_work({.path = work.path(),
+                         .has_journal = [path = work.path()] { return has_journal(path); },
+                         .release = [&work] { work.release(); }},
+                        [&] { report = run(); });
   return report;
 }
 

@@ -157,6 +157,30 @@ TEST_F(FeatureJournals, AnotherInputOptionOrADamagedFileBeginsAnew) {
   }
 }
 
+TEST_F(FeatureJournals, OneThatDoesNotFitTheInputIsRefusedOnce) {
+  generate();
+  interrupt(options("out"), 0.9);
+  const fs::path journal = work("out") / "journal.json";
+  const std::string key = "\"bytes\":";
+  std::string text = read_file(journal);
+  text.insert(text.find(key) + key.size(), "1");
+  write_file_atomically(journal, text);
+  EXPECT_THROW(prepare_features(options("out")), ConfigError);
+  EXPECT_FALSE(fs::exists(work("out")));
+  EXPECT_FALSE(prepare_features(options("out")).is_resumed);
+}
+
+TEST_F(FeatureJournals, AWriteOfOneThatWasCutShortLeavesNothingInTheOutput) {
+  generate();
+  prepare_features(options("whole"));
+  interrupt(options("out"), 0.9);
+  write_file_atomically(work("out") / ".journal.json.0123abcd.tmp", "{");
+  PrepareFeaturesOptions last = options("out");
+  last.journal_bytes = int64_t{1} << 30;  // it writes none itself
+  EXPECT_GT(prepare_features(last).num_resumed, 0);
+  EXPECT_EQ(content("out"), content("whole"));
+}
+
 // What an option that is wrong says is no reason to lose hours of work.
 TEST_F(FeatureJournals, ARefusedCallLeavesTheWorkOfAnEarlierOne) {
   generate();

@@ -96,7 +96,8 @@ void OutputFile::reserve(uint64_t num_bytes) noexcept {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) return;
   const auto length = static_cast<off_t>(num_bytes);
-  if (::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, status.st_size, length) == 0)
+  // A disk with less room may give what it has, and say that it is full.
+  if (::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, status.st_size, length) == 0 || errno == ENOSPC)
     is_reserved_ = true;
 }
 

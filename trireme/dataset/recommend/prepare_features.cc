@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -104,7 +105,7 @@ class Encoder : public RawPass {
     }
     if (schema_.num_items > 0) {
       const int64_t item = vocabulary_.item(sample.item);
-      TRIREME_CHECK(item >= 0, "the input changed while it was read; prepare it again");
+      if (item < 0) begin_anew("the input changed while it was read; prepare it again");
       store_number(record, layout_.item_at, static_cast<uint32_t>(item));
     }
     if (schema_.label == LabelKind::kBinary) {
@@ -127,8 +128,10 @@ class Encoder : public RawPass {
   }
 
   void finish() {
-    TRIREME_CHECK(num_seen_ >= num_done_, "the input has ", num_seen_, " samples and had ",
-                  num_done_, " before; prepare it again");
+    if (num_seen_ < num_done_) {
+      begin_anew(concat("the input has ", num_seen_, " samples and had ", num_done_,
+                        " before; prepare it again"));
+    }
     schema_.num_training = training_.finish();
     schema_.num_validation = validation_ ? validation_->finish() : 0;
     TRIREME_CHECK(schema_.num_training > 0, "no sample is for training; give more data");
@@ -141,6 +144,12 @@ class Encoder : public RawPass {
   }
 
   const FeatureJournal& journal() const { return journal_; }
+
+  // For what does not fit the input: the next call does not meet it again.
+  [[noreturn]] void begin_anew(const std::string& reason) const {
+    remove_feature_journal(folder_);
+    throw ConfigError(reason);
+  }
 
  private:
   Vocabulary& vocabulary_;
@@ -179,9 +188,11 @@ class FeaturePreparation {
     }
     raw_->read(*encoder_);
     const int64_t num_bytes = journal_.num_bytes;
-    TRIREME_CHECK(done_ - num_bytes == num_bytes, "the input had ", num_bytes,
-                  " bytes when it was read first and ", done_ - num_bytes,
-                  " the second time; expected files that stay as they are: prepare it again");
+    if (done_ - num_bytes != num_bytes) {
+      encoder_->begin_anew(concat(
+          "the input had ", num_bytes, " bytes when it was read first and ", done_ - num_bytes,
+          " the second time; expected files that stay as they are: prepare it again"));
+    }
     encoder_->finish();
     remove_feature_journal(folder_);
     return {.schema = vocabulary_->schema(),
@@ -206,6 +217,7 @@ class FeaturePreparation {
     } catch (const Error&) {  // files that are damaged, or behind the journal
       return false;
     }
+    write_feature_journal(folder_, *found);  // removes what a write that was cut short left beside
     journal_ = *found;
     done_ = journal_.num_bytes;
     return true;

@@ -1,11 +1,15 @@
 #include "trireme/model/layers/attention.h"
 
 #include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 
 #include "trireme/model/cache/key_cache.h"
 #include "trireme/model/family/init.h"
+#include "trireme/model/layers/philox.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/layers/rotary.h"
 #include "trireme/parallel/tensor/split_layers.h"
@@ -153,10 +157,36 @@ std::pair<at::Tensor, at::Tensor> Attention::normed(const at::Tensor& q_BTD,
   return {results[0], k_norm->forward(k_BTG).narrow(-1, first_kv_row_, kv_heads_ * head_width_)};
 }
 
+namespace {
+
+// The batch with the memory's rows in place of its own, for adapters that drop some of what they
+// read.
+TokenBatch with_rows_of_memory(const TokenBatch& batch, const parallel::TensorAxis& axis) {
+  TokenBatch result = batch;
+  if (batch.dropout == nullptr) return result;
+  RandomDraw draw = *batch.dropout;
+  const at::Tensor memory_S =
+      batch.memory_split->positions(batch.context ? batch.context->group.rank() : 0)
+          .to(batch.positions_T.device());
+  const at::Tensor first_B =  // of each sequence, the number of its row at position 0
+      draw.whole_rows_S.view({batch.B, batch.T}).select(1, 0) - batch.positions_T.select(0, 0);
+  draw.whole_rows_S = (first_B.unsqueeze(1) + memory_S).flatten();
+  const int64_t num_rows = draw.whole_rows_S.numel();
+  const mesh::Range own = axis.sequence ? axis.own_rows(num_rows) : mesh::Range{0, num_rows};
+  draw.rows_S = draw.whole_rows_S.narrow(0, own.offset, own.size);
+  result.dropout = std::make_shared<const RandomDraw>(std::move(draw));
+  return result;
+}
+
+}  // namespace
+
 std::vector<at::Tensor> Attention::project(const at::Tensor& x, const TokenBatch& batch) const {
+  std::optional<TokenBatch> of_memory;  // outlives the weights, which refer to it
+  if (across_) of_memory = with_rows_of_memory(batch, axis_);
+  const TokenBatch& read = of_memory ? *of_memory : batch;
   const parallel::LinearWeight q = q_proj->weights(batch),
-                               k = kv_weights(*k_proj, batch, norms_all_heads_),
-                               v = kv_weights(*v_proj, batch);
+                               k = kv_weights(*k_proj, read, norms_all_heads_),
+                               v = kv_weights(*v_proj, read);
   if (!across_) return parallel::column_linear(x, {q, k, v}, batch.lead(), axis_);
   std::vector<at::Tensor> qkv = parallel::column_linear(x, {q}, batch.lead(), axis_);
   for (const at::Tensor& kv :

@@ -21,8 +21,9 @@ namespace trireme::train {
 // All keys of a run are one list (fields_of()): files, overrides, --help and the comparison of a
 // resume go through it. Which keys there are depends on the task, so its name is looked up before
 // anything is assigned, in the overrides first. A folder of foreign weights gives the task its keys
-// before the file does. Values are checked after the overrides, which may mend one of the file's. A
-// saved config is read by the same code, but its errors are CheckpointErrors.
+// when those of the file and the overrides are there to be read, and these are then assigned again.
+// Values are checked after the overrides, which may mend one of the file's. A saved config is read
+// by the same code, but its errors are CheckpointErrors.
 
 namespace {
 
