@@ -98,31 +98,6 @@ std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const 
   return found;
 }
 
-std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const {
-  const fs::path where = folder_ / train::kActivationFolder / checkpoint::folder_name(step);
-  if (!fs::exists(where)) return std::nullopt;
-  RecordedActivations found{.tensors = std::make_unique<checkpoint::SavedTensors>(where)};
-  const std::string source = where.string();
-  const nlohmann::json state = parse_json(found.tensors->state(), source);
-  const JsonView view(state, source);
-  found.order = names_in(view.at(train::kRecordedProbes));
-  found.left_out = names_in(view.at(train::kPartialProbes));
-  for (const auto& [name, replica] : view.at(train::kDifferingProbes).members()) {
-    ReplicaDifference& one = found.replicas[name];
-    for (const int64_t rank : replica.at("ranks").integers(0, kMostRanks)) {
-      one.ranks.push_back(static_cast<int>(rank));
-    }
-    const double infinite = std::numeric_limits<double>::infinity();
-    const auto number = [&](const char* key) {
-      const JsonView value = replica.at(key);
-      return value.value().is_null() ? infinite : value.number(0);
-    };
-    one.absolute = number("absolute");
-    one.relative = number("relative");
-  }
-  return found;
-}
-
 std::unique_ptr<checkpoint::SavedTensors> RecordedRun::gradients(int64_t step) const {
   return std::make_unique<checkpoint::SavedTensors>(gradients_of(folder_, step));
 }
