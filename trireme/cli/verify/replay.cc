@@ -58,8 +58,12 @@ bool promises_bits(const train::RunConfig& config, bool keeps_layout) {
 
 Agreement compare_steps(const fs::path& run, const fs::path& replayed, int64_t begin, int64_t end,
                         bool is_promised) {
-  const verify::StepNumbers before = verify::read_step_numbers(run);
-  const verify::StepNumbers now = verify::read_step_numbers(replayed);
+  // An imported run has taken no step, and a replayed one may end in its first.
+  const auto numbers_of = [](const fs::path& folder) {
+    return fs::exists(folder / train::kMetricsName) ? verify::read_step_numbers(folder)
+                                                    : verify::StepNumbers();
+  };
+  const verify::StepNumbers before = numbers_of(run), now = numbers_of(replayed);
   Agreement agreement{.is_promised = is_promised};
   for (int64_t step = begin; step < end; ++step) {
     const auto a = before.find(step), b = now.find(step);
@@ -113,7 +117,7 @@ std::vector<std::string> words_of(const ReplayArguments& arguments, const fs::pa
   if (!keeps_layout) add(plain_layout_keys());
   add({concat("--output.folder=", folder.string()), "--checkpoint.interval=0",
        concat("--examine.step=", arguments.step)});
-  if (arguments.spike > 0) add({concat("--examine.spike=", arguments.spike)});
+  if (arguments.spike > 0) add({format("--examine.spike=%.17g", arguments.spike)});
   add(arguments.keys);
   return words;
 }
