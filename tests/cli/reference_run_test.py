@@ -28,6 +28,7 @@ SPEC.loader.exec_module(recorder)
 LANGUAGE = """
 [model]
 sequence_length = 32
+dropout = 0
 [data]
 path = "data/tiny"
 [train]
