@@ -26,14 +26,20 @@ void check_steps_can_be_made(const train::RunConfig& config, const fs::path& run
                 ", whose ranks do not take their steps together; expected one without");
 }
 
+// Fp32 in runs of every precision: the biases of routers, and counts of rows of open tables.
+bool keeps_dtype(const std::string& name) {
+  return name.ends_with("e_score_correction_bias") || name.ends_with(".uses");
+}
+
 // As the source has it, but for the tensors of `from`, which become those of `to`.
 void save_in(const checkpoint::SavedTensors& source, const fs::path& root, at::ScalarType from,
              at::ScalarType to) {
   std::vector<checkpoint::Entry> entries;
   for (const auto& [name, tensor] : source.tensors()) {
     const at::Tensor values = source.read(name);
-    entries.push_back({name, values.scalar_type() == from ? values.to(to) : values,
-                       mesh::Layout(values.sizes().vec(), {})});
+    const bool changes = values.scalar_type() == from && !keeps_dtype(name);
+    entries.push_back(
+        {name, changes ? values.to(to) : values, mesh::Layout(values.sizes().vec(), {})});
   }
   const auto world = std::move(comm::make_thread_group(1).front());
   checkpoint::save(root, source.step(), entries, source.state(), *world,
