@@ -190,7 +190,7 @@ CommonTensors write_common(const ReferenceStep& reference, const fs::path& run, 
                 own_gradients.tensors().empty() ? "" : own_gradients.tensors().begin()->first,
                 "\": give --map FILE");
 
-  if (own_activations) {
+  if (!activations.empty()) {
     save_pairs(activations, *own_activations, *their_activations, a / train::kActivationFolder,
                b / train::kActivationFolder);
   }

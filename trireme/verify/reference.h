@@ -22,8 +22,8 @@ using NameMap = std::vector<std::pair<std::string, std::string>>;
 // Reads a JSON object of such names.
 // Throws: ConfigError when it is none, or a name has more than one "*", or only one of the two has
 NameMap read_name_map(const std::filesystem::path& file);
-// Those of transformers' modules for the probes that are no modules, and for modules whose paths are
-// not those of its files: "model.norm" is "norm".
+// Those of transformers' modules for the probes that are no modules, and for modules whose paths
+// are not those of its files: "model.norm" is "norm".
 NameMap transformers_names();
 std::string mapped(const NameMap& names, const std::string& name);
 

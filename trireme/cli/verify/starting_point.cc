@@ -80,8 +80,8 @@ void begin_at(const StartingPoint& start, const fs::path& folder, c10::ScalarTyp
   const bool can_change = own == c10::kFloat || own == c10::kDouble;
   TRIREME_CHECK(precision == own || can_change, start.run.string(), " is a run in ",
                 c10::toString(own),
-                "; expected one in fp32 or fp64, whose states another "
-                "precision can hold");
+                "; expected one in fp32 or fp64, whose states another precision can hold, or "
+                "--tier 3, which keeps the precision");
   train::DerivedRun made(start.checkpoint, folder);
   if (precision == own) {
     fs::create_directories(made.checkpoints());
