@@ -116,7 +116,8 @@ std::vector<std::string> plain_layout_keys() {
   }
   for (const char* key :
        {"data=0", "shard=0", "zero=0", "sequence_parallel=false", "stages_per_rank=0",
-        "stage_layers=", "rebalance_interval=0", "expert_replicas=0", "schedule=1f1b"}) {
+        "stage_layers=", "rebalance_interval=0", "expert_replicas=0", "schedule=1f1b", "auto=false",
+        "teachers=0", "teacher_tensor=1"}) {
     keys.push_back(concat("--parallel.", key));
   }
   keys.emplace_back("--train.shares=");
