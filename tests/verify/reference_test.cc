@@ -136,6 +136,10 @@ TEST(NameMapTest, HasOneStarOrNone) {
   EXPECT_EQ(mapped(names, "layers.12.attention"), "layers.12.attention");
   EXPECT_EQ(mapped(transformers_names(), "model.norm"), "norm");
   EXPECT_EQ(mapped(transformers_names(), "vit.layers.3"), "vit.encoder.layer.3");
+  EXPECT_NE(mapped(transformers_names(), "vit.layers.3.attention"),
+            "vit.encoder.layer.3.attention");
+  EXPECT_NE(mapped(transformers_names(), "bert.encoder.layer.3.attention"),
+            "bert.encoder.layer.3.attention");
 }
 
 TEST(NameMapTest, AFileIsBoundedAndChecked) {

@@ -144,11 +144,17 @@ NameMap read_name_map(const fs::path& file) {
   return names;
 }
 
-// Without "model.embed_tokens": Granite scales what that module gives.
+// A block's probe "attention" is the residual stream behind it, and BERT's and ViT's modules of
+// that name give something else. Granite scales what "model.embed_tokens" gives, so that it is not
+// "embedding".
 NameMap transformers_names() {
-  return {{"model.norm", "norm"},          {"transformer.ln_f", "norm"},
-          {"vit.layernorm", "norm"},       {"transformer.drop", "embedding"},
-          {"vit.embeddings", "embedding"}, {"vit.layers.*", "vit.encoder.layer.*"},
+  return {{"*.attention", "*.attention, a module"},
+          {"model.norm", "norm"},
+          {"transformer.ln_f", "norm"},
+          {"vit.layernorm", "norm"},
+          {"transformer.drop", "embedding"},
+          {"vit.embeddings", "embedding"},
+          {"vit.layers.*", "vit.encoder.layer.*"},
           {"classifier", "logits"}};
 }
 
