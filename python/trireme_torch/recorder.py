@@ -47,6 +47,15 @@ class exact(TorchFunctionMode):
         return function(*map(widen, args), **{name: widen(value) for name, value in (kwargs or {}).items()})
 
 
+def _in_stored_form(model, gradients):
+    """Under the names and in the shapes of the model's files: transformers stacks experts, for one."""
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ImportError:  # none, or an older one, whose modules have the names of the files
+        return gradients
+    return revert_weight_conversion(model, gradients)
+
+
 @contextlib.contextmanager
 def record(model, folder):
     """Records the forward and backward passes of its body as one step; the body sets `loss` of what it gets."""
@@ -81,12 +90,14 @@ def record(model, folder):
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank() > 0:
         return  # every rank has gathered the whole tensors, and one writes them
     os.makedirs(os.path.join(folder, "gradients"), exist_ok=True)
-    save_file({name: torch.cat(parts) if parts[0].dim() else torch.stack(parts)
-                                 for name, parts in kept.items()}, os.path.join(folder, "activations.safetensors"))
-    save_file({name: tensor.contiguous() for name, tensor in gradients.items()},
-                                os.path.join(folder, "gradients", "model.safetensors"), metadata={"format": "pt"})
+    stored = gradients
     if hasattr(model, "config") and hasattr(model.config, "to_json_string"):  # transformers'
         model.config.save_pretrained(os.path.join(folder, "gradients"))
+        stored = _in_stored_form(model, dict(gradients))
+    save_file({name: torch.cat(parts) if parts[0].dim() else torch.stack(parts) for name, parts in kept.items()},
+              os.path.join(folder, "activations.safetensors"))
+    save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in stored.items()},
+              os.path.join(folder, "gradients", "model.safetensors"), metadata={"format": "pt"})
     norm = torch.sqrt(sum(tensor.double().square().sum() for tensor in gradients.values()))
     with open(os.path.join(folder, "step.json"), "w") as file:
         json.dump({"loss": float(_whole(step.loss)), "grad_norm": float(norm)}, file)

@@ -17,7 +17,8 @@ from predictions import VISION, PredictTest, write_images
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
-BUG, USER = 1, 2
+BUG, USER, BAD_CHECKPOINT = 1, 2, 4
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of data.normalise
 # The file itself: the package has a compiled part, which only its own tests build.
 SPEC = importlib.util.spec_from_file_location(
     "recorder", pathlib.Path(__file__).resolve().parents[2] / "python/trireme_torch/recorder.py")
@@ -27,6 +28,7 @@ SPEC.loader.exec_module(recorder)
 LANGUAGE = """
 [model]
 sequence_length = 32
+dropout = 0
 [data]
 path = "data/tiny"
 [train]
@@ -86,10 +88,6 @@ class ReferenceTest(PredictTest):
 class Language(ReferenceTest):
     def prepare(self):
         super().prepare()
-        from program import write_text
-        if not (self.folder / "text").exists():
-            write_text(self.folder / "text")
-        self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bytes", "--output", "data/tiny")
         (self.folder / "a.toml").write_text(LANGUAGE)
 
     def save(self, family):
@@ -118,19 +116,32 @@ class Language(ReferenceTest):
         self.check("mixtral", None, "loss", "", lambda model, batch: cross_entropy(model, batch, batch["tokens"]))
 
     def test_a_tied_llama_and_an_untied_head(self):
-        self.check("tied llama", an_untied_head, "gradient", "model.embed_tokens.weight")
+        load = self.save("tied llama")
+        self.record(load)
+        self.assertIn(self.verify("a.toml")["finding"], ("rounding", "same"))
+        # Files of weights with a head of its own are of another model, and so are these of gradients.
+        self.record(load, mistake=an_untied_head, folder="wrong")
+        self.fail_with(USER, ["model.tied_embedding is true", "tie_word_embeddings of wrong/fp32/gradients"], "verify",
+                       "a.toml", "--reference", "wrong", "--output", "compared")
+
+    def test_without_activations_the_loss_is_the_first(self):
+        load = self.save("llama")
+        self.record(load, mistake=another_rope_base)
+        found = self.verify("a.toml", "--activations", 0, code=BUG)
+        self.assert_named(found, "loss", "")
+        self.assertNotIn("activation", {probe["kind"] for probe in found["probes"] + found["same"]})
 
     def test_what_is_damaged_or_does_not_fit_is_one_line(self):
         self.record(self.save("llama"))
 
-        def refuse(*words):
+        def refuse(expected, *words, code=USER):
             self.number = getattr(self, "number", 0) + 1
-            self.fail_with(USER, list(words[0]), "verify", "a.toml", "--reference", "reference", "--output",
-                           f"refused{self.number}", *words[1:])
+            self.fail_with(code, expected, "verify", "a.toml", "--reference", "reference", "--output",
+                           f"refused{self.number}", *words)
         path = self.folder / "reference/fp32/gradients/model.safetensors"
-        tensors = load_file(path)
+        tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}  # not of the file that is replaced
         save_file({**tensors, "lm_head.weight": torch.zeros(3, 3)}, path, metadata={"format": "pt"})
-        refuse(["lm_head.weight"])
+        refuse(["lm_head.weight"], code=BAD_CHECKPOINT)
         save_file(tensors, path, metadata={"format": "pt"})
         (self.folder / "map.json").write_text('{"a.*": 3}')
         refuse(["map.json", "expected a text"], "--map", "map.json")
@@ -138,6 +149,10 @@ class Language(ReferenceTest):
         refuse(["step.json", "is missing"])
         (self.folder / "reference/fp64").rename(self.folder / "away")
         refuse(["no folder fp64"])
+        for words in (["a.toml"], ["--b", "parallel.tensor=2"], ["--ranks-b", 2]):
+            refuse(["which has no B"], *words)
+        refuse(["--tier 1"], "--tier", 3)
+        self.fail_with(USER, ["--from-step is of a run's folder"], "verify", "a.toml", "--from-step", 3)
         self.fail_with(USER, ["batch.safetensors", "exists"], "verify", "a.toml", "--batch", "batch.safetensors")
 
 
@@ -158,12 +173,17 @@ class Vision(ReferenceTest):
             return transformers.ViTForImageClassification.from_pretrained(self.folder / "hf", dtype=dtype).eval()
 
         def loss_of(model, batch):
-            logits = model(batch["image"].to(model.dtype)).logits
+            mean, deviation = (torch.tensor(numbers, dtype=model.dtype).view(1, 3, 1, 1) for numbers in IMAGENET)
+            logits = model((batch["image"].to(model.dtype) / 255 - mean) / deviation).logits
             return torch.nn.functional.cross_entropy(logits, batch["label"])
         self.record(load, loss_of)
-        self.assertIn(self.verify("vision.toml", *words)["finding"], ("rounding", "same"))
+        found = self.verify("vision.toml", *words)
+        self.assertIn(found["finding"], ("rounding", "same"))
+        names = {probe["name"] for probe in found["probes"] + found["same"]}
+        self.assertLess({"embedding", "vit.encoder.layer.0", "norm", "logits",
+                         "vit.encoder.layer.1.attention.attention.query.weight"}, names)
         self.record(load, loss_of, another_epsilon, folder="wrong")
-        self.assertEqual(self.verify("vision.toml", *words, folder="wrong", code=BUG)["finding"], "bug")
+        self.assert_named(self.verify("vision.toml", *words, folder="wrong", code=BUG), "activation", "vit.encoder.layer.0")
 
 
 if __name__ == "__main__":

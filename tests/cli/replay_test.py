@@ -47,6 +47,14 @@ class Bits(ReplayTest):
         self.assertTrue(found["same_bits_promised"])
         self.assertEqual(found["largest_difference"], 0)
 
+    def test_other_keys_promise_no_bits(self):
+        self.succeed("train", "tiny.toml", "--train.steps=7", "--train.reproducible=true")
+        self.assertTrue(self.replay("run", "--step", 7, "--data.path=data/tiny")["same_bits_promised"])
+        found = self.replay("run", "--step", 7, "--output", "again", "--optimizer.learning_rate=1e-2", "--resume.allow="
+                            "optimizer.learning_rate")
+        self.assertFalse(found["same_bits_promised"])
+        self.assertEqual(found["differing_step"], 7)
+
     def test_bits_that_differ_are_an_error(self):
         self.succeed("train", "tiny.toml", "--train.steps=7")
         lines = (self.folder / "run/metrics.jsonl").read_text().splitlines()
@@ -98,6 +106,7 @@ class BadInput(ReplayTest):
         self.fail_with(USER, ["no checkpoint of step 1 or before", "oldest is of step 5"], "replay", "run", "--step", 2)
         self.fail_with(USER, ["no checkpoint of step 4 or before"], "replay", "run", "--step", 6, "--spike", 10)
         self.fail_with(USER, ["none", "no folder"], "replay", "none", "--step", 2)
+        self.fail_with(USER, ["ended before step 14", "up to 12"], "replay", "run", "--step", 14)
         self.fail_with(USER, ["text", "has no checkpoint"], "replay", "text", "--step", 2)
         self.fail_with(USER, ["does not divide", "replay.log"], "replay", "run", "--step", 7, "--ranks", 3,
                        "--parallel.tensor=2")

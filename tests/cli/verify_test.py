@@ -142,6 +142,36 @@ class Mistakes(VerifyTest):
         self.assertEqual(self.first(self.mistake("stale", UP, "--steps", 3)), (2, "weight", UP))
 
 
+class FromRun(VerifyTest):
+    """Both sides go on from a checkpoint of a run."""
+    ROUTERS = ["--model.experts=4", "--model.router_bias_rate=0.001", "--model.balance_loss=0"]  # biases are always fp32
+
+    def from_run(self, *words, code=0):
+        result = self.run_program("verify", "run", "--json", *words)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        return json.loads(result.stdout)
+
+    def test_another_layout_differs_by_rounding_and_the_checkpoint_is_only_read(self):
+        self.succeed("train", "tiny.toml", "--train.steps=12", *self.ROUTERS)
+        files = sorted(path for path in (self.folder / "run/checkpoints").rglob("*") if path.is_file())
+        before = [path.read_bytes() for path in files]
+        found = self.from_run("--layout", "tensor=2", "--ranks-b", 2, "--from-step", 11, "--steps", 2)
+        self.assertIn(found["finding"], ("rounding", "same"))
+        self.assertEqual(found["steps"], 2)
+        self.assertEqual({probe["step"] for probe in found["probes"] + found["same"]}, {11, 12})
+        self.assertEqual([path.read_bytes() for path in files], before)
+
+    def test_what_cannot_go_on_is_one_line(self):
+        self.succeed("train", "tiny.toml", "--train.steps=6", "--train.precision=bf16")
+        layout = ["--layout", "tensor=2", "--ranks-b", 2, "--steps", 1]
+        self.fail_with(USER, ["expected --layout KEY=VALUE"], "verify", "run")
+        self.fail_with(USER, ["--layout is of a run's folder"], "verify", "tiny.toml", *layout)
+        self.fail_with(USER, ["the run run", "--layout tensor=2"], "verify", "run", "tiny.toml", *layout)
+        self.fail_with(USER, ["step 6 of 6", "--from-step"], "verify", "run", *layout)
+        self.fail_with(USER, ["expected the TOML file of A"], "verify", "run", "--batch", "batch.safetensors")
+        self.fail_with(USER, ["expected one in fp32 or fp64"], "verify", "run", *layout, "--from-step", 5)
+
+
 class BadInput(VerifyTest):
     def test_sides_that_compute_other_things_are_refused_before_they_run(self):
         for key in ("model.layers=3", "data.seed=2", "train.global_batch=8", "train.seed=5", "optimizer.beta1=0.8",

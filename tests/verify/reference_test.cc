@@ -80,6 +80,18 @@ TEST_F(ReferenceTest, TheSameStepHasTheSameBitsUnderOtherNamesAndShapes) {
   EXPECT_EQ(comparison.num_probes, 2 + 2 + 2);  // and loss and norm
 }
 
+TEST_F(ReferenceTest, ARunWithoutActivationsHasItsGradientsInCommon) {
+  for (const auto& [precision, dtype] :
+       {std::pair("fp32", at::kFloat), std::pair("fp64", at::kDouble)}) {
+    write(dtype, precision);
+    fs::remove_all(folder_.path() / concat("run-", precision) / "activations");
+    const CommonTensors found = common(precision);
+    EXPECT_EQ(found.num_activations, 0);
+    EXPECT_EQ(found.num_gradients, 2);
+  }
+  EXPECT_EQ(compared().num_probes, 2 + 2);  // and loss and norm
+}
+
 TEST_F(ReferenceTest, AGradientThatDiffersIsNamed) {
   write(at::kFloat, "fp32");
   write(at::kDouble, "fp64");
@@ -123,6 +135,11 @@ TEST(NameMapTest, HasOneStarOrNone) {
   EXPECT_EQ(mapped(names, "final"), "norm");
   EXPECT_EQ(mapped(names, "layers.12.attention"), "layers.12.attention");
   EXPECT_EQ(mapped(transformers_names(), "model.norm"), "norm");
+  EXPECT_EQ(mapped(transformers_names(), "vit.layers.3"), "vit.encoder.layer.3");
+  EXPECT_NE(mapped(transformers_names(), "vit.layers.3.attention"),
+            "vit.encoder.layer.3.attention");
+  EXPECT_NE(mapped(transformers_names(), "bert.encoder.layer.3.attention"),
+            "bert.encoder.layer.3.attention");
 }
 
 TEST(NameMapTest, AFileIsBoundedAndChecked) {

@@ -144,13 +144,17 @@ NameMap read_name_map(const fs::path& file) {
   return names;
 }
 
+// A block's probe "attention" is the residual stream behind it, and BERT's and ViT's modules of
+// that name give something else. Granite scales what "model.embed_tokens" gives, so that it is not
+// "embedding".
 NameMap transformers_names() {
-  return {{"model.norm", "norm"},
+  return {{"*.attention", "*.attention, a module"},
+          {"model.norm", "norm"},
           {"transformer.ln_f", "norm"},
           {"vit.layernorm", "norm"},
           {"transformer.drop", "embedding"},
-          {"model.embed_tokens", "embedding"},
           {"vit.embeddings", "embedding"},
+          {"vit.layers.*", "vit.encoder.layer.*"},
           {"classifier", "logits"}};
 }
 
@@ -174,10 +178,14 @@ CommonTensors write_common(const ReferenceStep& reference, const fs::path& run, 
                 where, " lacks loss or grad_norm, or they are not finite; expected two numbers");
 
   const std::string first = checkpoint::folder_name(1);
-  const checkpoint::SavedTensors own_activations(run / train::kActivationFolder / first);
   const auto their_activations = checkpoint::open_tensors(activations_file);
-  const std::vector<Pair> activations =
-      common_names(own_activations, *their_activations, reference.names, activations_file);
+  std::optional<checkpoint::SavedTensors> own_activations;  // the run may have kept none
+  std::vector<Pair> activations;
+  if (fs::exists(run / train::kActivationFolder / first)) {
+    own_activations.emplace(run / train::kActivationFolder / first);
+    activations =
+        common_names(*own_activations, *their_activations, reference.names, activations_file);
+  }
   const fs::path gradients_folder = reference.folder / train::kGradientFolder;
   const checkpoint::SavedTensors own_gradients(run / train::kGradientFolder / first);
   const auto their_gradients = reference.open_gradients(gradients_folder);
@@ -188,8 +196,10 @@ CommonTensors write_common(const ReferenceStep& reference, const fs::path& run, 
                 own_gradients.tensors().empty() ? "" : own_gradients.tensors().begin()->first,
                 "\": give --map FILE");
 
-  save_pairs(activations, own_activations, *their_activations, a / train::kActivationFolder,
-             b / train::kActivationFolder);
+  if (!activations.empty()) {
+    save_pairs(activations, *own_activations, *their_activations, a / train::kActivationFolder,
+               b / train::kActivationFolder);
+  }
   save_pairs(gradients, own_gradients, *their_gradients, a / train::kGradientFolder,
              b / train::kGradientFolder);
   const StepNumbers own = read_step_numbers(run);

@@ -22,7 +22,8 @@ using NameMap = std::vector<std::pair<std::string, std::string>>;
 // Reads a JSON object of such names.
 // Throws: ConfigError when it is none, or a name has more than one "*", or only one of the two has
 NameMap read_name_map(const std::filesystem::path& file);
-// Those of transformers' modules for the probes that are no modules: "model.norm" is "norm".
+// Those of transformers' modules for the probes that are no modules, and for modules whose paths
+// are not those of its files: "model.norm" is "norm".
 NameMap transformers_names();
 std::string mapped(const NameMap& names, const std::string& name);
 
@@ -45,7 +46,7 @@ struct CommonTensors {
 
 // Writes what `run`, whose first step is recorded, and the reference have in common: two folders of
 // recorded runs, `a` and `b`, both new. The reference's tensors take the dtype and the shape of the
-// run's.
+// run's, which may have no activations.
 // Throws: ConfigError when they have nothing in common, when a tensor of a name has another number
 //         of elements, or when a file is missing or damaged; CheckpointError
 CommonTensors write_common(const ReferenceStep& reference, const std::filesystem::path& run,

@@ -65,11 +65,12 @@ TEST_F(OperatorWatchTest, AnOperatorOfTheBackwardPassHasTheUnitOfItsForward) {
 TEST_F(OperatorWatchTest, AnOperatorThatReadsAParameterIsInItsUnit) {
   OperatorWatch watch(parameters_, 0);
   watch.begin_step();
-  static_cast<void>(at::linear(at::full({1, 2}, 1e308, at::kDouble), second_ * 1));
+  static_cast<void>(at::linear(x_, first_));
   static_cast<void>(at::linear(at::full({1, 2}, 1e308, at::kDouble), second_));
   ASSERT_TRUE(watch.finding());
   EXPECT_EQ(watch.finding()->what, BadValue::kInfinity);
   EXPECT_EQ(watch.finding()->unit, "model.second");
+  EXPECT_TRUE(watch.finding()->reads_unit);
 }
 
 // A mask is made of infinities, and what it is added to has them too.

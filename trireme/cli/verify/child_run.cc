@@ -1,8 +1,10 @@
 #include "trireme/cli/verify/child_run.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include <fcntl.h>
@@ -19,12 +21,14 @@ namespace trireme::cli {
 namespace {
 
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
-constexpr uint64_t kMostLogBytes = uint64_t{1} << 20;
+constexpr uint64_t kLineBytes = uint64_t{1} << 16;  // more than a line of which 500 bytes are shown
 
 }  // namespace
 
 std::string last_line(const std::filesystem::path& log) {
-  std::string text = read_file(log, kMostLogBytes);
+  const InputFile file(log);
+  std::string text(std::min(file.num_bytes(), kLineBytes), '\0');
+  file.read(file.num_bytes() - text.size(), std::as_writable_bytes(std::span(text)));
   while (text.ends_with('\n')) text.pop_back();
   const size_t begin = text.rfind('\n');
   return shown(begin == std::string::npos ? text : text.substr(begin + 1), 500);

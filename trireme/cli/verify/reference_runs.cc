@@ -65,6 +65,8 @@ int64_t write_first_batch(const TwinOptions& options, const fs::path& file) {
   TRIREME_CHECK(!fs::exists(file), file.string(), " exists; remove it, or name another --batch");
   std::vector<std::string> overrides = options.a.overrides;
   for (const std::string& key : plain_layout_keys()) overrides.push_back(key);
+  overrides.emplace_back(
+      "--train.micro_batch=1");  // the samples do not depend on it; 0 is chosen later
   train::RunConfig config =
       train::load_config(options.a.config, options.offer, parse_overrides(overrides));
   train::resolve(config, 1);

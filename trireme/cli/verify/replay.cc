@@ -50,16 +50,22 @@ struct Agreement {
   double largest = 0;  // relative difference
 };
 
-bool promises_bits(const train::RunConfig& config, bool keeps_layout) {
-  const auto& parallel = config.parallel;
+bool promises_bits(const StartingPoint& start, const ReplayArguments& arguments) {
+  const auto is_of_data = [](const train::Override& key) { return key.first.starts_with("data."); };
+  if (!std::ranges::all_of(parse_overrides(arguments.keys), is_of_data)) return false;
+  const auto& parallel = start.config.parallel;
   const bool sums_differ = parallel.tensor > 1 || parallel.context > 1 || parallel.expert > 1;
-  return keeps_layout || (config.train.reproducible && !sums_differ);
+  return arguments.ranks == start.num_ranks || (start.config.train.reproducible && !sums_differ);
 }
 
 Agreement compare_steps(const fs::path& run, const fs::path& replayed, int64_t begin, int64_t end,
                         bool is_promised) {
-  const verify::StepNumbers before = verify::read_step_numbers(run);
-  const verify::StepNumbers now = verify::read_step_numbers(replayed);
+  // An imported run has taken no step, and a replayed one may end in its first.
+  const auto numbers_of = [](const fs::path& folder) {
+    return fs::exists(folder / train::kMetricsName) ? verify::read_step_numbers(folder)
+                                                    : verify::StepNumbers();
+  };
+  const verify::StepNumbers before = numbers_of(run), now = numbers_of(replayed);
   Agreement agreement{.is_promised = is_promised};
   for (int64_t step = begin; step < end; ++step) {
     const auto a = before.find(step), b = now.find(step);
@@ -78,6 +84,7 @@ Agreement compare_steps(const fs::path& run, const fs::path& replayed, int64_t b
 
 // What the ranks have found, the earliest operator first.
 struct Examined {
+  int num_reports = 0;  // of ranks that have made the step, or a part of it
   int64_t num_operators = 0;
   int rank = -1;  // -1: none has found anything
   json finding{};
@@ -91,6 +98,7 @@ Examined read_examined(const fs::path& folder, int num_ranks) {
     if (!fs::exists(path)) continue;
     const json report = parse_json(read_file(path, uint64_t{16} << 20), path.string());
     const JsonView view(report, path.string());
+    ++examined.num_reports;
     examined.num_operators += view.at("operators").integer(0);
     if (!report.contains("finding")) continue;
     const int64_t number = view.at("finding").at("number").integer(0);
@@ -113,7 +121,7 @@ std::vector<std::string> words_of(const ReplayArguments& arguments, const fs::pa
   if (!keeps_layout) add(plain_layout_keys());
   add({concat("--output.folder=", folder.string()), "--checkpoint.interval=0",
        concat("--examine.step=", arguments.step)});
-  if (arguments.spike > 0) add({concat("--examine.spike=", arguments.spike)});
+  if (arguments.spike > 0) add({format("--examine.spike=%.17g", arguments.spike)});
   add(arguments.keys);
   return words;
 }
@@ -207,11 +215,14 @@ int replay(const ReplayArguments& arguments, const train::Offer& offer) {
   const fs::path log = folder / "replay.log";
   const int code = run_training(words_of(arguments, folder, keeps_layout), log, guard);
   const Examined examined = read_examined(folder, arguments.ranks);
+  TRIREME_CHECK(code != kDone || examined.num_reports > 0, "the replay ended before step ",
+                arguments.step, ", see ", log.string(), "; expected a step of the run, up to ",
+                start.config.train.steps);
   // A step whose loss is not finite ends the run with an error.
   TRIREME_CHECK(code == kDone || examined.rank >= 0, "the replay ended with code ", code, ": ",
                 last_line(log), " (", log.string(), ")");
   const Agreement agreement = compare_steps(run, folder, start.step + 1, arguments.step + 1,
-                                            promises_bits(start.config, keeps_layout));
+                                            promises_bits(start, arguments));
   fs::remove_all(folder / "checkpoints");  // of the last step; and the link to the run's
   const bool differs = agreement.is_promised && agreement.differing_step > 0;
   if (arguments.json) {

@@ -26,14 +26,20 @@ void check_steps_can_be_made(const train::RunConfig& config, const fs::path& run
                 ", whose ranks do not take their steps together; expected one without");
 }
 
+// Fp32 in runs of every precision: the biases of routers, and counts of rows of open tables.
+bool keeps_dtype(const std::string& name) {
+  return name.ends_with("e_score_correction_bias") || name.ends_with(".uses");
+}
+
 // As the source has it, but for the tensors of `from`, which become those of `to`.
 void save_in(const checkpoint::SavedTensors& source, const fs::path& root, at::ScalarType from,
              at::ScalarType to) {
   std::vector<checkpoint::Entry> entries;
   for (const auto& [name, tensor] : source.tensors()) {
     const at::Tensor values = source.read(name);
-    entries.push_back({name, values.scalar_type() == from ? values.to(to) : values,
-                       mesh::Layout(values.sizes().vec(), {})});
+    const bool changes = values.scalar_type() == from && !keeps_dtype(name);
+    entries.push_back(
+        {name, changes ? values.to(to) : values, mesh::Layout(values.sizes().vec(), {})});
   }
   const auto world = std::move(comm::make_thread_group(1).front());
   checkpoint::save(root, source.step(), entries, source.state(), *world,
@@ -74,8 +80,8 @@ void begin_at(const StartingPoint& start, const fs::path& folder, c10::ScalarTyp
   const bool can_change = own == c10::kFloat || own == c10::kDouble;
   TRIREME_CHECK(precision == own || can_change, start.run.string(), " is a run in ",
                 c10::toString(own),
-                "; expected one in fp32 or fp64, whose states another "
-                "precision can hold");
+                "; expected one in fp32 or fp64, whose states another precision can hold, or "
+                "--tier 3, which keeps the precision");
   train::DerivedRun made(start.checkpoint, folder);
   if (precision == own) {
     fs::create_directories(made.checkpoints());
@@ -110,7 +116,8 @@ std::vector<std::string> plain_layout_keys() {
   }
   for (const char* key :
        {"data=0", "shard=0", "zero=0", "sequence_parallel=false", "stages_per_rank=0",
-        "stage_layers=", "rebalance_interval=0", "expert_replicas=0", "schedule=1f1b"}) {
+        "stage_layers=", "rebalance_interval=0", "expert_replicas=0", "schedule=1f1b", "auto=false",
+        "teachers=0", "teacher_tensor=1"}) {
     keys.push_back(concat("--parallel.", key));
   }
   keys.emplace_back("--train.shares=");

@@ -106,9 +106,29 @@ TwinOptions options_of_run(const VerifyArguments& arguments, const train::Offer&
   return options;
 }
 
+// What is for B, when there is none.
+void check_no_b(const VerifyArguments& arguments, const char* option) {
+  const char* const given = !arguments.b.empty()        ? "a config of B"
+                            : !arguments.only_b.empty() ? "--b"
+                            : arguments.ranks_b > 0     ? "--ranks-b"
+                                                        : nullptr;
+  TRIREME_CHECK(given == nullptr, given == nullptr ? "" : given, " is given beside ", option,
+                ", which has no B; expected A and its keys");
+}
+
 TwinOptions options_of(const VerifyArguments& arguments, const train::Offer& offer) {
-  if (std::filesystem::is_directory(arguments.a)) return options_of_run(arguments, offer);
-  TRIREME_CHECK(arguments.layout.empty(), "--layout is of a run's folder, and ", arguments.a,
+  if (!arguments.reference.folder.empty()) check_no_b(arguments, "--reference");
+  if (!arguments.reference.batch.empty()) check_no_b(arguments, "--batch");
+  if (std::filesystem::is_directory(arguments.a)) {
+    TRIREME_CHECK(arguments.reference.folder.empty() && arguments.reference.batch.empty(),
+                  arguments.a,
+                  " is the folder of a run, and --reference and --batch are of a config's first "
+                  "step; expected the TOML file of A");
+    return options_of_run(arguments, offer);
+  }
+  const bool is_for_run = !arguments.layout.empty() || arguments.from_step > 0;
+  TRIREME_CHECK(!is_for_run, arguments.layout.empty() ? "--from-step" : "--layout",
+                " is of a run's folder, and ", arguments.a,
                 " is none; expected a run, or --b KEY=VALUE");
   return common_options(
       arguments,
@@ -119,14 +139,16 @@ TwinOptions options_of(const VerifyArguments& arguments, const train::Offer& off
 }
 
 // What the page calls the two sides.
-ComparedSides names_of(const TwinOptions& options) {
+// reference: the folder in place of B; "": there is none
+ComparedSides names_of(const TwinOptions& options, const std::string& reference) {
   const auto name = [](const TwinSide& side) {
     std::string text =
         concat(side.config, ", ", side.num_ranks, side.num_ranks == 1 ? " rank" : " ranks");
     for (const std::string& word : side.overrides) text += " " + word;
     return printable(text);
   };
-  return {.a = name(options.a), .b = name(options.b)};
+  return {.a = name(options.a),
+          .b = reference.empty() ? name(options.b) : printable(reference + ", recorded")};
 }
 
 std::string title_of(const Probe& probe) {
@@ -242,7 +264,8 @@ int verify_layouts(const VerifyArguments& arguments, const train::Offer& offer) 
   TRIREME_CHECK(comparison.num_steps == options.steps, "only ", comparison.num_steps, " of ",
                 options.steps, " steps were recorded, see ", arguments.output,
                 "; expected runs of at least that many train.steps");
-  if (!arguments.html.empty()) write_verify_page(comparison, names_of(options), arguments.html);
+  if (!arguments.html.empty())
+    write_verify_page(comparison, names_of(options, arguments.reference.folder), arguments.html);
   if (arguments.json) {
     std::printf("%s\n", json_text(to_json(comparison)).c_str());
   } else {

@@ -148,9 +148,9 @@ class OperatorWatch::State : public c10::DebugInfoBase {
         frame.reads_unit = true;
         unit_ = unit;
       }
-      // A node of the backward pass has the number that is next when its operator begins.
-      if (function.seqNr() >= 0 && at::GradMode::is_enabled())
-        units_of_nodes_[function.seqNr()] = unit_;
+      // A node of the backward pass has the number that is next when its operator begins. Operators
+      // that make none have no number; the gradient mode of here is the observer's.
+      if (function.seqNr() >= 0) units_of_nodes_[function.seqNr()] = unit_;
     }
     stack_.push_back(std::move(frame));
     return call;

@@ -194,7 +194,9 @@ function describe() {
   }
   const steps = document.getElementById('step');
   steps.append(make('option', 'all', { value: '' }));
-  for (let step = 1; step <= comparison.steps; ++step) steps.append(make('option', step, { value: step }));
+  // Of a run that goes on from a checkpoint, the first is not 1.
+  const compared = [...new Set(allProbes().map((probe) => probe.step))].sort((a, b) => a - b);
+  for (const step of compared) steps.append(make('option', step, { value: step }));
 }
 
 function nextTheme() {
