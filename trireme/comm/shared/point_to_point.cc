@@ -14,7 +14,6 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/shared/heap.h"
 #include "trireme/comm/sized_message.h"
 
 namespace trireme::comm {
@@ -478,12 +477,11 @@ void PointToPoint::look_for_losses() {
       if (Clock::now() > transfer->deadline) {
         const bool is_lent = message.is_send && transfer->envelope != nullptr &&
                              transfer->envelope->taken.load() == Envelope::kLent;
-        exchange_.fail(
-            operation,
-            concat("timed out after ", message.timeout.count() / 1000.0, " s waiting for ",
-                   peer == kAnySource ? "any rank" : exchange_.title_of(peer), ", tag ",
-                   shown_tag(message.tag), is_lent ? ", which it has borrowed" : "",
-                   obstacle(*transfer)));
+        const std::string who = peer == kAnySource ? "any rank" : exchange_.title_of(peer);
+        exchange_.fail(operation,
+                       concat("timed out after ", message.timeout.count() / 1000.0,
+                              " s waiting for ", who, ", tag ", shown_tag(message.tag),
+                              is_lent ? ", which it has borrowed" : "", obstacle(*transfer)));
       }
     }
   } catch (...) {
