@@ -189,8 +189,11 @@ class Decoupled(Run):
                     self.limit(place, pid)
 
     def kill(self, place):
-        with contextlib.suppress(KeyError, ProcessLookupError):
-            os.kill(self.ranks()[place], signal.SIGKILL)
+        while (pid := self.ranks().get(place)) is None:  # the job has just begun
+            self.poll()
+            time.sleep(0.02)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         self.processes["job"].wait()
 
     def is_training(self):

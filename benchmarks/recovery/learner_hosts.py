@@ -37,10 +37,14 @@ class Hosts:
         self.network = subprocess.Popen([self.program, "network", file, "--", "sh", "-c", ANCHOR.format(folder=self.folder)],
                                         stdout=log, stderr=log)
         log.close()
-        while not all(anchor.exists() and anchor.read_text().strip() for anchor in anchors):
-            if self.network.poll() is not None:
-                raise RuntimeError(f"trireme network has ended, see {self.folder}/network.out")
-            time.sleep(0.01)
+        try:
+            while not all(anchor.exists() and anchor.read_text().strip() for anchor in anchors):
+                if self.network.poll() is not None:
+                    raise RuntimeError(f"trireme network has ended, see {self.folder}/network.out")
+                time.sleep(0.01)
+        except BaseException:  # a signal too
+            self.__exit__()
+            raise
         self.anchors = [anchor.read_text().strip() for anchor in anchors]
         return self
 

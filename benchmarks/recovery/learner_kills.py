@@ -113,11 +113,13 @@ class Meeting(Learners):
         Within a process steps only grow, and one that has ended a round has trained each of its steps since the round before.
         The service's rounds grow too, and each names a learner once.
         """
-        told = (self.folder / "service.out").read_text().rpartition("learners meet at ")[2]  # since its last start
-        rounds = [line.split() for line in told.splitlines() if line.startswith("round of step ")]
-        steps = [int(words[3].rstrip(":")) for words in rounds]
-        if any(after - before != EVERY for before, after in zip(steps, steps[1:])):
-            raise RuntimeError(f"rounds do not follow each other: {steps}")
+        steps = set()
+        for told in (self.folder / "service.out").read_text().split("learners meet at "):  # from each of its starts
+            rounds = [line.split() for line in told.splitlines() if line.startswith("round of step ")]
+            numbers = [int(words[3].rstrip(":")) for words in rounds]
+            if any(after - before != EVERY for before, after in zip(numbers, numbers[1:])):
+                raise RuntimeError(f"rounds do not follow each other: {numbers}")
+            steps.update(numbers)
         checked = 0
         for place in self.places:
             begins = [*self.begins[place], float("inf")]

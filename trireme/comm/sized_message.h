@@ -16,6 +16,8 @@ namespace trireme::comm {
 inline constexpr int kSizedTag = 1 << 28;
 
 constexpr bool is_sized(int tag) { return (tag & kSizedTag) != 0; }
+// As the caller gave it, for people to read.
+constexpr int shown_tag(int tag) { return tag & ~kSizedTag; }
 
 // As send() and recv() in the background, between named ranks. If dtypes or sizes differ, the
 // transport may only see that the connection fails.

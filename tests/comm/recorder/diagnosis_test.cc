@@ -15,6 +15,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/comm/recorder/recorder.h"
+#include "trireme/comm/sized_message.h"
 
 namespace trireme::comm {
 namespace {
@@ -485,6 +486,7 @@ TEST(Diagnosis, CallIsWrittenWithItsTensorAndPeers) {
   EXPECT_EQ(to_string(gather), "all_gather(Float [4, 8, ...], 64 elements)");
   EXPECT_EQ(to_string(rank.message("recv", kAnySource, 3, 1)), "recv(any source, tag 3)");
   EXPECT_EQ(to_string(rank.message("send", 1, 0, 1)), "send(peer 1, tag 0)");
+  EXPECT_EQ(to_string(rank.message("send", 1, kSizedTag | 5, 1)), "send(peer 1, tag 5)");
 }
 
 }  // namespace

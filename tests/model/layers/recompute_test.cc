@@ -125,6 +125,28 @@ class CountingStore : public InputStore {
   std::map<int64_t, at::Tensor> kept_;
 };
 
+// The loss, and the gradient of each weight that is trained. Adapters do not begin at zero, where
+// nothing would come through them.
+std::vector<at::Tensor> gradients_of(const ModelConfig& config, const RecomputePlan& plan,
+                                     std::shared_ptr<InputStore> store = nullptr) {
+  const StoresInputs scope(std::move(store));
+  const auto model = make_model(config, 3, at::kFloat);
+  model->set_recompute(plan);
+  for (const auto& parameter : model->module().named_parameters()) {
+    const c10::NoGradGuard no_grad;
+    if (!parameter.key().ends_with(kAdapterB)) continue;
+    parameter.value().copy_(numbers(parameter.value().sizes()));
+  }
+  const at::Tensor tokens = at::arange(16).remainder(11).view({2, 8});
+  const Loss loss = model->loss(tokens, tokens, TrainingPlace{.step = 4, .first_sample = 6});
+  loss.sum.backward();
+  std::vector<at::Tensor> result{loss.sum.detach()};
+  for (const at::Tensor& p : model->module().parameters()) {
+    if (p.requires_grad()) result.push_back(p.grad());
+  }
+  return result;
+}
+
 // Every plan of both families: loss and each gradient.
 TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
   for (const auto& [family, dropout, norms] : {std::tuple("llama", 0.0, BranchNorms::kBefore),
@@ -140,17 +162,9 @@ TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
       config.sparse.experts = 5;  // these use a branch's input more than once
       config.sparse.shared_experts = 1;
     }
-    const at::Tensor tokens = at::arange(16).remainder(11).view({2, 8});
     const auto gradients = [&](const RecomputePlan& plan,
                                std::shared_ptr<InputStore> store = nullptr) {
-      const StoresInputs scope(std::move(store));
-      const auto model = make_model(config, 3, at::kFloat);
-      model->set_recompute(plan);
-      const Loss loss = model->loss(tokens, tokens, TrainingPlace{.step = 4, .first_sample = 6});
-      loss.sum.backward();
-      std::vector<at::Tensor> result{loss.sum.detach()};
-      for (const at::Tensor& p : model->module().parameters()) result.push_back(p.grad());
-      return result;
+      return gradients_of(config, plan, std::move(store));
     };
     const auto expected = gradients({});
     for (const RecomputePlan& plan :
@@ -178,6 +192,27 @@ TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
             harness::assert_same_bits(actual[i], expected[i], family + std::to_string(i));
           }
         }
+      }
+    }
+  }
+}
+
+// An adapter that drops is one more use of its layer's input: beside the residual stream where no
+// norm is between them, and of what all layers of a decoder read.
+TEST(Recompute, InputsOfSeveralUsesHaveTheSameGradients) {
+  for (const char* family : {"bert", "t5"}) {
+    ModelConfig config = small_config(family, 0.3);
+    config.lora.rank = 3;
+    config.lora.dropout = 0.4;
+    const auto expected = gradients_of(config, {});
+    for (const RecomputePlan& plan :
+         {RecomputePlan{.block = true}, RecomputePlan{.attention = true},
+          RecomputePlan{.attention_core = true},
+          RecomputePlan{.attention = true, .feed_forward = true}}) {
+      const auto actual = gradients_of(config, plan);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); ++i) {
+        harness::assert_same_bits(actual[i], expected[i], family + std::to_string(i));
       }
     }
   }

@@ -311,7 +311,7 @@ void MessageExchange::finish_send(Pending& pending) {
 std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
     const Call& call, Block data, int peer, int tag, std::chrono::milliseconds timeout) {
   auto pending = std::make_shared<Pending>();
-  pending->scope = scope_of(call, concat("with tag ", tag & ~kSizedTag), timeout);
+  pending->scope = scope_of(call, concat("with tag ", shown_tag(tag)), timeout);
   pending->peer = peer;
   if (is_sized(tag)) {
     if (data.num_bytes == 0) return pending;

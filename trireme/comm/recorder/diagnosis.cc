@@ -14,6 +14,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/sized_message.h"
 
 namespace trireme::comm {
 
@@ -431,7 +432,7 @@ std::string to_string(const Record& record) {
   if (record.reduce_op >= 0) parts.emplace_back(name_of(static_cast<ReduceOp>(record.reduce_op)));
   if (record.is_point_to_point) {
     parts.push_back(record.peer < 0 ? "any source" : concat("peer ", record.peer));
-    parts.push_back(concat("tag ", record.tag));
+    parts.push_back(concat("tag ", shown_tag(record.tag)));
   } else if (record.peer >= 0) {
     parts.push_back(concat("root ", record.peer));
   }

@@ -14,7 +14,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/shared/heap.h"
+#include "trireme/comm/sized_message.h"
 
 namespace trireme::comm {
 
@@ -35,7 +35,7 @@ constexpr int kSpins = 200;
 constexpr auto kSlice = std::chrono::milliseconds(50);
 
 std::string text_of(const char* dtype, size_t num_bytes, int tag) {
-  return concat(num_bytes, " bytes of ", dtype, " with tag ", tag);
+  return concat(num_bytes, " bytes of ", dtype, " with tag ", shown_tag(tag));
 }
 
 const char* name_of(int32_t dtype) { return c10::toString(static_cast<c10::ScalarType>(dtype)); }
@@ -477,11 +477,11 @@ void PointToPoint::look_for_losses() {
       if (Clock::now() > transfer->deadline) {
         const bool is_lent = message.is_send && transfer->envelope != nullptr &&
                              transfer->envelope->taken.load() == Envelope::kLent;
-        exchange_.fail(
-            operation,
-            concat("timed out after ", message.timeout.count() / 1000.0, " s waiting for ",
-                   peer == kAnySource ? "any rank" : exchange_.title_of(peer), ", tag ",
-                   message.tag, is_lent ? ", which it has borrowed" : "", obstacle(*transfer)));
+        const std::string who = peer == kAnySource ? "any rank" : exchange_.title_of(peer);
+        exchange_.fail(operation,
+                       concat("timed out after ", message.timeout.count() / 1000.0,
+                              " s waiting for ", who, ", tag ", shown_tag(message.tag),
+                              is_lent ? ", which it has borrowed" : "", obstacle(*transfer)));
       }
     }
   } catch (...) {

@@ -28,9 +28,11 @@ BertBlock::BertBlock(const ModelConfig& config, const ModelAxes& axes, at::Scala
   norm_ = register_at(*this, "output.LayerNorm", norm());
 }
 
+// The branches read views: the gradients of their uses are summed before the residual stream's is
+// added, as when they are recomputed.
 at::Tensor BertBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
-  const at::Tensor attended = attention_norm_->forward(attend(*attention_, x, x, batch));
-  return norm_->forward(feed_forward(*feed_forward_, attended, attended, batch));
+  const at::Tensor y = attention_norm_->forward(attend(*attention_, x.view_as(x), x, batch));
+  return norm_->forward(feed_forward(*feed_forward_, y.view_as(y), y, batch));
 }
 
 BertEmbeddings::BertEmbeddings(const ModelConfig& config, const ModelAxes& axes,

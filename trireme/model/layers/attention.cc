@@ -189,8 +189,11 @@ std::vector<at::Tensor> Attention::project(const at::Tensor& x, const TokenBatch
                                v = kv_weights(*v_proj, read);
   if (!across_) return parallel::column_linear(x, {q, k, v}, batch.lead(), axis_);
   std::vector<at::Tensor> qkv = parallel::column_linear(x, {q}, batch.lead(), axis_);
+  // A view: the gradients of this layer's uses are summed before those of other layers are added,
+  // as when it is recomputed.
+  const at::Tensor memory = batch.memory.view_as(batch.memory);
   for (const at::Tensor& kv :
-       parallel::column_linear(batch.memory, {k, v}, {batch.B, batch.memory_T}, axis_)) {
+       parallel::column_linear(memory, {k, v}, {batch.B, batch.memory_T}, axis_)) {
     qkv.push_back(kv);
   }
   return qkv;

@@ -162,7 +162,10 @@ void DifferenceExchange::abandon() {
 
 // Brings the sum of the learners' shares into this rank's.
 void DifferenceExchange::add_shares() {
-  if (!summed_.empty()) share_.copy_(at::cat(std::exchange(summed_, {})));
+  if (const std::vector<at::Tensor> sums = std::exchange(summed_, {}); !sums.empty()) {
+    const std::vector<at::Tensor> parts = comm::view_even_blocks(share_, learners_.size());
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(sums[i]);
+  }
   if (shares_.empty()) return;
   share_.copy_(is_coded() ? sum_encoded(form_, shares_, share_.numel()) : sum_in_order(shares_));
   shares_.clear();

@@ -17,6 +17,37 @@ namespace {
 // Of messages of the group that mixes, apart from those of exchanges (difference_exchange.h).
 constexpr int kMixingTag = 1 << 20;
 
+using Tensors = std::vector<at::Tensor>;
+
+// Brings x to those that receive from this rank, and theirs into from[r]; undefined: none comes.
+void send_along(const GraphRound& round, const at::Tensor& x, const Tensors& from,
+                comm::Communicator& group, const comm::Options& options) {
+  std::vector<comm::WorkPtr> works;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const at::Tensor& theirs = from[static_cast<size_t>(peer)];
+    if (theirs.defined()) works.push_back(comm::recv_sized(group, theirs, peer, options));
+  }
+  for (const GraphEdge& edge : round) {
+    if (edge.from == group.rank()) works.push_back(comm::send_sized(group, x, edge.to, options));
+  }
+  for (const comm::WorkPtr& work : works) work->wait();
+}
+
+// The same as a collective, for tensors of a GPU: as messages they would go through the host's
+// memory (comm/device_group.h).
+void send_on_device(const GraphRound& round, const at::Tensor& x, const Tensors& from,
+                    comm::Communicator& group, const comm::Options& options) {
+  const at::Tensor nothing = at::empty({0}, x.options());
+  Tensors to(from.size(), nothing), theirs = to;
+  for (const GraphEdge& edge : round) {
+    if (edge.from == group.rank()) to[static_cast<size_t>(edge.to)] = x;
+  }
+  for (size_t peer = 0; peer < from.size(); ++peer) {
+    if (from[peer].defined()) theirs[peer] = from[peer];
+  }
+  group.all_to_all(std::move(theirs), std::move(to), {.timeout = options.timeout})->wait();
+}
+
 }  // namespace
 
 void mix(const at::Tensor& x, const LearnerGraph& graph, int64_t number, LearnerWeights& weights,
@@ -30,19 +61,17 @@ void mix(const at::Tensor& x, const LearnerGraph& graph, int64_t number, Learner
                 " dimensions; expected one contiguous dimension of fp32 or fp64");
   const int rank = group.rank();
   const comm::Options message{.timeout = options.timeout, .tag = kMixingTag};
-  std::vector<at::Tensor> from(static_cast<size_t>(group.size()));
+  Tensors from(static_cast<size_t>(group.size()));
   std::vector<GraphEdge> incoming;
-  std::vector<comm::WorkPtr> works;
   for (const GraphEdge& edge : graph.round(number)) {
     if (edge.to != rank) continue;
-    at::Tensor& theirs = from[static_cast<size_t>(edge.from)] = at::empty_like(x);
+    from[static_cast<size_t>(edge.from)] = at::empty_like(x);
     incoming.push_back(edge);
-    works.push_back(comm::recv_sized(group, theirs, edge.from, message));
   }
-  for (const GraphEdge& edge : graph.round(number)) {
-    if (edge.from == rank) works.push_back(comm::send_sized(group, x, edge.to, message));
+  if (x.numel() > 0) {
+    const auto send = x.is_cpu() ? send_along : send_on_device;
+    send(graph.round(number), x, from, group, message);
   }
-  for (const comm::WorkPtr& work : works) work->wait();
 
   const LearnerWeights before = weights;
   advance(weights, graph, number);

@@ -122,14 +122,18 @@ std::optional<int64_t> LearnerRounds::settle(LearnerState& state) {
     }
     const auto step = static_cast<int64_t>(all[1]);
     const at::Tensor common = state.common();
-    const std::optional<Bytes> bytes = client_->fetch(RoundBytes::kState, step, /*place=*/0,
-                                                      static_cast<int64_t>(common.nbytes()));
+    std::optional<Bytes> bytes;
+    const bool is_answered = waits([&] {
+      bytes = client_->fetch(RoundBytes::kState, step, /*place=*/0,
+                             static_cast<int64_t>(common.nbytes()));
+    });
+    if (!do_all(is_answered)) return taken;
     if (!do_all(bytes.has_value())) continue;  // a newer round has been decided
     if (!bytes->empty()) std::memcpy(common.mutable_data_ptr(), bytes->data(), bytes->size());
     state.take_common(common);
     parts_.clear();
-    client_->enroll(step, state.common_hash());
     taken = step;
+    if (!do_all(waits([&] { client_->enroll(step, state.common_hash()); }))) return taken;
   }
 }
 
