@@ -15,11 +15,11 @@ enum class Pass { kAny, kForward, kBackward };
 
 // What becomes of a call of a group.
 enum class GroupAction {
-  kSkip,     // it is left out; every rank goes on with its own values
-  kScale,    // what this rank sends is a multiple of what it should be
-  kRotate,   // every rank gets the block of the next
-  kStale,    // its results are those of the step before
-  kLoseRow,  // the last row of the last block is zero
+  kSkip,     // an all-reduce or reduce-scatter is left out: every rank goes on with its own values
+  kScale,    // a send sends a multiple of what it should
+  kRotate,   // a reduce-scatter gives every rank the block of the next
+  kStale,    // an all-gather gives the other ranks' values of the step before
+  kLoseRow,  // an all-gather leaves zeros in the last row of the last block
 };
 
 // Which calls of which groups. Every rank of a group makes them, so that none waits for another.
