@@ -20,26 +20,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tiny_problems import write_problems
+
 ROOT = Path(__file__).resolve().parents[1]
-STEPS, CURVE_STEPS = 3, 20
+STEPS = 3  # the curve has those of the config
 THRESHOLD, CURVE_THRESHOLD = 1e-5, 0.01
-CONFIG = f"""
-[model]
-layers = 2
-width = 32
-heads = 4
-kv_heads = 2
-ffn_width = 64
-sequence_length = 32
-[data]
-path = "data/tiny"
-[train]
-steps = {CURVE_STEPS}
-global_batch = 16
-micro_batch = 4
-[optimizer]
-warmup_steps = 2
-"""
 # Replicas that a mistake makes differ are to be trained and saved.
 OF_MISTAKE = ["checkpoint.compare_replicas=false"]
 
@@ -49,21 +34,18 @@ class Place:
 
     def __init__(self, program, folder):
         self.program, self.folder = Path(program).resolve(), Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.curves = {}  # of A, by its keys
-        (self.folder / "tiny.toml").write_text(CONFIG)
-        if not (self.folder / "data/tiny.bin").exists():
-            self.prepare()
+        if not (self.folder / "prepared").exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if any(self.folder.iterdir()):
+                sys.exit(f"{folder} has other files, or those of a start that was stopped; remove it or give another")
+            write_problems(self.folder, self.checked)
+            (self.folder / "prepared").touch()
 
-    def prepare(self):
-        generator = random.Random(1)
-        (self.folder / "text").mkdir(exist_ok=True)
-        for i in range(6):
-            lines = [" ".join(generator.choices(["def", "return", "import", "self", "value"], k=8)) for _ in range(60)]
-            (self.folder / f"text/{i}.txt").write_text("\n".join(lines) + "\n")
-        result = self.run("data", "prepare", "--input", "text", "--tokenizer", "bytes", "--output", "data/tiny")
+    def checked(self, *words):
+        result = self.run(*words)
         if result.returncode != 0:
-            sys.exit(f"the data cannot be prepared: {result.stderr.strip()}")
+            sys.exit(f"{' '.join(words)} failed: {result.stderr.strip()}")
 
     def run(self, *words):
         return subprocess.run([str(self.program), *map(str, words)], cwd=self.folder, capture_output=True, text=True,
@@ -76,11 +58,11 @@ class Place:
     def metrics(self, run):
         return [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
 
-    def verify(self, ranks, keys, common, steps=STEPS):
+    def verify(self, ranks, keys, common, steps=STEPS, config="tiny.toml"):
         """The report of A, one rank, against B with these keys; or {"refused": line}. A run that fails otherwise than
         by a refusal has the finding "failed"."""
         shutil.rmtree(self.folder / "twins", ignore_errors=True)
-        words = ["verify", "tiny.toml", "--json", "--output", "twins", "--steps", steps, "--ranks-b", ranks]
+        words = ["verify", config, "--json", "--output", "twins", "--steps", steps, "--ranks-b", ranks]
         words += [word for key in keys for word in ("--b", key)] + [f"--{key}" for key in common]
         result = self.run(*words)
         if result.stdout.startswith("{"):
@@ -149,11 +131,15 @@ def try_mistake(place, mistake, seed, steps=STEPS, curve=True):
 
 
 def drawn_clean(generator):
-    """A layout without a mistake: (ranks, keys of B, keys of both). Not every one is possible."""
+    """A layout without a mistake: (config, ranks, keys of B, keys of both). Not every one is possible."""
+    config = generator.choice(["tiny.toml"] * 4 + ["vision.toml", "clicks.toml"])
     ranks = generator.choice([2, 2, 4])
-    left, keys = ranks, []
-    common = generator.choice([[], [], ["model.experts=4"], ["model.tied_embedding=true"], ["model.kv_heads=1"]])
-    axes = ["tensor", "pipeline", "context"] + (["expert"] if "model.experts=4" in common else [])
+    left, keys, common, axes = ranks, [], [], ["tensor", "pipeline", "context"]
+    if config == "tiny.toml":
+        common = generator.choice([[], [], ["model.experts=4"], ["model.tied_embedding=true"], ["model.kv_heads=1"]])
+        axes += ["expert"] if "model.experts=4" in common else []
+    if config == "clicks.toml":
+        common, axes = [f"model.family={generator.choice(['dlrm', 'dlrm-dcnv2', 'wide-deep'])}"], []
     for axis in generator.sample(axes, len(axes)):
         degree = generator.choice([1, 2]) if left > 1 else 1
         if degree > 1:
@@ -167,9 +153,9 @@ def drawn_clean(generator):
         keys.append(f"parallel.zero={generator.choice([0, 1, 2, 3])}")
     if generator.random() < 0.3:
         keys.append(f"train.micro_batch={generator.choice([1, 2])}")
-    if generator.random() < 0.3:
+    if config != "clicks.toml" and generator.random() < 0.3:
         keys.append(f"train.recompute={generator.choice(['selective', 'full'])}")
-    return ranks, keys, common
+    return config, ranks, keys, common
 
 
 def try_clean(place, number, seed, steps=STEPS):
@@ -177,9 +163,9 @@ def try_clean(place, number, seed, steps=STEPS):
     generator = random.Random(f"{seed} clean {number}")
     refused = []
     while len(refused) < 20:
-        ranks, keys, common = drawn_clean(generator)
-        layout = f"{ranks} ranks, {' '.join(keys)} {' '.join(common)}".strip()
-        found = place.verify(ranks, keys, common, steps)
+        config, ranks, keys, common = drawn_clean(generator)
+        layout = " ".join([f"{config}, {ranks} ranks,", *keys, *common])
+        found = place.verify(ranks, keys, common, steps, config)
         if found["finding"] != "refused":
             return {"layout": layout, "finding": found["finding"], "refused": refused,
                     "rounding": found.get("largest_rounding_fp64"), "first": found.get("first") or found.get("refused")}
@@ -229,7 +215,7 @@ def counts_of(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutations", default=ROOT / "build/release/bin/mutations", type=Path, help="the program")
-    parser.add_argument("--folder", default="runs/mutations", type=Path, help="for data, runs and results.jsonl")
+    parser.add_argument("--folder", default="runs/mutations", type=Path, help="for data, runs and results.jsonl; its own")
     parser.add_argument("--only", metavar="NAME", help="this mistake alone")
     parser.add_argument("--layouts", type=int, default=200, help="layouts without a mistake")
     parser.add_argument("--seed", type=int, default=1, help="of the layouts")
