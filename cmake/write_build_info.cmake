@@ -8,7 +8,7 @@ if(git)
   execute_process(COMMAND "${git}" -C "${source}" rev-parse --show-prefix OUTPUT_VARIABLE prefix
     OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_repository)
   if(NOT no_repository AND prefix STREQUAL "")
-    execute_process(COMMAND "${git}" -C "${source}" describe --always --dirty --abbrev=12 "--exclude=*"
+    execute_process(COMMAND "${git}" --no-optional-locks -C "${source}" describe --always --dirty --abbrev=12 "--exclude=*"
       OUTPUT_VARIABLE revision OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
 endif()
