@@ -39,16 +39,17 @@ class Place:
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(self.folder.iterdir()):
                 sys.exit(f"{folder} has other files, or those of a start that was stopped; remove it or give another")
-            write_problems(self.folder, self.checked)
+            write_problems(self.folder, self.prepare)
             (self.folder / "prepared").touch()
 
-    def checked(self, *words):
-        result = self.run(*words)
+    def prepare(self, *words):
+        """`trireme`, which lies beside the program and has the commands for data."""
+        result = self.run(*words, program=self.program.with_name("trireme"))
         if result.returncode != 0:
             sys.exit(f"{' '.join(words)} failed: {result.stderr.strip()}")
 
-    def run(self, *words):
-        return subprocess.run([str(self.program), *map(str, words)], cwd=self.folder, capture_output=True, text=True,
+    def run(self, *words, program=None):
+        return subprocess.run([str(program or self.program), *map(str, words)], cwd=self.folder, capture_output=True, text=True,
                               env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     def mistakes(self):

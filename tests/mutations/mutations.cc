@@ -42,5 +42,5 @@ int main(int argc, char** argv) {
                           {.tasks = tasks::all_tasks(),
                            .callbacks = kCallbacks,
                            .name = "mutations",
-                           .commands = {cli::add_data, add_table}});
+                           .commands = {add_table}});
 }
