@@ -94,7 +94,7 @@ def record(model, folder):
     if hasattr(model, "config") and hasattr(model.config, "to_json_string"):  # transformers'
         model.config.save_pretrained(os.path.join(folder, "gradients"))
         stored = _in_stored_form(model, dict(gradients))
-    save_file({name: torch.cat(parts) if parts[0].dim() else torch.stack(parts) for name, parts in kept.items()},
+    save_file({name: (torch.cat if parts[0].dim() else torch.stack)(parts).contiguous() for name, parts in kept.items()},
               os.path.join(folder, "activations.safetensors"))
     save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in stored.items()},
               os.path.join(folder, "gradients", "model.safetensors"), metadata={"format": "pt"})

@@ -17,6 +17,7 @@ namespace trireme::verify {
 namespace {
 
 constexpr std::string_view kStatePrefix = "optimizer.";
+constexpr std::string_view kMasterPrefix = "optimizer.master.";  // weights in fp32
 
 // Runs that are compared to judge by, all in one precision.
 struct RunPairs {
@@ -292,14 +293,17 @@ class Comparing {
   }
 
   // Adam's first steps are signs of gradients, so that a roundoff changes a weight by a whole step
-  // or not at all: weights are bounded by the largest of their bounds.
+  // or not at all: weights, and their copies in fp32, are bounded by the largest of their bounds.
   void widen_bounds(std::vector<Probe>& probes) const {
+    const auto is_weight = [](const Probe& probe) {
+      return probe.kind == ProbeKind::kWeight || probe.name.starts_with(kMasterPrefix);
+    };
     double widest = 0;
     for (const Probe& probe : probes) {
-      if (probe.kind == ProbeKind::kWeight) widest = std::max(widest, probe.scale.absolute);
+      if (is_weight(probe)) widest = std::max(widest, probe.scale.absolute);
     }
     for (Probe& probe : probes) {
-      if (probe.kind != ProbeKind::kWeight) continue;
+      if (!is_weight(probe)) continue;
       probe.scale.absolute = widest;
       probe.finding = judge_(probe.found, probe.scale);
     }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/replicas_differ.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
@@ -123,6 +124,15 @@ void check_room(const fs::path& folder, std::span<const TwinRun> runs) {
                 "; give another --output or fewer --steps");
 }
 
+[[noreturn]] void fail(const TwinRun& run, int code, const fs::path& log) {
+  const std::string line = last_line(log);
+  if (const auto found = parse_replicas_differ(line)) {
+    throw UnequalCopies(concat(title_of(run), " has ended: ", to_string(*found)), found->tensor);
+  }
+  TRIREME_CHECK(false, title_of(run), " ended with code ", code, ": ", line, " (", log.string(),
+                ")");
+}
+
 }  // namespace
 
 std::string title_of(const TwinRun& run) {
@@ -160,8 +170,7 @@ std::vector<TwinRun> train_twins(
     const auto start = Clock::now();
     const fs::path log = run.folder.string() + ".log";
     const int code = run_training(command_of(options, run), log, guard);
-    TRIREME_CHECK(code == kDone, title_of(run), " ended with code ", code, ": ", last_line(log),
-                  " (", log.string(), ")");
+    if (code != kDone) fail(run, code, log);
     on_run(run, std::chrono::duration<double>(Clock::now() - start).count());
   }
   return runs;

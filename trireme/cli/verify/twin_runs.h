@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/cli/verify/starting_point.h"
 #include "trireme/train/config/config.h"
 
@@ -53,10 +54,23 @@ struct TwinOptions {
 // Throws: ConfigError with the keys that differ and must not
 void check_sides(const TwinOptions& options);
 
+// A run that has ended because copies of one gradient or weight differ between its ranks: what
+// twins are compared for, so it is a finding and no refusal.
+class UnequalCopies : public Error {
+ public:
+  UnequalCopies(const std::string& message, std::string tensor)
+      : Error(message), tensor_(std::move(tensor)) {}
+  const std::string& tensor() const { return tensor_; }
+
+ private:
+  std::string tensor_;
+};
+
 // Trains one after the other: A and B in fp32, A and B in fp64; or A and B in their own precision,
 // and A with roundoffs kPerturbedRuns times. Routers of all others repeat the choices of A.
 // on_run: called before each, and after it with its seconds
-// Throws: ConfigError with a run's own last line when it fails, or when the disk lacks the room
+// Throws: UnequalCopies; ConfigError with a run's own last line when it fails otherwise, or when
+//         the disk lacks the room
 std::vector<TwinRun> train_twins(
     const TwinOptions& options,
     const std::function<void(const TwinRun& run, double seconds)>& on_run);

@@ -238,6 +238,19 @@ Comparison compare_twins(std::span<const TwinRun> twins, Tier tier, bool is_quie
   return verify::compare_by_bound({*runs[0], *runs[1]}, perturbed, on_progress);
 }
 
+// Nothing else can be compared: the run has not recorded the step.
+Comparison of_unequal_copies(const TwinOptions& options, const UnequalCopies& found) {
+  Comparison comparison;
+  comparison.is_proved = options.tier == Tier::kFp64;
+  comparison.num_probes = 1;
+  comparison.probes.push_back({.step = options.start ? options.start->step + 1 : 1,
+                               .kind = verify::ProbeKind::kGradient,
+                               .name = found.tensor(),
+                               .finding = Finding::kBug,
+                               .note = found.what()});
+  return comparison;
+}
+
 int verify_layouts(const VerifyArguments& arguments, const train::Offer& offer) {
   TwinOptions options = options_of(arguments, offer);
   if (!arguments.reference.batch.empty()) {
@@ -256,14 +269,19 @@ int verify_layouts(const VerifyArguments& arguments, const train::Offer& offer) 
   const auto on_note = [&](const std::string& note) {
     if (!arguments.json) print_line("common   " + note);
   };
-  const std::vector<TwinRun> twins =
-      arguments.reference.folder.empty()
-          ? train_twins(options, on_run)
-          : train_beside_reference(options, arguments.reference, on_run, on_note);
-  const Comparison comparison = compare_twins(twins, options.tier, arguments.json);
-  TRIREME_CHECK(comparison.num_steps == options.steps, "only ", comparison.num_steps, " of ",
-                options.steps, " steps were recorded, see ", arguments.output,
-                "; expected runs of at least that many train.steps");
+  Comparison comparison;
+  try {
+    const std::vector<TwinRun> twins =
+        arguments.reference.folder.empty()
+            ? train_twins(options, on_run)
+            : train_beside_reference(options, arguments.reference, on_run, on_note);
+    comparison = compare_twins(twins, options.tier, arguments.json);
+    TRIREME_CHECK(comparison.num_steps == options.steps, "only ", comparison.num_steps, " of ",
+                  options.steps, " steps were recorded, see ", arguments.output,
+                  "; expected runs of at least that many train.steps");
+  } catch (const UnequalCopies& found) {
+    comparison = of_unequal_copies(options, found);
+  }
   if (!arguments.html.empty())
     write_verify_page(comparison, names_of(options, arguments.reference.folder), arguments.html);
   if (arguments.json) {

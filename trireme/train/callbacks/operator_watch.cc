@@ -223,10 +223,24 @@ class OperatorWatch::State : public c10::DebugInfoBase {
     const bool writes =
         changes_in_place(name) ||
         std::string_view(function.overload_name()).find("out") != std::string_view::npos;
-    const std::optional<BadValue> what = std::isfinite(largest)
-                                             ? spike_of(name, occurrence, largest, ratio)
-                                             : made(largest, call.inputs, outputs, writes);
+    std::optional<BadValue> what;
+    if (!std::isfinite(largest)) {
+      what = made(largest, call.inputs, outputs, writes);
+    } else if (!is_view(call.inputs, outputs, writes)) {
+      what = spike_of(name, occurrence, largest, ratio);
+    }
     if (what) find(*what, number, ratio, call, outputs);
+  }
+
+  // Whether a result is memory of an operand, which may not be written yet.
+  static bool is_view(const Values& inputs, const std::vector<NamedTensor>& outputs, bool writes) {
+    for (const auto& [name, tensor] : tensors_in(inputs, "input")) {
+      if (!can_be_read(tensor)) continue;
+      for (const auto& [out, output] : outputs) {
+        if (share_memory(output, tensor) && !(writes && output.is_same(tensor))) return true;
+      }
+    }
+    return false;
   }
 
   std::optional<BadValue> spike_of(const std::string& name, int64_t occurrence, double largest,
@@ -245,7 +259,7 @@ class OperatorWatch::State : public c10::DebugInfoBase {
   // writes: into its operands, or else those that it returns are as they were.
   static std::optional<BadValue> made(double largest, const Values& inputs,
                                       const std::vector<NamedTensor>& outputs, bool writes) {
-    bool given_nan = false, given_infinity = false, is_view = false;
+    bool given_nan = false, given_infinity = false;
     for (const c10::IValue& value : inputs) {
       if (!value.isDouble()) continue;
       given_nan = given_nan || std::isnan(value.toDouble());
@@ -256,7 +270,6 @@ class OperatorWatch::State : public c10::DebugInfoBase {
       bool is_result = false;  // an operand that only receives the result
       for (const auto& [out, output] : outputs) {
         is_result = is_result || (writes && output.is_same(tensor));
-        is_view = is_view || (share_memory(output, tensor) && !(writes && output.is_same(tensor)));
       }
       if (is_result) continue;
       const double given = largest_of(tensor);
@@ -267,8 +280,7 @@ class OperatorWatch::State : public c10::DebugInfoBase {
       return given_infinity || given_nan ? std::nullopt : std::optional(BadValue::kInfinity);
     }
     if (!given_nan) return BadValue::kNan;
-    // A view of memory that was not written yet says nothing.
-    return is_view ? std::nullopt : std::optional(BadValue::kGiven);
+    return is_view(inputs, outputs, writes) ? std::nullopt : std::optional(BadValue::kGiven);
   }
 
   void find(BadValue what, int64_t number, double ratio, const Call& call,
