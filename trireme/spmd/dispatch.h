@@ -1,0 +1,16 @@
+// Runs torch's operators on placed tensors by their rules.
+#pragma once
+
+#include "trireme/spmd/rule.h"
+
+namespace trireme::spmd {
+
+// Tells torch's dispatcher about all rules, once per process; place_block() calls it. An operator
+// that has no rule and is not made of others throws ConfigError with its name and its arguments'
+// places on every rank, before anything is sent.
+void register_rules();
+
+// The names of all operators with a rule, sorted.
+std::vector<std::string> names_of_rules();
+
+}  // namespace trireme::spmd

@@ -1,0 +1,50 @@
+// Tensors whose values lie in blocks on a grid's ranks. To torch such a tensor has the sizes of the
+// whole: modules and autograd take it as it is. Operators on it run by their rules on the ranks'
+// blocks, see dispatch.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include "trireme/spmd/place.h"
+
+namespace trireme::spmd {
+
+// The dispatch key of placed tensors, below autograd. A later libtorch may take it for itself: then
+// the tests of dispatch.h fail.
+inline constexpr c10::DispatchKey kPlacedKey = c10::DispatchKey::Fake;
+
+// What a placed tensor carries. Copies of its TensorImpl, such as those that autograd saves, share
+// it; views have their own, of the same memory.
+struct PlacedMeta : c10::BackendMeta {
+  PlacedMeta(GridPtr on, at::Tensor block, Places split)
+      : grid(std::move(on)), local(std::move(block)), places(std::move(split)) {}
+  c10::intrusive_ptr<c10::BackendMeta> clone(
+      const c10::intrusive_ptr<c10::BackendMeta>& self) const override {
+    return self;
+  }
+
+  GridPtr grid;
+  at::Tensor local;  // this rank's block
+  Places places;
+};
+
+// Null for a tensor that is not placed: each rank has it whole, with the same values.
+PlacedMeta* placed(const at::Tensor& tensor);
+
+// The tensor of `sizes` of which this rank's block is `local`. It has the dtype and device of the
+// block, and no memory but it. Its strides are dense, in the order of the block's.
+// Throws: ConfigError when the block has other sizes than `places` gives it
+at::Tensor place_block(const GridPtr& grid, at::Tensor local, const Places& places,
+                       c10::IntArrayRef sizes);
+// The same for a tensor that each rank has whole. Keeps this rank's part only.
+at::Tensor place_whole(const GridPtr& grid, const at::Tensor& whole, const Places& places);
+
+// The block of a placed tensor under `places`; of another tensor its part.
+// Collective: as redistribute()
+at::Tensor local_under(const GridPtr& grid, const at::Tensor& tensor, const Places& places);
+// The whole tensor, on each rank. Not differentiable.
+// Collective: as redistribute()
+at::Tensor whole_of(const at::Tensor& tensor);
+
+}  // namespace trireme::spmd

@@ -1,0 +1,173 @@
+#include "trireme/spmd/redistribute.h"
+
+#include <algorithm>
+
+#include <ATen/Functions.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::spmd {
+namespace {
+
+using comm::Communicator;
+using Tensors = std::vector<at::Tensor>;
+
+// Contiguous views or copies of the parts that an axis splits `local` into.
+Tensors parts_of(const at::Tensor& local, const Place& place, const Communicator& group) {
+  Tensors parts;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const mesh::Range part = part_of(place, local.size(place.dim), group.size(), rank);
+    parts.push_back(local.narrow(place.dim, part.offset, part.size).contiguous());
+  }
+  return parts;
+}
+
+// Empty tensors for what the ranks of an axis have of a tensor whose dimension has `length`.
+Tensors blocks_for(const at::Tensor& local, const Place& place, int64_t length, int size) {
+  Tensors blocks;
+  std::vector<int64_t> sizes = local.sizes().vec();
+  for (int rank = 0; rank < size; ++rank) {
+    sizes[place.dim] = part_of(place, length, size, rank).size;
+    blocks.push_back(at::empty(sizes, local.options()));
+  }
+  return blocks;
+}
+
+at::Tensor gather(const at::Tensor& local, const Place& place, int64_t length,
+                  Communicator& group) {
+  Tensors blocks = blocks_for(local, place, length, group.size());
+  group.all_gather(blocks, local.contiguous())->wait();
+  return at::cat(blocks, place.dim);
+}
+
+at::Tensor sum(const at::Tensor& local, Communicator& group) {
+  at::Tensor total = local.clone(at::MemoryFormat::Contiguous);
+  group.all_reduce(total)->wait();
+  return total;
+}
+
+at::Tensor scatter_sum(const at::Tensor& local, const Place& to, Communicator& group) {
+  const Tensors parts = parts_of(local, to, group);
+  at::Tensor mine = at::empty_like(parts[group.rank()], at::MemoryFormat::Contiguous);
+  group.reduce_scatter(mine, parts)->wait();
+  return mine;
+}
+
+at::Tensor exchange(const at::Tensor& local, const Place& from, int64_t length, const Place& to,
+                    Communicator& group) {
+  const Tensors parts = parts_of(local, to, group);
+  Tensors blocks = blocks_for(parts[group.rank()], from, length, group.size());
+  group.all_to_all(blocks, parts)->wait();
+  return at::cat(blocks, from.dim);
+}
+
+// The block in zeros: the ranks' sum is the whole.
+at::Tensor pad(const at::Tensor& local, const Place& from, int64_t length, int size,
+               int coordinate) {
+  std::vector<int64_t> sizes = local.sizes().vec();
+  sizes[from.dim] = length;
+  at::Tensor whole = at::zeros(sizes, local.options());
+  const mesh::Range part = part_of(from, length, size, coordinate);
+  whole.narrow(from.dim, part.offset, part.size).copy_(local);
+  return whole;
+}
+
+// One axis, while no other splits the dimensions of both places.
+class AxisMove {
+ public:
+  AxisMove(const Grid& grid, int axis)
+      : group_(grid.group(axis)), size_(grid.size(axis)), coordinate_(grid.coordinate(axis)) {}
+
+  // from_length: of from's dimension, before this axis splits it
+  at::Tensor operator()(const at::Tensor& local, const Place& from, int64_t from_length,
+                        const Place& to) const {
+    if (from == to) return local;
+    if (from.is_partial()) {
+      return to.is_sharded() ? scatter_sum(local, to, group_) : sum(local, group_);
+    }
+    if (from.is_sharded()) {
+      if (to.is_partial()) return pad(local, from, from_length, size_, coordinate_);
+      if (to.is_replicated()) return gather(local, from, from_length, group_);
+      if (to.dim != from.dim) return exchange(local, from, from_length, to, group_);
+      return slice(gather(local, from, from_length, group_), to);
+    }
+    if (to.is_sharded()) return slice(local, to);
+    return coordinate_ == 0 ? local : at::zeros_like(local);
+  }
+
+ private:
+  at::Tensor slice(const at::Tensor& whole, const Place& to) const {
+    const mesh::Range part = part_of(to, whole.size(to.dim), size_, coordinate_);
+    return whole.narrow(to.dim, part.offset, part.size);
+  }
+
+  Communicator& group_;
+  int size_;
+  int coordinate_;
+};
+
+// Whether an axis outside of `axis` splits the same dimension and changes, so that this one's
+// blocks would not be blocks any more.
+bool is_under_change(const Places& from, const Places& to, int axis) {
+  if (!from[axis].is_sharded()) return false;
+  for (int outer = 0; outer < axis; ++outer) {
+    if (from[outer] == to[outer]) continue;
+    if (from[outer].is_sharded(from[axis].dim) || to[outer].is_sharded(from[axis].dim)) return true;
+  }
+  return false;
+}
+
+// Whether `axis` can go from one place to the other at once: nothing else splits their dimensions.
+bool is_direct(const Places& from, const Places& to, int axis) {
+  for (const Place& end : {from[axis], to[axis]}) {
+    if (!end.is_sharded()) continue;
+    for (int other = 0; other < kMostAxes; ++other) {
+      if (other == axis) continue;
+      if (from[other].is_sharded(end.dim) || to[other].is_sharded(end.dim)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+at::Tensor redistribute(const Grid& grid, const at::Tensor& local, c10::IntArrayRef sizes,
+                        const Places& from, const Places& to) {
+  if (from == to) return local;
+  at::Tensor block = local;
+  Places now = from;
+  const auto length_before = [&](int axis) {  // of the dimension that `axis` splits
+    if (!now[axis].is_sharded()) return int64_t{0};
+    Places outer = now;
+    for (int inner = axis; inner < kMostAxes; ++inner) outer[inner] = {};
+    return local_range(grid, outer, now[axis].dim, sizes[now[axis].dim]).size;
+  };
+  const auto move = [&](int axis, const Place& next) {
+    block = AxisMove(grid, axis)(block, now[axis], length_before(axis), next);
+    now[axis] = next;
+  };
+  for (int axis = grid.num_axes() - 1; axis >= 0; --axis) {
+    if (now[axis] != to[axis] && is_direct(now, to, axis)) {
+      move(axis, to[axis]);
+    } else if ((now[axis] != to[axis] || is_under_change(now, to, axis)) &&
+               !now[axis].is_replicated()) {
+      move(axis, Place::replicated());
+    }
+  }
+  for (int axis = 0; axis < grid.num_axes(); ++axis) {
+    if (now[axis] != to[axis]) move(axis, to[axis]);
+  }
+  return block;
+}
+
+double bytes_moved(const Place& from, const Place& to, int size, double bytes) {
+  if (from == to) return 0;
+  const double share = (size - 1.0) / size;
+  if (from.is_partial()) return to.is_sharded() ? share * bytes : 2 * share * bytes;
+  if (from.is_sharded() && !to.is_partial()) {
+    return to.is_sharded() && to.dim != from.dim ? share * bytes / size : share * bytes;
+  }
+  return 0;
+}
+
+}  // namespace trireme::spmd
