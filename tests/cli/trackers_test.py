@@ -86,13 +86,13 @@ print(json.dumps(found))
         url = self.serve()
         self.succeed("train", "tiny.toml", "--ranks", 2, f"--tracking.mlflow={url}", "--train.evaluate_interval=5")
         self.check(json.loads(self.run_python(self.READ, url, "trireme")), experts=False)
-        self.succeed("export", "mlflow", "run", "--url", url)
+        self.succeed("track", "mlflow", "run", "--url", url)
         self.check(json.loads(self.run_python(self.READ, url, "trireme")), experts=False)
 
     def test_an_export_has_every_value(self):
         url = self.serve()
         self.succeed("train", "tiny.toml", "--model.family=mixtral", "--model.experts=4", "--model.expert_width=24")
-        self.succeed("export", "mlflow", "run", "--url", url, "--experiment", "ünder / all")
+        self.succeed("track", "mlflow", "run", "--url", url, "--experiment", "ünder / all")
         self.check(json.loads(self.run_python(self.READ, url, "ünder / all")), experts=True)
 
 
@@ -126,7 +126,7 @@ print(json.dumps(found))
 
     def test_the_offline_run_has_every_value(self):
         self.succeed("train", "tiny.toml", "--train.evaluate_interval=5", "--train.steps=40")
-        script = self.succeed("export", "wandb", "run", "--project", "tests")
+        script = self.succeed("track", "wandb", "run", "--project", "tests")
         (self.folder / "replay.py").write_text(script)
         self.run_python("import runpy; runpy.run_path('replay.py', run_name='__main__')")
         found = json.loads(self.run_python(self.READ))

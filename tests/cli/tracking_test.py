@@ -86,7 +86,7 @@ class LiveMlflow(TrackingTest):
     def test_a_slow_server_gets_what_it_takes(self):
         server = self.serve(fault=lambda _: 10.0)
         output = self.train(server.url)
-        self.assertIn("values of the run; `trireme export mlflow` sends them later", output)
+        self.assertIn("values of the run; `trireme track mlflow` sends them later", output)
         self.assertEqual(len(self.metrics()), 20)
 
     def test_secrets_are_nowhere(self):
@@ -94,7 +94,7 @@ class LiveMlflow(TrackingTest):
         environment = {"MLFLOW_TRACKING_TOKEN": TOKEN}
         output = self.train(server.url, environment=environment)
         self.assertEqual({headers["authorization"] for headers in server.headers}, {f"Bearer {TOKEN}"})
-        output += self.succeed("export", "mlflow", "run", "--url", server.url, environment=environment)
+        output += self.succeed("track", "mlflow", "run", "--url", server.url, environment=environment)
         self.assertNotIn(TOKEN, output)
         for path in (self.folder / "run").rglob("*"):
             if path.is_file():
@@ -133,23 +133,23 @@ class Export(TrackingTest):
 
     def test_mlflow_has_every_value_afterwards(self):
         server = self.serve()
-        result = json.loads(self.succeed("export", "mlflow", "run", "--url", server.url, "--json"))
+        result = json.loads(self.succeed("track", "mlflow", "run", "--url", server.url, "--json"))
         self.assertEqual((result["steps"], result["status"]), (20, "FINISHED"))
         self.assertEqual(server.values(), values_of(self.metrics()))
         self.assertEqual(result["values"], len(server.values()))
-        self.succeed("export", "mlflow", "run", "--url", server.url)
+        self.succeed("track", "mlflow", "run", "--url", server.url)
         self.assertEqual(len(server.runs), 1)  # the same run, not another
 
     def test_what_cannot_be_sent_is_one_line(self):
         server = self.serve(fault=lambda _: 403)
-        self.fail_with(USER, ["HTTP 403", "MLFLOW_TRACKING_TOKEN"], "export", "mlflow", "run", "--url", server.url)
-        self.fail_with(USER, ["no address of a server"], "export", "mlflow", "run", "--url", "5000")
-        self.fail_with(USER, ["text is no run"], "export", "mlflow", "text", "--url", server.url)
-        self.fail_with(USER, ["nowhere is no run"], "export", "wandb", "nowhere")
+        self.fail_with(USER, ["HTTP 403", "MLFLOW_TRACKING_TOKEN"], "track", "mlflow", "run", "--url", server.url)
+        self.fail_with(USER, ["no address of a server"], "track", "mlflow", "run", "--url", "5000")
+        self.fail_with(USER, ["text is no run"], "track", "mlflow", "text", "--url", server.url)
+        self.fail_with(USER, ["nowhere is no run"], "track", "wandb", "nowhere")
 
     def test_the_script_for_wandb_holds_every_value(self):
-        self.succeed("export", "wandb", "run", "--project", "mine", "--output", "replay.py")
-        self.assertEqual((self.folder / "replay.py").read_text(), self.succeed("export", "wandb", "run", "--project", "mine"))
+        self.succeed("track", "wandb", "run", "--project", "mine", "--output", "replay.py")
+        self.assertEqual((self.folder / "replay.py").read_text(), self.succeed("track", "wandb", "run", "--project", "mine"))
         # A module of this name stands in for the package.
         (self.folder / "wandb.py").write_text(
             "import json\nrows = []\n\nclass Run:\n"

@@ -77,7 +77,7 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code);
 void add_network(CLI::App& app, int& exit_code);
 void add_meet(CLI::App& app, int& exit_code);
 
-// trireme watch and trireme export, for the program `trireme` only.
+// trireme watch and trireme track, for the program `trireme` only.
 
 void add_watch(CLI::App& app, int& exit_code);
 // trireme export; `checkpoint export` is add_export().

@@ -92,7 +92,7 @@ TEST(MlflowFeed, WhatAServerNeverTakesIsCounted) {
     ASSERT_EQ(problems.size(), 2U) << answer;
     EXPECT_THAT(problems[0], HasSubstr("tracking.mlflow"));
     EXPECT_THAT(problems[1], HasSubstr("has not got 20 values"));
-    EXPECT_THAT(problems[1], HasSubstr("trireme export mlflow"));
+    EXPECT_THAT(problems[1], HasSubstr("trireme track mlflow"));
   }
 }
 

@@ -1,4 +1,4 @@
-// trireme export: a run's metrics for MLflow and Weights & Biases, after the fact.
+// trireme track: a run's metrics for MLflow and Weights & Biases, after the fact.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -115,16 +115,16 @@ void add_run_options(CLI::App& command, ExportArguments& arguments) {
 
 void add_export_run(CLI::App& app, int& exit_code) {
   CLI::App* group =
-      app.add_subcommand("export",
+      app.add_subcommand("track",
                          "Give a run's metrics to another tracker, during the run or after it.\n"
-                         "  trireme export mlflow runs/demo --url http://127.0.0.1:5000\n"
-                         "  trireme export wandb runs/demo > replay.py\n");
+                         "  trireme track mlflow runs/demo --url http://127.0.0.1:5000\n"
+                         "  trireme track wandb runs/demo > replay.py\n");
   group->require_subcommand(1);
   auto arguments = std::make_shared<ExportArguments>();
   CLI::App* mlflow = group->add_subcommand(
       "mlflow",
       "Send config, metrics and state to an MLflow server. What it has already stays as it is.\n"
-      "  trireme export mlflow runs/demo --url http://127.0.0.1:5000\n");
+      "  trireme track mlflow runs/demo --url http://127.0.0.1:5000\n");
   add_run_options(*mlflow, *arguments);
   mlflow->add_option("--url", arguments->url, "address of the server")->required();
   mlflow->add_option("--experiment", arguments->experiment,
@@ -137,7 +137,7 @@ void add_export_run(CLI::App& app, int& exit_code) {
   CLI::App* wandb = group->add_subcommand(
       "wandb",
       "Print a Python script that replays the run into Weights & Biases, offline by default.\n"
-      "  trireme export wandb runs/demo > replay.py && python3 replay.py\n");
+      "  trireme track wandb runs/demo > replay.py && python3 replay.py\n");
   add_run_options(*wandb, *arguments);
   wandb->add_option("--project", arguments->experiment,
                     "the project there. Default: tracking.experiment");

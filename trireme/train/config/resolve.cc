@@ -227,7 +227,7 @@ void check_tracking(const TrackingConfig& config) {
   }
   TRIREME_CHECK(remote::http_available(), "tracking.mlflow is ", config.mlflow,
                 ", and this build lacks libcurl: install libcurl4-openssl-dev and build again, or "
-                "leave it out and use `trireme export`");
+                "leave it out and use `trireme track`");
   TRIREME_CHECK(!config.experiment.empty() && is_printable(config.experiment, 250),
                 "tracking.experiment is ", shown(config.experiment),
                 "; expected a name of 1 to 250 bytes without control characters");

@@ -70,7 +70,7 @@ void MlflowFeed::finish(const std::string& status, std::chrono::milliseconds pat
   changed_.wait(lock, [this] { return has_ended_; });
   if (num_dropped_ > 0) {
     problems_.push_back(concat(server_.url, " has not got ", num_dropped_,
-                               " values of the run; `trireme export mlflow` sends them later"));
+                               " values of the run; `trireme track mlflow` sends them later"));
   }
 }
 
