@@ -4,11 +4,9 @@
 #include <memory>
 
 #include <ATen/Functions.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/boxing/KernelFunction.h>
 
 #include "trireme/base/error.h"
-#include "trireme/spmd/redistribute.h"
 
 namespace trireme::spmd {
 namespace {
@@ -132,17 +130,12 @@ void run_on_blocks(OperatorCall& call, const Rule& rule) {
   const Results results(call, form, strategy);
   const size_t num_results = call.op().schema().returns().size();
   {
-    const c10::impl::ExcludeDispatchKeyGuard no_placed{c10::DispatchKeySet(kPlacedKey)};
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const OnBlocks on_blocks;
     c10::SmallVector<at::Tensor, 4> blocks;
     for (size_t i = 0; i < call.tensors().size(); ++i) {
       const at::Tensor& tensor = call.tensors()[i];
-      const PlacedMeta* meta = placed(tensor);
-      blocks.push_back(!tensor.defined() ? tensor
-                       : meta            ? redistribute(*call.grid(), meta->local, tensor.sizes(),
-                                                        meta->places, strategy.inputs[i])
-                              : redistribute(*call.grid(), tensor, tensor.sizes(), Places(),
-                                             strategy.inputs[i]));
+      blocks.push_back(tensor.defined() ? local_under(call.grid(), tensor, strategy.inputs[i])
+                                        : tensor);
     }
     call.replace_tensors(blocks);
     if (rule.adjust) rule.adjust(call, form, strategy);

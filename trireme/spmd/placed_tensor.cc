@@ -4,8 +4,6 @@
 #include <numeric>
 
 #include <ATen/Functions.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
 #include "trireme/base/error.h"
@@ -34,12 +32,6 @@ c10::SmallVector<int64_t, 6> strides_like(const at::Tensor& local, c10::IntArray
   }
   return strides;
 }
-
-// Operators on blocks: without placed tensors' dispatch and without autograd.
-struct OnBlocks {
-  c10::impl::ExcludeDispatchKeyGuard no_placed{c10::DispatchKeySet(kPlacedKey)};
-  at::AutoDispatchBelowADInplaceOrView below;
-};
 
 }  // namespace
 

@@ -96,37 +96,34 @@ void adjust_bias_sizes(OperatorCall& call, const Form& form, const Strategy& str
   }
 }
 
-// q, k, v [B, H, T, D]
+// Of q [B, H, T, D]; heads stay whole where there are fewer of keys.
+Factors heads_of(const OperatorCall& call, size_t query) {
+  const bool is_equal = call.sizes(query)[1] == call.sizes(query + 1)[1];
+  return {0, is_equal ? Factor{1} : kWholeDim, kWholeDim, kWholeDim};
+}
+// An attention mask, whose dimensions of length 1 repeat.
+Factors mask_of(const OperatorCall& call, size_t mask, size_t query, const Factors& heads) {
+  Factors result = whole_dims(call.dims(mask));
+  for (int64_t dim = 0; dim + 2 < call.dims(mask); ++dim) {
+    const int64_t aligned = dim + 4 - call.dims(mask);
+    if (call.sizes(mask)[dim] == call.sizes(query)[aligned]) result[dim] = heads[aligned];
+  }
+  return result;
+}
+// q, k, v, mask
 void attention(const OperatorCall& call, Form& form) {
-  const Factors heads = {0, 1, kWholeDim, kWholeDim};
+  const Factors heads = heads_of(call, 0);
   form.inputs = {heads, heads, heads};
-  if (call.tensors().size() > 3) {
-    Factors mask = whole_dims(call.dims(3));
-    for (int64_t dim = 0; dim + 2 < call.dims(3); ++dim) {
-      const int64_t aligned = dim + 4 - call.dims(3);
-      if (call.sizes(3)[dim] == call.sizes(0)[aligned]) mask[dim] = static_cast<Factor>(aligned);
-    }
-    form.inputs.push_back(mask);
-  }
-  if (call.sizes(0)[1] != call.sizes(1)[1]) {  // fewer heads of keys than of queries
-    for (Factors& each : form.inputs) {
-      if (each.size() > 1) each[1] = kWholeDim;
-    }
-  }
-  form.outputs = {form.inputs[0], {form.inputs[0][0], form.inputs[0][1], kWholeDim}};
+  for (size_t i = 3; i < call.tensors().size(); ++i)
+    form.inputs.push_back(mask_of(call, i, 0, heads));
+  form.outputs = {heads, {heads[0], heads[1], kWholeDim}};
 }
 // grad, q, k, v, out, logsumexp [B, H, T], mask
 void attention_backward(const OperatorCall& call, Form& form) {
-  const Factors heads = {0, 1, kWholeDim, kWholeDim};
-  form.inputs = {heads, heads, heads, heads, heads, {0, 1, kWholeDim}};
-  for (size_t i = 6; i < call.tensors().size(); ++i) {
-    Factors mask = whole_dims(call.dims(i));
-    for (int64_t dim = 0; dim + 2 < call.dims(i); ++dim) {
-      const int64_t aligned = dim + 4 - call.dims(i);
-      if (call.sizes(i)[dim] == call.sizes(0)[aligned]) mask[dim] = static_cast<Factor>(aligned);
-    }
-    form.inputs.push_back(mask);
-  }
+  const Factors heads = heads_of(call, 1);
+  form.inputs = {heads, heads, heads, heads, heads, {heads[0], heads[1], kWholeDim}};
+  for (size_t i = 6; i < call.tensors().size(); ++i)
+    form.inputs.push_back(mask_of(call, i, 1, heads));
   form.outputs = {heads, heads, heads};
 }
 

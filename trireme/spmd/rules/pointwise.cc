@@ -55,9 +55,6 @@ void linear_in_first_and_one_of_two(const OperatorCall& call, Form& form) {
   form.linear.push_back(0b101);
 }
 
-// The result is a new tensor whose values do not depend on the argument's.
-void shaped_like(const OperatorCall& call, Form& form) { elements(call, form); }
-
 constexpr const char* kOther[] = {"abs",
                                   "abs_",
                                   "exp",
@@ -186,7 +183,7 @@ void add_pointwise_rules(Rules& rules) {
   add(kLinearInAll, linear_in_all);
   add(kLinearInEach, linear_in_each);
   add(kLinearInFirst, linear_in_first);
-  add(kShapedLike, shaped_like);
+  add(kShapedLike, elements);
   rules.push_back({.name = "aten::addcmul", .make_form = linear_in_first_and_one_of_two});
   rules.push_back({.name = "aten::addcmul_", .make_form = linear_in_first_and_one_of_two});
 }
