@@ -25,31 +25,13 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import learner_hosts  # noqa: E402
 from learner_hosts import Lines  # noqa: E402
 from trireme_runs import ROOT, add_arguments, checked, prepare_random_tokens, write_note  # noqa: E402
 
 PLACES, SLOW, SLOWER, EVERY, SAVE, BATCH = 8, 7, 3, 10, 20, 2
 SHARE = 0.03  # of a processor, for a learner that is fast: they have it on a machine that does other things too
-CONFIG = f"""
-[model]
-family = "llama"
-layers = 2
-width = 64
-heads = 4
-kv_heads = 2
-ffn_width = 192
-sequence_length = 64
-[train]
-global_batch = {PLACES * BATCH}
-micro_batch = {BATCH}
-steps = 1000000
-[optimizer]
-warmup_steps = 2
-schedule = "constant"
-[checkpoint]
-interval = {SAVE}
-keep = 2
-"""
+CONFIG = learner_hosts.CONFIG.format(global_batch=PLACES * BATCH, micro_batch=BATCH, interval=SAVE, keep=2)
 
 
 class Shares:

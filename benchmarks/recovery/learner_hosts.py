@@ -15,6 +15,27 @@ hosts = {names}
 rate = {rate}
 delay_ms = {delay}
 """
+# A small model that trains until it is ended.
+CONFIG = """
+[model]
+family = "llama"
+layers = 2
+width = 64
+heads = 4
+kv_heads = 2
+ffn_width = 192
+sequence_length = 64
+[train]
+global_batch = {global_batch}
+micro_batch = {micro_batch}
+steps = 1000000
+[optimizer]
+warmup_steps = 2
+schedule = "constant"
+[checkpoint]
+interval = {interval}
+keep = {keep}
+"""
 # Keeps a host alive, and says by which process it is entered.
 ANCHOR = "echo $$ > '{folder}/.host-{{index}}' && exec sleep 1000000"
 

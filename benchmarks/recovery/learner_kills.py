@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import learner_hosts  # noqa: E402
 from learner_hosts import Hosts, Learners  # noqa: E402
 from trireme_runs import ROOT, add_arguments, prepare_random_tokens, write_note  # noqa: E402
 
@@ -36,26 +37,7 @@ KINDS = {
     "cut off for less than the lease": (1, 1, (0.1, 0.9)),
     "cut off for longer": (2, 1, (1.2, 2.5)),
 }
-CONFIG = f"""
-[model]
-family = "llama"
-layers = 2
-width = 64
-heads = 4
-kv_heads = 2
-ffn_width = 192
-sequence_length = 64
-[train]
-global_batch = {PLACES}
-micro_batch = 1
-steps = 1000000
-[optimizer]
-warmup_steps = 2
-schedule = "constant"
-[checkpoint]
-interval = {EVERY}
-keep = 4
-"""
+CONFIG = learner_hosts.CONFIG.format(global_batch=PLACES, micro_batch=1, interval=EVERY, keep=4)
 
 
 class Meeting(Learners):
