@@ -25,7 +25,7 @@ def norm_of_t5(self, x):
 class Exact:
     """Parts of Llama and its relatives whose own forwards compute in fp32 whatever the dtype."""
 
-    KINDS = {"llama": "Llama", "olmo2": "Olmo2", "qwen2_moe": "Qwen2Moe",
+    KINDS = {"llama": "Llama", "olmo2": "Olmo2", "olmo3": "Olmo3", "qwen2_moe": "Qwen2Moe",
              "glm4": "Glm4"}  # model types and the names of their classes
 
     def norm(self, x):
@@ -38,6 +38,16 @@ class Exact:
         rates = rope["rope_theta"] ** (-torch.arange(0, R, 2, dtype=torch.float64) / R)
         angle = position_ids[..., None] * torch.cat([rates, rates])
         return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+
+    def angles_of_kind(self, x, position_ids, layer_type):
+        """Those of OLMo 3, whose kinds of layers have scales of their own."""
+        rates, factor = (getattr(self, f"{layer_type}_{name}") for name in ("inv_freq", "attention_scaling"))
+        if self.rope_type[layer_type] == "default":
+            R = 2 * len(rates)
+            base = self.config.rope_parameters[layer_type]["rope_theta"]
+            rates = base ** (-torch.arange(0, R, 2, dtype=torch.float64) / R)
+        angle = position_ids[..., None] * torch.cat([rates, rates]).to(torch.float64)
+        return (angle.cos() * factor).to(x.dtype), (angle.sin() * factor).to(x.dtype)
 
     def choice(self, x):
         """That of Qwen2-MoE's router."""
@@ -85,7 +95,7 @@ def main():
     for kind, name in Exact.KINDS.items():
         module = getattr(getattr(transformers.models, kind), f"modeling_{kind}")
         getattr(module, f"{name}RMSNorm").forward = Exact.norm
-        getattr(module, f"{name}RotaryEmbedding").forward = Exact.angles
+        getattr(module, f"{name}RotaryEmbedding").forward = Exact.angles_of_kind if kind == "olmo3" else Exact.angles
     transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeTopKRouter.forward = Exact.choice
     transformers.utils.logging.disable_progress_bar()
     for folder in sys.argv[1:]:

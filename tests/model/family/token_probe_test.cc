@@ -25,7 +25,7 @@ TEST(TokenProbe, WholeSequencesAreAllRowsInTheirOrder) {
 
 // A rank of the context axis has the ends of the sequences.
 TEST(TokenProbe, PartsOfSequencesAreCountedInWholeOnes) {
-  const verify::ProbeRows rows = rows_of_tokens(2, at::tensor({0, 1, 6, 7}), 8);
+  const verify::ProbeRows rows = rows_of_tokens(2, at::tensor({0, 1, 6, 7}, at::kLong), 8);
   EXPECT_EQ(rows.num_rows, 16);
   EXPECT_EQ(numbers(rows.rows), (std::vector<int64_t>{0, 1, 6, 7, 8, 9, 14, 15}));
 }

@@ -23,7 +23,8 @@ TEST(Callback, AProgramsOwnComeFirstThenTheTasksThenTheBuiltInOnes) {
   std::vector<std::string> names;
   for (const NamedCallback& named : config.callbacks) names.push_back(named.name);
   EXPECT_EQ(names, (std::vector<std::string>{"mine", "experts", "average", "early_stop", "best",
-                                             "time_limit", "histograms", "record", "command"}));
+                                             "time_limit", "histograms", "activations", "record",
+                                             "examine", "command"}));
   EXPECT_EQ(std::ranges::count_if(config.callbacks,
                                   [&](const auto& named) { return hears(named, config); }),
             1);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[3] / "trireme" / "watch" / "page"
 UPLOT = {"uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", "LICENSE.uplot": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd"}  # npm's uplot 1.6.32: dist/uPlot.iife.min.js, LICENSE
-SCRIPTS = ["uplot.js", "charts.js", "map.js", "views.js", "replay.js", "runs.js", "app.js"]
+SCRIPTS = ["uplot.js", "charts.js", "grid.js", "map.js", "views.js", "replay.js", "runs.js", "app.js"]
 MOST_LINES = 450
 FORBIDDEN = {
     "markup from text": r"\b(?:inner|outer)HTML\b|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc",
