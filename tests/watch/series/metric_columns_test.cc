@@ -25,6 +25,9 @@ TEST(MetricColumns, KeepsColumnsWithGapsByStep) {
                         step % 5 == 0 ? R"(,"validation_loss":3})" : "}"));
   }
   EXPECT_EQ(columns.names(), (std::vector<std::string>{"loss", "validation_loss"}));
+  EXPECT_EQ(columns.first_ending("loss"), "loss");
+  EXPECT_EQ(columns.first_ending("n_loss"), "validation_loss");
+  EXPECT_EQ(columns.first_ending("_per_second"), "");
   EXPECT_EQ(columns.points("validation_loss", {})->steps, (Steps{5, 10}));
   EXPECT_EQ(columns.points("loss", {.from = 3, .to = 5})->steps, (Steps{3, 4, 5}));
   EXPECT_EQ(columns.value("loss", 9), 0);

@@ -39,10 +39,7 @@ double median_of(const std::deque<double>& values) {
 }  // namespace
 
 std::string speed_column(const MetricColumns& metrics) {
-  for (const std::string& name : metrics.names()) {
-    if (name.ends_with("_per_second")) return name;
-  }
-  return "";
+  return metrics.first_ending("_per_second");
 }
 
 void AlertScan::clear() { *this = AlertScan(limits_); }
@@ -191,7 +188,7 @@ bool AlertScan::update(const MetricColumns& metrics, size_t most_rows) {
   // The rows may be as many as before again, with other values.
   if (next_row_ > metrics.num_rows() || metrics.num_returns() != num_returns_) clear();
   num_returns_ = metrics.num_returns();
-  if (speed_.empty()) speed_ = speed_column(metrics);
+  if (speed_.empty() && next_row_ < metrics.num_rows()) speed_ = speed_column(metrics);
   const size_t end = next_row_ + std::min(most_rows, metrics.num_rows() - next_row_);
   for (; next_row_ < end; ++next_row_) add(ColumnsRow(metrics, next_row_));
   return next_row_ < metrics.num_rows();

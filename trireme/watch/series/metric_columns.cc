@@ -166,6 +166,13 @@ std::vector<std::string> MetricColumns::names() const {
   return names;
 }
 
+std::string MetricColumns::first_ending(std::string_view end) const {
+  const auto found = std::ranges::find_if(columns_, [&](const Column& column) {
+    return !column.is_element && column.values.size() > 0 && column.name.ends_with(end);
+  });
+  return found == columns_.end() ? "" : found->name;
+}
+
 double MetricColumns::value(std::string_view name, size_t row) const {
   const Column* const column = find(name);
   if (!column) return kNoValue;

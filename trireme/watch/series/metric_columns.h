@@ -45,6 +45,8 @@ class MetricColumns {
 
   // In the order in which they came, without the elements of lists.
   std::vector<std::string> names() const;
+  // The first of them that ends so; "" when none does. Copies no other name.
+  std::string first_ending(std::string_view end) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
   // NaN when the row has none.
   double value(std::string_view name, size_t row) const;
