@@ -153,8 +153,13 @@ def about(run, query):
     alerts = [{"time": run.time(run.last * 0.4), "step": int(run.last * 0.4) + 1, "kind": "slow", "text": f"rank {run.slow} is slow{run.tail}"}]
     scalars = ["loss", "grad_norm", "learning_rate", "tokens_per_second", "step_seconds", "time"]
     scalars += [f"expert_max_violation/{block}" for block in range(4 if run.experts else 0)] + ([EVIL] if run.tail else [])
+    crash = {"rank": "Rank 3 was killed by signal 9 (Killed, by someone or for lack of memory). It was process 4242 on host b.",
+             "call": "Rank 3 was in step 713, between two calls: its last, reduce_scatter #9383 of group tensor, had ended. Ranks 0-2 and 4-7 "
+                     "waited for it in all_reduce #9384 of group data.",
+             "lost": "Steps 701 to 712, 1.5 s of training. The newest checkpoint is of step 700; the same command goes on from there."}
     found = {"crashed": [{"text": "Rank 3 died in step 713, before an all_reduce of data; the others wait for it there.", "ranks": [3]}]}
-    return {"name": run.name, "state": run.state, "why": run.why, "config": f"[run]\nname = \"{run.name}\"\n[optimizer]\nlearning_rate = 1e-3\n",
+    return {"name": run.name, "state": run.state, "why": run.why, "crash": crash if run.state == "crashed" else None,
+            "config": f"[run]\nname = \"{run.name}\"\n[optimizer]\nlearning_rate = 1e-3\n",
             "version": "0.4.0", "ranks": run.ranks, "axes": [{"name": name, "size": size} for name, size in run.axes],
             "coordinates": run.coordinates(), "first_step": 1, "last_step": run.last, "steps": run.steps,
             "scalars": [{"name": name, "unit": "", "meaning": f"drawn{run.tail}"} for name in scalars], "rank_columns": run.columns(),

@@ -26,6 +26,12 @@ const stateOf = (state) => element('span', { class: `state state-${state in kSta
 
 const placeOf = (step, steps) => (Number.isFinite(steps) ? `${number(step)} of ${number(steps)}` : number(step));
 
+// The three questions about a run that died, before everything else.
+const crashLead = (about, step) => `${kStates[about.state]} The run ${about.state === 'crashed' ? 'has crashed' : 'makes no progress'}. ` +
+  (step > 0 ? `Its last finished step is ${placeOf(step, about.steps)}.` : 'It has finished no step.');
+const crashOf = ({ rank, call, lost }) => element('dl', { class: 'crash' }, [['Which rank', rank], ['In which call', call], ['What is lost', lost]]
+  .map(([name, text]) => element('div', {}, element('dt', {}, name), element('dd', {}, text))));
+
 class WellView {
   constructor(body, page) {
     this.page = page;
@@ -49,9 +55,11 @@ class WellView {
       about.state === 'running' ? ['time left', seconds((about.steps - step) * each)] : ['duration', seconds(row.seconds)],
       ['goodput', percent(about.goodput?.share ?? NaN)], ['ranks', number(about.ranks)]];
     const progress = about.steps > 0 && element('progress', { max: about.steps, value: step ?? 0, 'aria-label': 'steps done' });
-    put(this.first, element('p', { class: 'lead' }, about.summary), about.why && !about.summary.includes(about.why) && element('p', { class: 'why' }, about.why),
-      progress, element('dl', { class: 'facts' }, facts.map(([name, value]) =>
+    const why = about.why && !about.summary.includes(about.why) && element('p', { class: 'why' }, about.why);
+    const lead = element('p', { class: 'lead' }, about.crash ? crashLead(about, step) : about.summary);
+    put(this.first, lead, about.crash ? crashOf(about.crash) : why, progress, element('dl', { class: 'facts' }, facts.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
+      about.crash && [element('p', { class: 'summary' }, about.summary), why],
       this.findings(about));
   }
 
