@@ -43,7 +43,7 @@ class RunTracking {
   // Throws: ConfigError for a secret in the environment that no header can hold
   void start(const train::RunConfig& config, const train::RunSummary& summary);
   void add(const train::StepMetrics& metrics);
-  // Sends what waits, for at most 10 s; for 2 s when the run goes on, or the server does not answer.
+  // Sends what waits, for at most 10 s, and 2 s when the run goes on or the server does not answer.
   void finish(const std::string& status);
 
  private:
