@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/train/tracking/logged_step.h"
+#include "trireme/train/metrics/logged_step.h"
 
 namespace trireme::train {
 namespace {
