@@ -88,6 +88,8 @@ class Run:
             return self.step_seconds(step)
         if name == "tokens_per_second":
             return 8192 * self.ranks / self.step_seconds(step)
+        if name.startswith("memory_"):
+            return self.column(f"memory_bytes/{name[7:-6]}", 0, step)
         if name == "learning_rate":
             return 1e-3 * min(1, step / 50)
         if name == "loss" and step == self.spike:
@@ -151,7 +153,8 @@ def about(run, query):
             "crashed": "The run has crashed: rank 3 died in step 713. The last checkpoint is of step 700; 12 steps are lost."}
     slow = f"The run trains, but rank {run.slow} computes 1.9 times as long as its peers."
     alerts = [{"time": run.time(run.last * 0.4), "step": int(run.last * 0.4) + 1, "kind": "slow", "text": f"rank {run.slow} is slow{run.tail}"}]
-    scalars = ["loss", "grad_norm", "learning_rate", "tokens_per_second", "step_seconds", "time"]
+    scalars = ["loss", "grad_norm", "learning_rate", "tokens_per_second", "step_seconds", *(f"memory_{kind}_bytes" for kind in KINDS), "time"]
+    predicted = {"step_seconds": 0.118, "tokens_per_second": 8192 * run.ranks / 0.118, **{f"memory_{kind}_bytes": run.column(f"memory_bytes/{kind}", 0, 1) * 0.9 for kind in KINDS}}
     scalars += [f"expert_max_violation/{block}" for block in range(4 if run.experts else 0)] + ([EVIL] if run.tail else [])
     crash = {"rank": "Rank 3 was killed by signal 9 (Killed, by someone or for lack of memory). It was process 4242 on host b.",
              "call": "Rank 3 was in step 713, between two calls: its last, reduce_scatter #9383 of group tensor, had ended. Ranks 0-2 and 4-7 "
@@ -166,7 +169,7 @@ def about(run, query):
             "goodput": {"share": 1 - 13 / (run.time(run.last) - START), "spans": spans_of(run)},
             "alerts": alerts if run.slow is not None or run.tail else [],
             "findings": found.get(run.state, [{"text": slow, "ranks": [run.slow]}] if run.slow is not None else []),
-            "predicted": {"step_seconds": 0.118}, "checkpoints": [{"step": step, "time": run.time(step)} for step in range(100, min(run.last, 5000), 100)],
+            "predicted": predicted, "checkpoints": [{"step": step, "time": run.time(step)} for step in range(100, min(run.last, 5000), 100)],
             "summary": slow if run.slow is not None else text.get(run.state, f"The run was stopped.{run.tail}")}
 
 

@@ -103,6 +103,8 @@ class Page(unittest.TestCase):
         self.assertRegex(runs["experts"]["texts"]["experts"], r"\d+ of 64 experts starve")
         self.assertIn("Rank 517 (pipeline 4, data 0, tensor 5)", runs["thousand"]["texts"]["mesh"])
         self.assertIn("No value of loss is recorded", runs["empty"]["texts"]["loss"])
+        self.assertRegex(runs["healthy"]["texts"]["predicted"], r"predicted 118\u00a0ms for the time per step; measured is 12\d\u00a0ms, 1\.0\d times as much\. "
+                                                                r"The planner predicted 2\.\d+\u00a0GiB for the memory of a rank")
         self.assertIn("Their configs differ in 2 keys", runs["healthy"]["texts"]["compare"])
 
     def test_names_of_a_run_stay_text(self):

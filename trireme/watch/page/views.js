@@ -223,7 +223,7 @@ class MetricView extends SeriesView {
 
   async refresh() {
     const { about, filter } = this.page;
-    const all = [...(about.scalars ?? []).map(({ name }) => name), ...(about.rank_columns ?? []).map((name) => `ranks/${name}`)];
+    const all = [...(about.scalars ?? []).map(({ name }) => name).filter((name) => name !== 'time'), ...(about.rank_columns ?? []).map((name) => `ranks/${name}`)];
     const fitting = all.filter((name) => name.toLowerCase().includes(filter));
     chooseFrom(this.select, (fitting.length ? fitting : all).slice(0, kMostNames), 'grad_norm');
     await super.refresh();
@@ -336,20 +336,30 @@ class PredictedView {
     this.body = body;
   }
 
+  // Memory is that of the peak so far, so the last value counts; of the rest the median.
   async refresh() {
     const { about } = this.page;
-    const known = new Set((about.scalars ?? []).map(({ name }) => name));
-    const names = Object.keys(about.predicted).filter((name) => known.has(name) && Number.isFinite(about.predicted[name]));
-    const list = await this.page.latestSeries(this, names);
+    const names = Object.keys(about.predicted).filter((name) => Number.isFinite(about.predicted[name])).sort((a, b) => isMemory(a) - isMemory(b));
+    const known = new Set(about.scalars.map(({ name }) => name));
+    const list = await this.page.latestSeries(this, names.filter((name) => known.has(name)), null);
     if (!list) return;
-    const rows = list.map((series) => [series.name, series.unit, about.predicted[series.name], medianOf(series.mean)]);
-    const others = Object.entries(about.predicted).filter(([name, value]) => !names.includes(name) && Number.isFinite(value));
-    put(this.body, rows.map(([name, unit, predicted, measured]) => [
-      element('p', { class: 'summary' }, `The planner predicts ${quantity(predicted, unit)} for ${name}; the median measured is ${quantity(measured, unit)}, ${number(measured / predicted, 3)} times as much.`),
-      barsOf(`${name}, predicted and measured`, [{ label: 'predicted', value: predicted, text: quantity(predicted, unit), fill: colour('kind-2') }, { label: 'measured', value: measured, text: quantity(measured, unit) }])]),
-    others.length > 0 && tableOf(['predicted', 'value'], others.map(([name, value]) => [name, number(value)])));
+    const measured = new Map(list.map(({ name, mean }) => [name, isMemory(name) ? mean[mean.length - 1] : medianOf(mean)]));
+    const rows = names.map((name) => ({ name, unit: unitOfColumn(name), predicted: about.predicted[name], measured: measured.get(name) ?? NaN }));
+    const sum = (which) => rows.filter(({ name }) => isMemory(name)).reduce((all, row) => all + row[which], 0);
+    const memory = { name: 'memory of a rank at its peak', unit: 'bytes', predicted: sum('predicted'), measured: sum('measured') };
+    const main = [{ ...rows.find(({ name }) => name === 'step_seconds'), name: 'time per step' }, memory].filter(({ predicted }) => predicted > 0);
+    put(this.body, element('p', { class: 'summary' }, main.map(({ name, unit, predicted, measured: found }, index) =>
+      `${index ? ' ' : ''}The planner predicted ${quantity(predicted, unit)} for the ${name}; ${Number.isFinite(found) ? `measured is ${quantity(found, unit)}, ${number(found / predicted, 3)} times as much` : 'nothing is measured'}.`)),
+    main.map(({ name, unit, predicted, measured: found }) => barsOf(`${name}, predicted and measured`, [
+      { label: `${name === memory.name ? 'memory' : 'step'}, predicted`, value: predicted, text: quantity(predicted, unit), fill: colour('kind-2') },
+      { label: 'measured', value: found, text: quantity(found, unit) }])),
+    tableOf(['number', 'predicted', 'measured', 'measured / predicted'], rows.filter((row) => row.predicted > 0 || row.measured > 0).map((row) =>
+      [wordsOfName(row.name), quantity(row.predicted, row.unit), quantity(row.measured, row.unit), row.predicted > 0 ? number(row.measured / row.predicted, 3) : '–'])));
   }
 }
+
+const isMemory = (name) => /^memory_.*_bytes$/.test(name);
+const wordsOfName = (name) => (isMemory(name) ? `memory: ${name.slice(7, -6)}` : name === 'step_seconds' ? 'time per step' : name.replaceAll('_', ' '));
 
 class AlertsView {
   constructor(body, page) {
@@ -377,6 +387,14 @@ class ConfigView {
     const { version } = this.page.about;
     put(this.version, version ? `Trireme ${version}` : '');
   }
+}
+
+// "UTC+01:00", of this computer at `time`.
+function zoneOf(time) {
+  const minutes = -new Date(time * 1000).getTimezoneOffset();
+  const two = (part) => String(part).padStart(2, '0');
+  const size = Math.abs(minutes);
+  return `UTC${minutes ? `${minutes < 0 ? '-' : '+'}${two(Math.floor(size / 60))}:${two(size % 60)}` : ''}`;
 }
 
 // Events and logs near the step under the cursor, or the newest.
@@ -409,7 +427,7 @@ class RecordsView {
     const distance = ({ time: each }) => (Number.isFinite(time) ? Math.abs(each - time) : -each);
     const events = [...answers[0].events].sort((a, b) => distance(a) - distance(b)).slice(0, 30)
       .sort((a, b) => a.time - b.time);
-    put(this.where, Number.isFinite(time) ? `Around step ${number(page.cursor)}, ${clock(time, true)}.` : 'The newest. Point at a step in a chart to see what happened there.');
+    put(this.where, Number.isFinite(time) ? `Around step ${number(page.cursor)}, ${clock(time, true)} ${zoneOf(time)}.` : `The newest. Point at a step in a chart to see what happened there. Times are ${zoneOf(Date.now() / 1000)}.`);
     put(this.events, events.length ? events.map((each) => element('li', {}, element('time', {}, clock(each.time)), ' ',
       element('b', {}, each.event), Number.isFinite(each.step) ? ` step ${number(each.step)}` : '',
       Number.isFinite(each.rank) ? ` rank ${each.rank}` : '', each.text ? ` ${each.text}` : '')) : element('li', {}, 'No event.'));
