@@ -157,7 +157,7 @@ def about(run, query):
     predicted = {"step_seconds": 0.118, "tokens_per_second": 8192 * run.ranks / 0.118, **{f"memory_{kind}_bytes": run.column(f"memory_bytes/{kind}", 0, 1) * 0.9 for kind in KINDS}}
     scalars += [f"expert_max_violation/{block}" for block in range(4 if run.experts else 0)] + ([EVIL] if run.tail else [])
     crash = {"rank": "Rank 3 was killed by signal 9 (Killed, by someone or for lack of memory). It was process 4242 on host b.",
-             "call": "Rank 3 was in step 713, between two calls: its last, reduce_scatter #9383 of group tensor, had ended. Ranks 0-2 and 4-7 "
+             "call": "Rank 3 was in step 713, between two calls: reduce_scatter #9383 of group tensor had ended. Ranks 0-2 and 4-7 "
                      "waited for it in all_reduce #9384 of group data.",
              "lost": "Steps 701 to 712, 1.5 s of training. The newest checkpoint is of step 700; the same command goes on from there."}
     found = {"crashed": [{"text": "Rank 3 died in step 713, before an all_reduce of data; the others wait for it there.", "ranks": [3]}]}

@@ -54,8 +54,8 @@ TEST_F(CrashWordsTest, TheLauncherAndTheRecorderTellWhoAndWhere) {
   EXPECT_EQ(crash.rank,
             "Rank 1 was killed by signal 9 (Killed). It was process 4001 on host host.");
   EXPECT_EQ(crash.call,
-            "Rank 1 was in step 10, between two calls: its last, barrier #1 of group world, had "
-            "ended. Rank 0 waited for it in all_reduce #2 of group world.");
+            "Rank 1 was in step 10, between two calls: barrier #1 of group world had ended. "
+            "Rank 0 waited for it in all_reduce #2 of group world.");
   EXPECT_EQ(crash.lost,
             "Steps 7 to 9, 6 s of training. The newest checkpoint is of step 6; the same command "
             "goes on from there.");
@@ -72,6 +72,18 @@ TEST_F(CrashWordsTest, WithoutEventsTheRecorderTells) {
   for (Observed& rank : ranks_) rank.ring().closed.reset();
   ranks_[0].process(ProcessState::kGone);
   EXPECT_TRUE(words().rank.starts_with("All 2 ranks died: ")) << words().rank;
+}
+
+TEST_F(CrashWordsTest, OfARunThatStandsStillThePresentIsTold) {
+  ranks_ = comm::run_of(3);
+  ranks_[0].call("all_reduce", 40);
+  ranks_[2].call("all_reduce", 41);
+  ranks_[1].process(ProcessState::kStopped);
+  const CrashWords crash = words(6, /*is_over=*/false);
+  EXPECT_TRUE(crash.rank.starts_with("Rank 1 is stopped: ")) << crash.rank;
+  EXPECT_EQ(crash.call,
+            "Rank 1 is before its first step, between two calls: barrier #1 of group world has "
+            "ended. Ranks 0 and 2 wait for it in all_reduce #2 of group world.");
 }
 
 TEST_F(CrashWordsTest, AFailureBeforeTheLastStartIsNotTheCause) {

@@ -101,18 +101,18 @@ std::string step_words(const comm::Ring& ring) {
                                            : concat("after step ", last.step);
 }
 
-std::string own_call_words(const comm::Ring& ring) {
-  const std::string rank = concat("Rank ", ring.rank, " was ", step_words(ring));
-  if (ring.records.empty()) return rank + " and had made no call.";
+std::string own_call_words(const comm::Ring& ring, bool is_over) {
+  const std::string rank = concat("Rank ", ring.rank, is_over ? " was " : " is ", step_words(ring));
+  if (ring.records.empty()) return rank + ", without a call.";
   const comm::Record& last = ring.records.back();
   const bool has_group = last.group >= 0 && last.group < static_cast<int>(ring.groups.size());
   const std::string call = call_of(last.operation, last.sequence,
                                    has_group ? ring.groups[last.group].name : std::string());
   switch (last.state) {
-    case CallState::kIssued: return concat(rank, ", and had issued ", call, ".");
+    case CallState::kIssued: return concat(rank, ", about to begin ", call, ".");
     case CallState::kStarted: return concat(rank, ", within ", call, ".");
     case CallState::kDone:
-      return concat(rank, ", between two calls: its last, ", call, ", had ended.");
+      return concat(rank, ", between two calls: ", call, is_over ? " had" : " has", " ended.");
     case CallState::kFailed: return concat(rank, "; its last call, ", call, ", failed.");
   }
   return "";
@@ -120,15 +120,18 @@ std::string own_call_words(const comm::Ring& ring) {
 
 std::string call_words(const CrashFacts& facts, std::optional<int> rank) {
   const comm::ObservedRank* const observed = rank ? ring_of(facts, *rank) : nullptr;
-  std::string text = observed ? own_call_words(observed->ring) : "";
+  std::string text = observed ? own_call_words(observed->ring, facts.is_over) : "";
   if (rank && !facts.ranks.empty()) {
     const comm::ObservedRun run(facts.ranks);
     for (const comm::Wait& wait :
          comm::find_waits(run, comm::DiagnosisOptions().late_after).waits) {
       if (std::ranges::find(wait.absent, *rank) == wait.absent.end() || wait.waiting.empty())
         continue;
+      const char* const verb = facts.is_over              ? " waited"
+                               : wait.waiting.size() == 1 ? " waits"
+                                                          : " wait";
       text += concat(text.empty() ? "" : " ",
-                     as_sentence(concat(ranks_of(wait.waiting), " waited for it in ",
+                     as_sentence(concat(ranks_of(wait.waiting), verb, " for it in ",
                                         call_of(wait.operation, wait.sequence, wait.group))));
       break;  // the longest; the others follow from it
     }
