@@ -143,7 +143,7 @@ async function point(browser) {
   await page.evaluate(() => document.getElementById('runs').scrollIntoView());
   await page.click('#runs button >> text=experts');
   await page.waitForFunction(() => document.getElementById('name').textContent === 'experts');
-  await page.waitForFunction(() => /finished all steps/.test(document.querySelector('#well .lead')?.textContent ?? ''));
+  await page.waitForFunction(() => /all 800 steps are made/.test(document.querySelector('#well .lead')?.textContent ?? ''));
   console.log(JSON.stringify({ ...seen, address: page.url(), problems: page.problems }));
 }
 
