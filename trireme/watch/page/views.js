@@ -64,7 +64,8 @@ class WellView {
   }
 
   findings(about) {
-    const found = (about.findings ?? []).slice(0, 20).map(({ text, ranks }) => element('li', {}, text, ' ',
+    // That nothing is wrong is said above.
+    const found = (about.findings ?? []).filter(({ kind }) => kind !== 'progress' && kind !== 'finished').slice(0, 20).map(({ text, ranks }) => element('li', {}, text, ' ',
       (ranks ?? []).slice(0, 8).map((rank) => rankButton(this.page, rank))));
     const alerts = (about.alerts ?? []).slice(-3).map((alert) => element('li', {}, `${alert.kind}: ${alert.text}`));
     const count = about.alerts?.length ?? 0;
@@ -208,7 +209,7 @@ function speedWords([speed], page) {
   const middle = medianOf(speed.mean);
   const slow = speed.steps.filter((step, index) => speed.min[index] < middle / 2);
   return `The median is ${number(middle)} ${page.row().unit || 'units'} per second` +
-    (slow.length ? `; ${number(slow.length)} of ${number(speed.steps.length)} shown spans have a step below half of it, first near step ${number(slow[0])}.` : '; no step is below half of it.');
+    (slow.length ? `; ${number(slow.length)} of ${number(speed.steps.length)} shown points have a step below half of it, first near step ${number(slow[0])}.` : '; no step is below half of it.');
 }
 const speedName = (about) => (about.scalars ?? []).map(({ name }) => name).filter((name) => name.endsWith('_per_second')).slice(0, 1);
 
@@ -298,7 +299,7 @@ class StragglerView {
     }
     const gain = answer.step_seconds / answer.without - 1;
     put(this.summary, gain > 0.02 ? `With rank ${answer.rank} as fast as its peers a step takes ${seconds(answer.without)} instead of ${seconds(answer.step_seconds)}: ${percent(gain)} more ${answer.unit || 'units'} per second. ` : `Rank ${answer.rank} does not slow the run: without it a step takes ${seconds(answer.without)}, as measured. `,
-      element('span', { class: 'quiet' }, answer.how));
+      element('span', { class: 'quiet' }, `How: ${answer.how}.`));
     put(this.bars, barsOf('time per step', [['as measured', answer.step_seconds, answer.units_per_second, 'bad'], ['without it', answer.without, answer.without_units_per_second, 'good']]
       .map(([label, value, speed, fill]) => ({ label, value, fill: colour(fill), text: `${seconds(value)} (${number(speed)} ${answer.unit || 'units'}/s)` }))));
   }
@@ -351,8 +352,8 @@ class PredictedView {
     put(this.body, element('p', { class: 'summary' }, main.map(({ name, unit, predicted, measured: found }, index) =>
       `${index ? ' ' : ''}The planner predicted ${quantity(predicted, unit)} for the ${name}; ${Number.isFinite(found) ? `measured is ${quantity(found, unit)}, ${number(found / predicted, 3)} times as much` : 'nothing is measured'}.`)),
     main.map(({ name, unit, predicted, measured: found }) => barsOf(`${name}, predicted and measured`, [
-      { label: `${name === memory.name ? 'memory' : 'step'}, predicted`, value: predicted, text: quantity(predicted, unit), fill: colour('kind-2') },
-      { label: 'measured', value: found, text: quantity(found, unit) }])),
+      { label: `predicted ${name === memory.name ? 'memory' : 'step'}`, value: predicted, text: quantity(predicted, unit), fill: colour('kind-2') },
+      { label: `measured ${name === memory.name ? 'memory' : 'step'}`, value: found, text: quantity(found, unit) }])),
     tableOf(['number', 'predicted', 'measured', 'measured / predicted'], rows.filter((row) => row.predicted > 0 || row.measured > 0).map((row) =>
       [wordsOfName(row.name), quantity(row.predicted, row.unit), quantity(row.measured, row.unit), row.predicted > 0 ? number(row.measured / row.predicted, 3) : '–'])));
   }
@@ -369,7 +370,7 @@ class AlertsView {
 
   async refresh() {
     const alerts = [...(this.page.about.alerts ?? [])].reverse();
-    put(this.body, element('p', { class: 'summary' }, alerts.length ? `${number(alerts.length)} alerts, newest first.` : 'No alert.'),
+    put(this.body, element('p', { class: 'summary' }, alerts.length ? (alerts.length > 1 ? `${number(alerts.length)} alerts, newest first.` : '1 alert.') : 'No alert.'),
       alerts.length > 0 && tableOf(['time', 'step', 'kind', 'what'], alerts.map(({ time, step, kind, text }) => [clock(time, true), number(step), kind, text])));
   }
 }
@@ -395,6 +396,14 @@ function zoneOf(time) {
   const two = (part) => String(part).padStart(2, '0');
   const size = Math.abs(minutes);
   return `UTC${minutes ? `${minutes < 0 ? '-' : '+'}${two(Math.floor(size / 60))}:${two(size % 60)}` : ''}`;
+}
+
+// A run's first finished step is a recovery too.
+const kEventWords = { recovery: 'trains' };
+// Where it happened, as far as its text does not say so.
+function placeOfEvent({ step, rank, text }) {
+  const isNamed = (word) => String(text ?? '').includes(`${word} `);
+  return (Number.isFinite(step) && !isNamed('step') ? ` step ${number(step)}` : '') + (Number.isFinite(rank) && !isNamed('rank') ? ` rank ${rank}` : '');
 }
 
 // Events and logs near the step under the cursor, or the newest.
@@ -429,8 +438,7 @@ class RecordsView {
       .sort((a, b) => a.time - b.time);
     put(this.where, Number.isFinite(time) ? `Around step ${number(page.cursor)}, ${clock(time, true)} ${zoneOf(time)}.` : `The newest. Point at a step in a chart to see what happened there. Times are ${zoneOf(Date.now() / 1000)}.`);
     put(this.events, events.length ? events.map((each) => element('li', {}, element('time', {}, clock(each.time)), ' ',
-      element('b', {}, each.event), Number.isFinite(each.step) ? ` step ${number(each.step)}` : '',
-      Number.isFinite(each.rank) ? ` rank ${each.rank}` : '', each.text ? ` ${each.text}` : '')) : element('li', {}, 'No event.'));
+      element('b', {}, kEventWords[each.event] ?? each.event), placeOfEvent(each), each.text ? ` ${each.text}` : '')) : element('li', {}, 'No event.'));
     const lines = answers[1].lines;
     put(this.log, lines.length ? lines.map((line) => element('li', {}, element('time', {}, clock(line.time)), ' ', line.text))
       : element('li', {}, 'No line.'));
