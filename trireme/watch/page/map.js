@@ -171,7 +171,7 @@ class WaitsView {
     }
     const most = Math.max(...[...pairs.values()].map((cell) => cell.seconds), 0);
     const cells = [...pairs.values()].sort((a, b) => a.row - b.row || a.column - b.column).map((cell) => ({ ...cell,
-      share: cell.seconds / most, text: cell.seconds >= 0.95 ? number(cell.seconds, 2) : '',
+      share: cell.seconds / most, text: cell.seconds >= 0.01 ? number(cell.seconds, 2) : '',
       words: `Rank ${cell.waiter} waited ${seconds(cell.seconds)} for rank ${cell.awaited} (${cell.axes.join(', ')})` }));
     this.picture.set({ columns: across.length, rows: down.length, cells, rowLabels: down.map((rank) => `rank ${rank} waits`), columnLabels: across.map((rank) => `for ${rank}`) },
       cells.findIndex(({ seconds: value }) => value === most));

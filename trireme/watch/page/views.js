@@ -107,7 +107,8 @@ class GoodputStrip {
     this.to = Math.max(this.spans[this.spans.length - 1]?.to ?? 0, this.from + 1e-3);
     const sums = new Map();
     for (const { from, to, cause } of this.spans) sums.set(cause, (sums.get(cause) ?? 0) + to - from);
-    this.causes = [...sums].sort((a, b) => (b[0] === 'training') - (a[0] === 'training') || b[1] - a[1]);
+    const least = (this.to - this.from) / 1000;  // the table has all
+    this.causes = [...sums].filter(([cause, sum]) => cause === 'training' || sum >= least).sort((a, b) => (b[0] === 'training') - (a[0] === 'training') || b[1] - a[1]);
     this.choose(this.chosen, false);
     const lost = this.causes.filter(([cause]) => cause !== 'training').map(([cause, sum]) => `${seconds(sum)} ${cause}`);
     this.figure.setSummary(this.spans.length ? `${Number.isFinite(goodput.share) ? percent(goodput.share) : 'An unknown share'} of ${seconds(this.to - this.from)} went into training${lost.length ? `; the rest: ${lost.join(', ')}` : ''}.` : 'When the run trained is not recorded.');
@@ -189,7 +190,7 @@ class LossView extends SeriesView {
   constructor(body, page) {
     super(body, page, { label: 'Loss', names: () => ['loss'], hasMarks: true, height: 260,
       words: ([loss], { about }) => (loss ? wordsOf(loss, 'The loss') : 'No loss is recorded.') +
-        (about.checkpoints?.length ? ` Short ticks are ${number(about.checkpoints.length)} checkpoints.` : '') });
+        (about.checkpoints?.length ? ` ${about.checkpoints.length > 1 ? `Short ticks are ${number(about.checkpoints.length)} checkpoints` : 'The short tick is a checkpoint'}.` : '') });
     this.strip = new GoodputStrip(body, (time) => page.setTime(time));
   }
 
@@ -298,9 +299,9 @@ class StragglerView {
       return;
     }
     const gain = answer.step_seconds / answer.without - 1;
-    put(this.summary, gain > 0.02 ? `With rank ${answer.rank} as fast as its peers a step takes ${seconds(answer.without)} instead of ${seconds(answer.step_seconds)}: ${percent(gain)} more ${answer.unit || 'units'} per second. ` : `Rank ${answer.rank} does not slow the run: without it a step takes ${seconds(answer.without)}, as measured. `,
+    put(this.summary, gain > 0.02 ? `With rank ${answer.rank} as fast as its peers a step takes ${seconds(answer.without)} instead of ${seconds(answer.step_seconds)}: ${percent(gain)} more ${answer.unit || 'units'} per second. ` : `Rank ${answer.rank} does not slow the run: with it as fast as its peers a step takes ${seconds(answer.without)}, as it is ${seconds(answer.step_seconds)}. `,
       element('span', { class: 'quiet' }, `How: ${answer.how}.`));
-    put(this.bars, barsOf('time per step', [['as measured', answer.step_seconds, answer.units_per_second, 'bad'], ['without it', answer.without, answer.without_units_per_second, 'good']]
+    put(this.bars, gain > 0.02 && barsOf('time per step', [['as measured', answer.step_seconds, answer.units_per_second, 'bad'], ['without it', answer.without, answer.without_units_per_second, 'good']]
       .map(([label, value, speed, fill]) => ({ label, value, fill: colour(fill), text: `${seconds(value)} (${number(speed)} ${answer.unit || 'units'}/s)` }))));
   }
 }
@@ -398,8 +399,7 @@ function zoneOf(time) {
   return `UTC${minutes ? `${minutes < 0 ? '-' : '+'}${two(Math.floor(size / 60))}:${two(size % 60)}` : ''}`;
 }
 
-// A run's first finished step is a recovery too.
-const kEventWords = { recovery: 'trains' };
+const kEventWords = { recovery: 'trains' };  // a run's first finished step is a recovery too
 // Where it happened, as far as its text does not say so.
 function placeOfEvent({ step, rank, text }) {
   const isNamed = (word) => String(text ?? '').includes(`${word} `);
