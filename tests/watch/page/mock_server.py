@@ -218,7 +218,7 @@ def events(run, query):
              (run.last // 100 * 100, "notice", f"checkpoint step-{run.last // 100 * 100:06} is saved{run.tail}")]
     if run.state == "crashed":
         every += [(run.last, kind, "rank 3 was killed by signal 9 (Killed, by someone or for lack of memory)") for kind in ("failure", "end")]
-    return {"events": [{"time": run.time(step), "epoch": 0, "step": int(max(step, 0)), "event": name, "host": "a", "rank": 0, "text": text}
+    return {"events": [{"time": run.time(step), "epoch": 0, "step": int(max(step, 0)), "event": name, "host": "a", "rank": None, "text": text}
                        for step, name, text in every]}
 
 

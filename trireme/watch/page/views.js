@@ -59,7 +59,7 @@ class WellView {
     const lead = element('p', { class: 'lead' }, about.crash ? crashLead(about, step) : about.summary);
     put(this.first, lead, about.crash ? crashOf(about.crash) : why, progress, element('dl', { class: 'facts' }, facts.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
-      about.crash && [element('p', { class: 'summary' }, about.summary), why],
+      about.crash && !about.findings?.length && element('p', { class: 'why' }, about.why),
       this.findings(about));
   }
 
