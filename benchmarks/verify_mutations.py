@@ -20,9 +20,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tiny_problems import write_problems
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests/cli"))
+from tiny_problems import write_problems  # noqa: E402
+
 STEPS = 3  # the curve has those of the config
 THRESHOLD, CURVE_THRESHOLD = 1e-5, 0.01
 # Replicas that a mistake makes differ are to be trained and saved.

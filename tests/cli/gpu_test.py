@@ -1,10 +1,11 @@
 """Training on the GPUs of this machine: every layout computes in fp64 what the CPU computes."""
 import random
-import struct
 import subprocess
 import unittest
 
+import tiny_problems
 from program import ProgramTest
+from tiny_problems import changed, write_digits
 
 NUM_GPUS = len(subprocess.run(["nvidia-smi", "--list-gpus"], check=True, stdout=subprocess.PIPE).stdout.splitlines())
 ONE = {
@@ -41,63 +42,20 @@ SHARED = {
     "experts": [*MIXTRAL, "--model.capacity_factor=1.25", "--parallel.expert=2"],
     "powersgd": ["--train.compression=powersgd"],
 }
-VISION_CONFIG = """
-[task]
-name = "vision"
-[model]
-family = "resnet18"
-stem = "small"
-patch_size = 2
-layers = 3
-width = 24
-heads = 4
-ffn_width = 25
-[data]
-path = "images"
-[augment]
-crop = "shift"
-padding = 1
-mixup = 0.2
-label_smoothing = 0.1
-[train]
-steps = 4
-global_batch = 8
-micro_batch = 4
-evaluate_interval = 2
-evaluate_sequences = 12
-[optimizer]
-name = "sgd"
-learning_rate = 1e-2
-warmup_steps = 1
-"""
+VISION_CONFIG = changed(tiny_problems.VISION, {
+    "model.family": "resnet18", "model.stem": "small", "model.layers": 3, "model.ffn_width": 25, "augment.crop": "shift",
+    "augment.padding": 1, "augment.mixup": 0.2, "augment.label_smoothing": 0.1, "train.steps": 4, "train.global_batch": 8,
+    "train.evaluate_interval": 2, "train.evaluate_sequences": 12, "optimizer.name": "sgd", "optimizer.learning_rate": 1e-2,
+    "optimizer.warmup_steps": 1})
 VISION = {
     "resnet": ["--train.recompute=full"],
     "channels-last": ["--model.channels_last=true"],
     "vit": ["--model.family=vit", "--optimizer.name=adamw"],
 }
-RECOMMEND_CONFIG = """
-[task]
-name = "recommend"
-[model]
-width = 6
-bottom = "7"
-top = "9,5"
-temperature = 0.2
-[data]
-path = "clicks"
-[tables]
-learning_rate = 0.1
-[train]
-steps = 6
-global_batch = 16
-micro_batch = 4
-evaluate_interval = 3
-evaluate_sequences = 41
-[optimizer]
-name = "adamw"
-learning_rate = 1e-2
-warmup_steps = 1
-"""
+RECOMMEND_CONFIG = changed(tiny_problems.RECOMMEND, {
+    "model.width": 6, "model.bottom": "7", "model.top": "9,5", "model.temperature": 0.2, "data.path": "clicks", "train.steps": 6,
+    "train.global_batch": 16, "train.micro_batch": 4, "train.gradient_clip": None, "train.evaluate_interval": 3,
+    "train.evaluate_sequences": 41, "optimizer.name": "adamw", "optimizer.learning_rate": 1e-2, "optimizer.warmup_steps": 1})
 RECOMMEND = {
     **{family: [f"--model.family={family}"] for family in ("dlrm", "dlrm-dcnv2", "wide-deep")},
     "two-tower": ["--model.family=two-tower", "--data.path=pairs"],
@@ -110,18 +68,6 @@ TWO = {
     "ring": ["--parallel.context=2"],
     "all-to-all": ["--parallel.context=2", "--parallel.context_form=all-to-all"],
 }
-
-
-def write_images(folder):
-    """MNIST's four files: 64 and 12 images of 8 x 8; a bright column tells the class."""
-    draw = random.Random(1)
-    folder.mkdir()
-    for name, count in (("train", 64), ("t10k", 12)):
-        labels = bytes(draw.randrange(4) for _ in range(count))
-        pixels = bytes(255 - draw.randrange(64) if at % 8 == label else draw.randrange(64)
-                       for label in labels for at in range(64))
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 8, 8) + pixels)
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
 
 
 class Gpu(ProgramTest):
@@ -166,7 +112,7 @@ class Gpu(ProgramTest):
             self.assert_same(name, 1, ["--train.steps=10", *MIXTRAL, *overrides])
 
     def test_images_train_as_on_the_cpu(self):
-        write_images(self.folder / "images")
+        write_digits(self.folder / "images", 64, 12)
         self.write_config("vision.toml", VISION_CONFIG)
         for name, overrides in VISION.items():
             self.assert_same(name, 1, overrides)

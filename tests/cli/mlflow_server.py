@@ -7,10 +7,10 @@ import urllib.parse
 
 
 class MlflowServer:
-    """runs: by id, what was sent. fault: called with each request's number; None, a status, "garbage" or seconds."""
+    """runs: by id, what was sent. statuses: all that came, in order. fault: called with each request's number; None, a status, "garbage" or seconds."""
 
     def __init__(self, fault=None):
-        self.runs, self.experiments, self.headers, self.count = {}, {}, [], 0
+        self.runs, self.experiments, self.headers, self.statuses, self.count = {}, {}, [], [], 0
         self.lock = threading.Lock()
         outer = self
 
@@ -82,6 +82,7 @@ class MlflowServer:
             return 200, {"run": self.shown(name)}
         run = self.runs[body["run_id"]]
         if call == "runs/update":
+            self.statuses.append(body["status"])
             run.update(status=body["status"], end_time=body.get("end_time"))
         else:
             for kind in ("params", "tags"):

@@ -4,60 +4,19 @@ import json
 import numpy
 from PIL import Image
 
+import tiny_problems
 from program import ProgramTest
+from tiny_problems import changed
 
 CLASSES = ["blue", "green", "red, or so"]
-VISION = """
-[task]
-name = "vision"
-[model]
-patch_size = 4
-layers = 2
-width = 16
-heads = 2
-ffn_width = 24
-[data]
-path = "images"
-[train]
-steps = 12
-global_batch = 12
-micro_batch = 6
-evaluate_interval = 12
-evaluate_sequences = 30
-[optimizer]
-learning_rate = 2e-3
-warmup_steps = 1
-[checkpoint]
-interval = 12
-[output]
-folder = "run"
-"""
-CLICKS = """
-[task]
-name = "recommend"
-[model]
-width = 8
-bottom = "16"
-top = "16"
-[data]
-path = "data/clicks"
-[train]
-steps = 20
-global_batch = 64
-micro_batch = 32
-evaluate_interval = 20
-evaluate_sequences = 300
-gradient_clip = 0
-[tables]
-learning_rate = 0.1
-[optimizer]
-learning_rate = 1e-2
-warmup_steps = 1
-[checkpoint]
-interval = 20
-[output]
-folder = "run"
-"""
+VISION = changed(tiny_problems.VISION, {
+    "model.family": None, "model.patch_size": 4, "model.width": 16, "model.heads": 2, "model.ffn_width": 24,
+    "train.steps": 12, "train.global_batch": 12, "train.micro_batch": 6, "train.evaluate_interval": 12,
+    "train.evaluate_sequences": 30, "optimizer.learning_rate": 2e-3, "optimizer.warmup_steps": 1,
+    "checkpoint.interval": 12, "output.folder": "run"})
+CLICKS = changed(tiny_problems.RECOMMEND, {
+    "train.micro_batch": 32, "train.evaluate_interval": 20, "train.evaluate_sequences": 300, "optimizer.learning_rate": 1e-2,
+    "optimizer.warmup_steps": 1, "checkpoint.interval": 20, "output.folder": "run"})
 
 
 def write_images(folder, per_class, size=16, seed=1):

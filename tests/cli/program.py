@@ -7,39 +7,20 @@ import glob
 import json
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import tempfile
 import time
 import unittest
 
+from tiny_problems import LANGUAGE, changed, write_text
+
 PROGRAM = os.environ["TRIREME_PROGRAM"]
 TIMEOUT = 120  # seconds; only a hang reaches it
 LINKS = tempfile.TemporaryDirectory(prefix="trireme-links-")
 unittest.addModuleCleanup(LINKS.cleanup)
 
-CONFIG = """
-[model]
-layers = 2
-width = 32
-heads = 4
-kv_heads = 2
-ffn_width = 64
-sequence_length = 32
-[data]
-path = "data/tiny"
-[train]
-steps = 20
-global_batch = 16
-micro_batch = 4
-[optimizer]
-warmup_steps = 2
-[checkpoint]
-interval = 5
-[output]
-folder = "run"
-"""
+CONFIG = changed(LANGUAGE, {"checkpoint.interval": 5, "output.folder": "run"})
 # Four devices of a CPU, for `trireme plan`.
 CLUSTER = """
 [cluster]
@@ -97,16 +78,6 @@ def preloading(variable):
     if not link.is_symlink():
         link.symlink_to(os.environ[variable])
     return {"LD_PRELOAD": str(link)}
-
-
-def write_text(folder):
-    """Six files of words drawn from a fixed seed, as binary-exact text."""
-    generator = random.Random(1)
-    folder.mkdir()
-    for i in range(6):
-        lines = (" ".join(generator.choices(["def", "return", "import", "self", "value"], k=8))
-                 for _ in range(60))
-        (folder / f"{i}.txt").write_text("\n".join(lines) + "\n")
 
 
 class ProgramTest(unittest.TestCase):

@@ -12,7 +12,7 @@ import unittest
 import urllib.request
 
 from mlflow_server import MlflowServer, values_of
-from program import TIMEOUT, ProgramTest, rank_of
+from program import PROGRAM, TIMEOUT, ProgramTest, rank_of
 
 USER = 2
 TOKEN = "a-secret-token-of-tests"
@@ -114,6 +114,16 @@ class LiveMlflow(TrackingTest):
         self.assertNotEqual(result.returncode, 0)
         run, = server.runs.values()
         self.assertEqual(run["status"], "FAILED")
+
+    def test_a_lost_rank_is_no_failure_under_an_agent(self):
+        server = self.serve()
+        output = self.succeed("run", "--nproc-per-node", 2, "--inject", "kill rank=1 at step=4", "--", PROGRAM, "train", "tiny.toml",
+                              f"--tracking.mlflow={server.url}")
+        self.assertIn("epoch 2", output)
+        self.assertEqual(server.statuses[-1], "FINISHED")
+        self.assertNotIn("FAILED", server.statuses)
+        self.assertIn("RUNNING", server.statuses[:-1])
+        self.assertEqual({step for _, step in server.values()}, set(range(1, 21)))
 
     def test_a_run_that_is_stopped_was_killed_there(self):
         server = self.serve()

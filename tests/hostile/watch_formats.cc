@@ -5,7 +5,7 @@
 
 #include "tests/hostile/format.h"
 #include "trireme/base/words.h"
-#include "trireme/train/tracking/logged_step.h"
+#include "trireme/train/metrics/logged_step.h"
 #include "trireme/watch/read/metric_line.h"
 #include "trireme/watch/read/tail.h"
 #include "trireme/watch/run/run_config.h"

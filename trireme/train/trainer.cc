@@ -44,6 +44,10 @@ class TrainerImpl::View final : public RunView {
   std::vector<std::pair<std::string, at::Tensor>> parameters() override {
     return run_.state_.model().parameters();
   }
+  int64_t activation_copies() const override {
+    const ParallelConfig& parallel = run_.config_.parallel;
+    return parallel.sequence_parallel ? 1 : parallel.tensor;
+  }
   std::span<const std::string> parameter_names() const override {
     return run_.state_.model().parameter_names();
   }

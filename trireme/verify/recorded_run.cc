@@ -1,5 +1,6 @@
 #include "trireme/verify/recorded_run.h"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/train/callbacks/activation_record.h"
 #include "trireme/train/callbacks/gradient_record.h"
+#include "trireme/train/metrics/logged_step.h"
 #include "trireme/train/metrics/metrics.h"
 
 namespace trireme::verify {
@@ -45,15 +47,13 @@ std::vector<std::string> parameters_of(const checkpoint::SavedTensors& record,
 
 StepNumbers read_step_numbers(const fs::path& folder) {
   const fs::path path = folder / train::kMetricsName;
-  const std::string text = read_file(path);
+  if (!is_file(path)) throw Error(concat("cannot read ", path.string(), ": there is none"));
   StepNumbers numbers;
-  for (const std::string_view line : train::counted_lines(text)) {
-    const nlohmann::json values = parse_json(line, path.string());
-    const int64_t step = JsonView(values, path.string()).at("step").integer(0);
-    for (const auto& [name, value] : values.items()) {
-      if (value.is_number()) numbers[step][name] = value.get<double>();
+  train::for_each_step(folder, [&numbers](const train::LoggedStep& step) {
+    for (const auto& [name, value] : step.values) {
+      if (!std::isnan(value)) numbers[step.step][name] = value;
     }
-  }
+  });
   return numbers;
 }
 

@@ -40,6 +40,33 @@ TEST(MemoryBlocks, TheSnapshotHasTheLargestAtThePeakWithTheirPlaces) {
   EXPECT_EQ(snapshot.largest[1].unit, "");
 }
 
+TEST(MemoryBlocks, AStartTakesFewSnapshotsAndTheSecondStepFindsThePeak) {
+  int count = 0;
+  MemoryBlocks blocks([&](const MemorySnapshot& /*snapshot*/) { ++count; });
+  std::vector<uint64_t> numbers;
+  int64_t total = 0;
+  const auto make_step = [&](int64_t step) {
+    blocks.set_step(step);
+    total = 0;
+    for (int64_t bytes = 1 << 10; total < int64_t{10} << 30; bytes += bytes / 200) {
+      numbers.push_back(blocks.add(kActivations, bytes));
+      total += bytes;
+    }
+    for (const uint64_t number : numbers) blocks.remove(number);
+    numbers.clear();
+  };
+  make_step(1);
+  EXPECT_GT(count, 50);
+  EXPECT_LT(count, 150);
+  EXPECT_GT(blocks.snapshot().kinds.total(), total * 8 / 9);
+  count = 0;
+  make_step(2);
+  EXPECT_LT(count, 14);
+  EXPECT_GT(blocks.snapshot().kinds.total(), total * 100 / 101 - 1);
+  make_step(3);
+  EXPECT_LT(count, 14);
+}
+
 TEST(MemoryBlocks, AFailureStaysAndTheSnapshotIsBounded) {
   MemoryBlocks blocks(nullptr);
   for (int i = 1; i <= 1000; ++i) blocks.add(kStates, i);

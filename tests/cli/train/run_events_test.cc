@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/temporary_folder.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::cli {
 namespace {
@@ -87,13 +88,14 @@ TEST(FailureEvent, FollowsTheEventsOfRanksThatHadBegun) {
   RunEvents events(folder.path());
   events.start(in_epoch(3), {.num_ranks = 2});
   events.finish_step(1);
+  OutputFile(folder / train::kMetricsName).write("{\"step\": 1}\n{\"step\": 4}\n{\"ste");
   failure.write(killed);
   EXPECT_EQ(kinds_in(folder.path()),
             (std::vector<EventKind>{EventKind::kStart, EventKind::kRecovery, EventKind::kFailure,
                                     EventKind::kEnd}));
   const Event last = launch::read_events(folder.path()).events.back();
   EXPECT_EQ(last.epoch, 3);
-  EXPECT_EQ(last.step, 1);
+  EXPECT_EQ(last.step, 4);
   EXPECT_EQ(last.rank, 1);
   EXPECT_EQ(last.cause, "killed");
 }

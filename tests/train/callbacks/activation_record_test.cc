@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/messages.h"
+#include "tests/train/callbacks/fake_run.h"
 #include "tests/train/text_run.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
@@ -182,6 +183,23 @@ TEST(ActivationRecord, IsOffUnlessAsked) {
   EXPECT_FALSE(record.is_on());
   EXPECT_EQ(record.probes(1), nullptr);
   EXPECT_FALSE(record.wants_gradients(1));
+}
+
+TEST_F(ActivationRecordTest, TheDiskHasToHoldTheCopiesOfAllRanks) {
+  FakeRun fake;
+  fake.folder_ = folder_ / "fake";
+  const at::Tensor x = at::ones({4, 4});
+  const auto put_with = [&](int64_t copies) {
+    ActivationRecord record;
+    set_keys(record, {{"record.activations", 1}});
+    fake.activation_copies_ = copies;
+    record.on_start(fake);
+    record.probes(1)->put(
+        {.name = "x", .whole = {4, 4}, .boxes = {{.offset = {0, 0}, .size = {4, 4}}}, .values = x});
+  };
+  EXPECT_NO_THROW(put_with(4));
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { put_with(int64_t{1} << 50); }),
+              HasSubstr("MB free"));
 }
 
 }  // namespace

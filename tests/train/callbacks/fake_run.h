@@ -28,6 +28,7 @@ class FakeRun final : public RunView {
   const std::vector<parallel::Shard>& shards() override { return shards_; }
   std::vector<std::pair<std::string, at::Tensor>> parameters() override { return parameters_; }
   std::span<const std::string> parameter_names() const override { return names_; }
+  int64_t activation_copies() const override { return activation_copies_; }
   bool counts(const parallel::Shard&) const override { return true; }
   double gradient_factor() const override { return gradient_factor_; }
   void add_histograms(std::span<const NamedHistogram> histograms) override {
@@ -57,6 +58,7 @@ class FakeRun final : public RunView {
   std::vector<parallel::Shard> shards_;
   std::vector<std::string> names_;  // of the parameters
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
+  int64_t activation_copies_ = 1;
   double gradient_factor_ = 1;
   double save_seconds_ = 0;
   std::vector<NamedHistogram> histograms_;

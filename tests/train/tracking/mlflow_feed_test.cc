@@ -14,8 +14,9 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-constexpr FeedOptions kQuick{.gather = 1ms, .first_pause = 1ms, .longest_pause = 20ms};
 constexpr auto kLong = 60s;  // only a hang reaches it
+constexpr FeedOptions kQuick{
+    .gather = 1ms, .first_pause = 1ms, .longest_pause = 20ms, .failing_patience = kLong};
 
 std::string line_of(int step) {
   return concat("{\"step\": ", step, ", \"loss\": ", 1.0 / step,
@@ -140,6 +141,19 @@ TEST(MlflowFeed, WhatWaitsIsBounded) {
   fake.answer_all("");
   feed.finish("FINISHED", kLong);
   EXPECT_EQ(feed.num_sent(), 20);
+}
+
+TEST(MlflowFeed, TheEndDoesNotWaitLongForAServerThatFails) {
+  FakeMlflow fake;
+  fake.answer_all(remote::plain_answer("500 Oops"));
+  FeedOptions options = kQuick;
+  options.failing_patience = 1ms;
+  MlflowFeed feed({.url = fake.url()}, start_of_feed(), options);
+  feed.add(line_of(1));
+  await([&] { return fake.num_requests() >= 2; });
+  feed.finish("FINISHED", std::chrono::hours(1));  // only a hang reaches it
+  EXPECT_EQ(feed.num_sent(), 0);
+  EXPECT_EQ(feed.num_dropped(), 2);
 }
 
 TEST(MlflowFeed, ThatIsLeftEndsAtOnce) {

@@ -53,7 +53,7 @@ async function survey(browser, url, name, width, scheme) {
     refused: await page.$$eval('section > .why:not([hidden])', (all) => all.map((each) => each.textContent)),
     overflow: await page.evaluate(() => document.documentElement.scrollWidth - innerWidth),
     elements: await page.evaluate(() => document.querySelectorAll('img, iframe, section script, header script').length),
-    title: await page.title(), connection: await page.textContent('#connection'),
+    top: await page.$eval('#well', (well) => well.innerText.slice(0, 800)), title: await page.title(), connection: await page.textContent('#connection'),
     order: await page.$$eval('main section:not([hidden])', (all) => all.map((each) => each.id)),
     untabled: await page.$$eval('section:not([hidden]) figure', (all) => all.filter((each) => !each.querySelector('details')).length),
   };
@@ -143,7 +143,7 @@ async function point(browser) {
   await page.evaluate(() => document.getElementById('runs').scrollIntoView());
   await page.click('#runs button >> text=experts');
   await page.waitForFunction(() => document.getElementById('name').textContent === 'experts');
-  await page.waitForFunction(() => /finished all steps/.test(document.querySelector('#well .lead')?.textContent ?? ''));
+  await page.waitForFunction(() => /all 800 steps are made/.test(document.querySelector('#well .lead')?.textContent ?? ''));
   console.log(JSON.stringify({ ...seen, address: page.url(), problems: page.problems }));
 }
 

@@ -17,6 +17,8 @@ POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src '
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css"}
 START = 1764480000.0
 EVIL = "</script><img src=x onerror=alert(1)>\u001b[31m\u202e<b>"
+DIED = ("rank 3 died: process 4242 on b is gone, last seen 2025-11-30 05:21:42 UTC; its last call, reduce_scatter #9383 of group tensor, ended 0.93 s ago; "
+        "ranks 0, 1, 2, 4, 5, 6 and 7 had waited in all_reduce #9384 of group data since 2025-11-30 05:21:42 UTC")
 KINDS = ("weights", "gradients", "states", "activations", "gathered", "buckets", "other")
 
 
@@ -88,6 +90,8 @@ class Run:
             return self.step_seconds(step)
         if name == "tokens_per_second":
             return 8192 * self.ranks / self.step_seconds(step)
+        if name.startswith("memory_"):
+            return self.column(f"memory_bytes/{name[7:-6]}", 0, step)
         if name == "learning_rate":
             return 1e-3 * min(1, step / 50)
         if name == "loss" and step == self.spike:
@@ -118,7 +122,7 @@ class Run:
 RUNS = [
     Run("healthy", [("data", 2), ("tensor", 2)], 2000, 1240),
     Run("straggler", [("pipeline", 2), ("data", 4)], 1500, 1100, slow=5),
-    Run("crash", [("data", 4), ("tensor", 2)], 1000, 712, "crashed", "rank 3 on host b ended by signal 9 (SIGKILL) in step 713"),
+    Run("crash", [("data", 4), ("tensor", 2)], 1000, 712, "crashed", f"the job ended: killed; step 712 of 1000; {DIED}"),
     Run("experts", [("data", 2), ("expert", 4)], 800, 800, "finished", experts=16),
     Run("thousand", [("pipeline", 8), ("data", 16), ("tensor", 8)], 100000, 98000, slow=517),
     Run(f"hostile {EVIL}", [(f"data{EVIL}", 3)], 50, 20, "stopped", EVIL, tail=EVIL),
@@ -139,30 +143,36 @@ def row_of(index):
 
 def spans_of(run):
     middle, end = run.time(run.last * 0.6), run.time(run.last)
-    spans = [(START, START + 4, "starting"), (START + 4, middle, "training"), (middle, middle + 6, "restarting"),
-             (middle + 6, middle + 9, "saving"), (middle + 9, end, "training")]
-    if run.state == "crashed":
-        spans.append((end, end + 12, "stalled"))
+    spans = [(START, START + 4, "starting"), (START + 4, middle, "training"), (middle, middle + 9, "restarting"), (middle + 9, end, "training")]
     return [{"from": begin, "to": to, "cause": cause} for begin, to, cause in spans]
 
 
 def about(run, query):
-    text = {"running": "The run is well: the loss falls and all ranks are even.", "finished": "The run has finished all steps.",
-            "crashed": "The run has crashed: rank 3 died in step 713. The last checkpoint is of step 700; 12 steps are lost."}
-    slow = f"The run trains, but rank {run.slow} computes 1.9 times as long as its peers."
-    alerts = [{"time": run.time(run.last * 0.4), "step": int(run.last * 0.4) + 1, "kind": "slow", "text": f"rank {run.slow} is slow{run.tail}"}]
-    scalars = ["loss", "grad_norm", "learning_rate", "tokens_per_second", "step_seconds", "time"]
+    words = {"running": f"The run goes on: step {run.last} of {run.steps}", "finished": f"The run is finished: all {run.steps} steps are made",
+             "crashed": f"The run has crashed: the job ended: killed; step {run.last} of {run.steps}; {DIED}", "stopped": f"The run has ended before its last step: {run.why}"}
+    share, speed = 1 - 13 / (run.time(run.last) - START), run.value("tokens_per_second", run.last)
+    summary = (f"{words.get(run.state, '')}. The loss went from {run.value('loss', 1):.4g} to {run.value('loss', run.last):.4g}. It processed {speed:.0f} tokens "
+               "a second in its last step." + (f" Rank {run.slow} computes 1.91 times as long as the median of its peers." if run.slow is not None else "") +
+               f" {100 * share:.1f} % of its time was training.")
+    alerts = [{"time": run.time(run.last * 0.4 + 5), "step": int(run.last * 0.4) + 6, "kind": "slow",
+               "text": f"tokens_per_second is {speed:.0f} for 5 steps, 57 % of its median of {speed / 0.57:.0f}{run.tail}"}]
+    scalars = ["loss", "grad_norm", "learning_rate", "tokens_per_second", "step_seconds", *(f"memory_{kind}_bytes" for kind in KINDS), "time"]
+    predicted = {"step_seconds": 0.118, "tokens_per_second": 8192 * run.ranks / 0.118, **{f"memory_{kind}_bytes": run.column(f"memory_bytes/{kind}", 0, 1) * 0.9 for kind in KINDS}}
     scalars += [f"expert_max_violation/{block}" for block in range(4 if run.experts else 0)] + ([EVIL] if run.tail else [])
-    found = {"crashed": [{"text": "Rank 3 died in step 713, before an all_reduce of data; the others wait for it there.", "ranks": [3]}]}
-    return {"name": run.name, "state": run.state, "why": run.why, "config": f"[run]\nname = \"{run.name}\"\n[optimizer]\nlearning_rate = 1e-3\n",
+    crash = {"rank": "Rank 3 was killed by signal 9 (Killed, by someone or for lack of memory). It was process 4242 on host b.",
+             "call": "Rank 3 was in step 713, between two calls: reduce_scatter #9383 of group tensor had ended. Ranks 0-2 and 4-7 "
+                     "waited for it in all_reduce #9384 of group data.",
+             "lost": "Steps 701 to 712, 1.5 s of training. The newest checkpoint is of step 700; the same command goes on from there."}
+    return {"name": run.name, "state": run.state, "why": run.why, "crash": crash if run.state == "crashed" else None,
+            "config": f"[run]\nname = \"{run.name}\"\n[optimizer]\nlearning_rate = 1e-3\n",
             "version": "0.4.0", "ranks": run.ranks, "axes": [{"name": name, "size": size} for name, size in run.axes],
             "coordinates": run.coordinates(), "first_step": 1, "last_step": run.last, "steps": run.steps,
             "scalars": [{"name": name, "unit": "", "meaning": f"drawn{run.tail}"} for name in scalars], "rank_columns": run.columns(),
-            "goodput": {"share": 1 - 13 / (run.time(run.last) - START), "spans": spans_of(run)},
+            "goodput": {"share": share, "spans": spans_of(run)},
             "alerts": alerts if run.slow is not None or run.tail else [],
-            "findings": found.get(run.state, [{"text": slow, "ranks": [run.slow]}] if run.slow is not None else []),
-            "predicted": {"step_seconds": 0.118}, "checkpoints": [{"step": step, "time": run.time(step)} for step in range(100, min(run.last, 5000), 100)],
-            "summary": slow if run.slow is not None else text.get(run.state, f"The run was stopped.{run.tail}")}
+            "findings": [{"text": DIED, "ranks": [3]}] if run.state == "crashed" else [],
+            "predicted": predicted, "checkpoints": [{"step": step, "time": run.time(step)} for step in range(100, min(run.last, 5000), 100)],
+            "summary": summary}
 
 
 def ranks(run, query):
@@ -197,12 +207,18 @@ def straggler(run, query):
     rank, measured = int(query["rank"]), run.step_seconds(run.last)
     without = 0.124 if rank == run.slow else measured
     return {"rank": rank, "step_seconds": measured, "without": without, "unit": "tokens", "units_per_second": 8192 * run.ranks / measured,
-            "without_units_per_second": 8192 * run.ranks / without, "how": "The planner's model of a step with this rank at the median of its stage."}
+            "without_units_per_second": 8192 * run.ranks / without, "how": "each step minus the slowest rank's own seconds, plus the slowest rank's own seconds with this rank at the median of the "
+            "others in its pipeline stage; the median over the last steps"}
 
 
 def events(run, query):
-    every = [(-4, "start", "the run starts"), (run.last * 0.6, "restart", "epoch 1 begins on 2 hosts"), (run.last, "step", f"last step{run.tail}")]
-    return {"events": [{"time": run.time(step), "epoch": 0, "step": int(max(step, 0)), "event": name, "host": "a", "rank": 0, "text": text}
+    every = [(-4, "start", f"epoch 1: {run.ranks} ranks; trireme 0.4.0"), (1, "recovery", "step 1 is finished"),
+             (run.last * 0.6, "failure", "rank 2 was killed by signal 9 (Killed, by someone or for lack of memory)"),
+             (run.last * 0.6 + 1, "start", f"epoch 2: {run.ranks} ranks; goes on from step {int(run.last * 0.6)}; trireme 0.4.0"),
+             (run.last // 100 * 100, "notice", f"checkpoint step-{run.last // 100 * 100:06} is saved{run.tail}")]
+    if run.state == "crashed":
+        every += [(run.last, kind, "rank 3 was killed by signal 9 (Killed, by someone or for lack of memory)") for kind in ("failure", "end")]
+    return {"events": [{"time": run.time(step), "epoch": 0, "step": int(max(step, 0)), "event": name, "host": "a", "rank": None, "text": text}
                        for step, name, text in every]}
 
 
@@ -226,7 +242,7 @@ def calls(run, query):
             if is_last:
                 break
         every.append({"rank": rank, "calls": made})
-    found = [{"time": end - 0.8, "text": "Rank 3 died here, before its all_reduce of data; the others wait for it.", "ranks": [3]}] if dead is not None else []
+    found = [{"time": end - 0.8, "text": DIED, "ranks": [3]}] if dead is not None else []
     return {"ranks": every, "findings": found}
 
 

@@ -94,11 +94,17 @@ class Page(unittest.TestCase):
         self.assertIn("With rank 5 as fast as its peers a step takes 124\u00a0ms", texts["straggler"])
         self.assertIn("stage 0", texts["bubble"])
         self.assertEqual(runs["crash"]["order"][:3], ["well", "replay", "loss"])
+        top = runs["crash"]["top"]
+        for words in ("has crashed", "Rank 3 was killed by signal 9", "waited for it in all_reduce #9384 of group data", "Steps 701 to 712"):
+            self.assertIn(words, top)
+        self.assertNotIn("Which rank", runs["healthy"]["top"])
         self.assertEqual(runs["healthy"]["order"][:3], ["well", "loss", "speed"])
         self.assertIn("The oldest last sign is of rank 3: reduce_scatter of tensor, call 9,383, ended ", runs["crash"]["texts"]["replay"])
         self.assertRegex(runs["experts"]["texts"]["experts"], r"\d+ of 64 experts starve")
         self.assertIn("Rank 517 (pipeline 4, data 0, tensor 5)", runs["thousand"]["texts"]["mesh"])
         self.assertIn("No value of loss is recorded", runs["empty"]["texts"]["loss"])
+        self.assertRegex(runs["healthy"]["texts"]["predicted"], r"predicted 118\u00a0ms for the time per step; measured is 12\d\u00a0ms, 1\.0\d times as much\. "
+                                                                r"The planner predicted 2\.\d+\u00a0GiB for the memory of a rank")
         self.assertIn("Their configs differ in 2 keys", runs["healthy"]["texts"]["compare"])
 
     def test_names_of_a_run_stay_text(self):

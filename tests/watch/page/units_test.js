@@ -8,7 +8,7 @@ const vm = require('vm');
 // The scripts in one scope, as the page loads them, with the little of a browser that they touch when they load.
 const page = `${__dirname}/../../../trireme/watch/page/`;
 const code = ['charts', 'map', 'views', 'replay', 'runs', 'app'].map((name) => readFileSync(`${page}${name}.js`, 'utf8')).join('\n');
-const names = ['plain', 'number', 'seconds', 'bytes', 'clock', 'short', 'medianOf', 'meshLayout', 'readTrace', 'readEmbedded', 'askEmbedded', 'wordsOf', 'keyOf'];
+const names = ['plain', 'number', 'seconds', 'bytes', 'clock', 'short', 'medianOf', 'meshLayout', 'readTrace', 'readEmbedded', 'askEmbedded', 'wordsOf', 'keyOf', 'zoneOf', 'wordsOfName'];
 const load = (block) => vm.runInNewContext(`${code}\n({${names.join(',')}})`, {
   document: { readyState: 'loading', addEventListener() {}, getElementById: () => block }, URLSearchParams, URL });
 const scope = load(null);
@@ -31,6 +31,8 @@ assert.strictEqual(scope.short(4e7, ''), '40 M');
 assert.strictEqual(scope.clock(NaN), '–');
 assert.strictEqual(scope.clock(1e300), '–');
 assert.ok(Number.isNaN(scope.medianOf([null, NaN])));
+assert.match(scope.zoneOf(1764480000), /^UTC([+-]\d\d:\d\d)?$/);
+assert.deepStrictEqual(['memory_weights_bytes', 'step_seconds', 'tokens_per_second'].map(scope.wordsOfName), ['memory: weights', 'time per step', 'tokens per second']);
 
 // Every rank has a place of its own on the mesh, whatever the axes are.
 for (const sizes of [[2, 2], [8, 16, 8], [1, 1], [3], [5, 1, 7], [300], [2, 2, 2, 2, 2]]) {

@@ -52,6 +52,18 @@ TEST(Straggler, NothingIsKnownOfStrangersAndOfRunsWithoutNumbers) {
   EXPECT_FALSE(without_rank(ranks_with({2}), {}, 0, 100));
 }
 
+TEST(Straggler, TheSlowestOfItsStageIsFoundAmongThoseThatTrain) {
+  const auto slow = find_straggler(ranks_with({1, 1, 1, 2}), {}, 4);
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(slow->rank, 3);
+  EXPECT_NEAR(slow->ratio, 2, 1e-6);
+  EXPECT_FALSE(find_straggler(ranks_with({1, 1, 1, 2}), {}, 3));
+  EXPECT_FALSE(find_straggler(ranks_with({1, 1, 2, 2}), {0, 0, 1, 1}, 4));
+  EXPECT_FALSE(find_straggler(ranks_with({1, 1, 1.1F}), {}, 3));
+  EXPECT_FALSE(find_straggler(ranks_with({0, 0, 0}), {}, 3));
+  EXPECT_FALSE(find_straggler(RankBlocks(), {}, 3));
+}
+
 TEST(Straggler, MediansByStage) {
   EXPECT_EQ(stage_medians({1, 2, 3, 10}, {0, 0, 0, 1}), (std::vector<double>{2, 2, 2, 10}));
   EXPECT_TRUE(std::isnan(stage_medians({NAN}, {0})[0]));

@@ -8,7 +8,9 @@ namespace trireme {
 namespace {
 
 constexpr size_t kMostNames = 10'000;
-constexpr int64_t kGrowth = 100;  // a snapshot for each 1/100 more
+// A snapshot for each such part more. Memory grows from nothing until the first step has ended.
+constexpr int64_t kFirstGrowth = 8;
+constexpr int64_t kGrowth = 100;
 
 struct RunningOperation {
   const char* outermost = nullptr;
@@ -32,6 +34,7 @@ MemoryUnit::~MemoryUnit() { running_unit = outer_; }
 
 void MemoryBlocks::set_step(int64_t step) {
   const std::lock_guard lock(mutex_);
+  has_made_step_ = has_made_step_ || (step_ != 0 && step != step_);
   step_ = step;
 }
 
@@ -55,7 +58,8 @@ uint64_t MemoryBlocks::add(MemoryKind kind, int64_t bytes) {
   }
   kinds_[kind] += bytes;
   total_ += bytes;
-  if (total_ > taken_ + taken_ / kGrowth) take(/*failed_bytes=*/0);
+  if (total_ > taken_ + taken_ / (has_made_step_ ? kGrowth : kFirstGrowth))
+    take(/*failed_bytes=*/0);
   return last_number_;
 }
 

@@ -58,7 +58,8 @@ class MemoryBlocks {
   explicit MemoryBlocks(OnSnapshot on_snapshot) : on_snapshot_(std::move(on_snapshot)) {}
 
   void set_step(int64_t step);
-  // Takes a snapshot if the sum is 1 % above that of the one before. Returns the block's number.
+  // Takes a snapshot if the sum is above that of the one before: by 1/8 until the first step has
+  // ended, so that a start to 10 GiB takes about 140, then by 1 %. Returns the block's number.
   uint64_t add(MemoryKind kind, int64_t bytes);
   void remove(uint64_t number);
   // `bytes` could not be allocated: takes a snapshot of what there is.
@@ -86,6 +87,7 @@ class MemoryBlocks {
   int64_t taken_ = 0;  // the sum at the last snapshot
   uint64_t last_number_ = 0;
   int64_t step_ = 0;
+  bool has_made_step_ = false;
   MemorySnapshot snapshot_;
 };
 

@@ -7,32 +7,20 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/numbers.h"
 #include "trireme/base/words.h"
 #include "trireme/cli/console.h"
+#include "trireme/train/metrics/logged_step.h"
 #include "trireme/train/metrics/metrics.h"
 
 namespace trireme::cli {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30;
-
-double number_at(const nlohmann::json& line, const char* name) {
-  const auto found = line.find(name);
-  return found != line.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-// Null where a line is cut short: the run may be under way.
-nlohmann::json read_line_of(std::string_view text, const std::string& source) {
-  try {
-    return parse_json(text, source, {.max_bytes = 1 << 20, .max_values = 1 << 16, .max_depth = 4});
-  } catch (const ConfigError&) {
-    return nullptr;
-  }
+double number_or_0(const train::LoggedStep& step, std::string_view name) {
+  const double value = value_in(step, name);
+  return std::isfinite(value) ? value : 0;
 }
 
 std::string in_percent(double predicted, double measured) {
@@ -56,21 +44,19 @@ MeasuredSteps summary_of(std::span<const StepSample> samples) {
 }
 
 MeasuredSteps read_steps(const std::string& run) {
-  const std::filesystem::path path = std::filesystem::path(run) / "metrics.jsonl";
+  const std::filesystem::path path = std::filesystem::path(run) / train::kMetricsName;
   TRIREME_CHECK(std::filesystem::is_regular_file(path), "--measured ", shown(run),
                 " has no metrics.jsonl; expected the folder of a run");
-  const std::string lines = read_file(path, kMostBytes);
   std::vector<StepSample> steps;
-  for (const std::string_view text : train::counted_lines(lines)) {
-    const nlohmann::json line = read_line_of(text, path.string());
-    if (!line.is_object()) continue;
-    const double seconds = number_at(line, "step_seconds");
-    const double on_device = number_at(line, "peak_device_bytes");
-    if (seconds <= 0) continue;
-    steps.push_back({.seconds = seconds,
-                     .communication_seconds = seconds * number_at(line, "communication_fraction"),
-                     .peak_bytes = on_device > 0 ? on_device : number_at(line, "peak_rss_bytes")});
-  }
+  train::for_each_step(run, [&](const train::LoggedStep& step) {
+    const double seconds = number_or_0(step, "step_seconds");
+    const double on_device = number_or_0(step, "peak_device_bytes");
+    if (seconds <= 0) return;
+    steps.push_back(
+        {.seconds = seconds,
+         .communication_seconds = seconds * number_or_0(step, "communication_fraction"),
+         .peak_bytes = on_device > 0 ? on_device : number_or_0(step, "peak_rss_bytes")});
+  });
   TRIREME_CHECK(steps.size() > kUncountedSteps, "--measured: ", shown(path.string()), " has ",
                 steps.size(), " steps; expected more than ", kUncountedSteps);
   return summary_of(steps);

@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/train/metrics/metrics.h"
 
 namespace trireme::cli {
 namespace {
@@ -24,6 +25,15 @@ std::string name_of_host() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "";
   return name.data();
+}
+
+// The newest finished step; 0 when nothing says.
+int64_t last_step_of(const std::filesystem::path& run_folder) {
+  try {
+    return train::last_step_in(run_folder / train::kMetricsName);
+  } catch (const Error&) {
+    return 0;
+  }
 }
 
 // What can be read; nothing when there is no file.
@@ -112,7 +122,7 @@ void FailureEvent::write(const launch::RankExit& exit) const {
   if (num_starts(events) <= starts_before_) return;
   Event event{.kind = EventKind::kFailure,
               .epoch = events.back().epoch,
-              .step = events.back().step,
+              .step = std::max(events.back().step, last_step_of(run_folder_)),
               .host = name_of_host(),
               .rank = exit.rank,
               .cause = exit.signal != 0 ? "killed" : "failed",

@@ -19,8 +19,9 @@ namespace {
 
 // A server that is well has what waits within a moment.
 constexpr std::chrono::seconds kEndPatience{10};
-// The process that has started the ranks kills those that stay for three seconds after a failure.
-constexpr std::chrono::seconds kFailurePatience{2};
+// The process that has started the ranks kills those that stay for three seconds after a failure,
+// and others wait for this rank before the next epoch.
+constexpr std::chrono::seconds kShortPatience{2};
 constexpr size_t kMostIdBytes = 256;
 
 // The run's own mark; a run of an older version has none, and is known by its place.
@@ -64,7 +65,7 @@ train::MlflowStart mlflow_start(const std::filesystem::path& run_folder,
 }
 
 RunTracking::~RunTracking() {
-  if (feed_) end("FAILED", kFailurePatience);
+  if (feed_) end("FAILED", kShortPatience);
 }
 
 void RunTracking::start(const train::RunConfig& config, const train::RunSummary& summary) {
@@ -81,7 +82,7 @@ void RunTracking::add(const train::StepMetrics& metrics) {
 }
 
 void RunTracking::finish(const std::string& status) {
-  if (feed_) end(status, kEndPatience);
+  if (feed_) end(status, status == kGoesOn ? kShortPatience : kEndPatience);
 }
 
 void RunTracking::end(const std::string& status, std::chrono::milliseconds patience) {

@@ -24,7 +24,9 @@ train::MlflowStart mlflow_start(const std::filesystem::path& run_folder,
 // The value of an environment variable of this process; nullptr when it is not set.
 const char* own_variable(const char* name);
 
-// The state of a run that has ended so, in MLflow's words.
+// The state of a run that goes on with other ranks, in MLflow's words.
+inline constexpr const char* kGoesOn = "RUNNING";
+// That of a run that has ended so.
 std::string mlflow_status(train::Outcome outcome);
 
 // Not thread safe. A run without tracking.mlflow has one that does nothing.
@@ -41,7 +43,7 @@ class RunTracking {
   // Throws: ConfigError for a secret in the environment that no header can hold
   void start(const train::RunConfig& config, const train::RunSummary& summary);
   void add(const train::StepMetrics& metrics);
-  // Sends what waits. status: RUNNING for a run that goes on with other ranks
+  // Sends what waits, for at most 10 s, and 2 s when the run goes on or the server does not answer.
   void finish(const std::string& status);
 
  private:

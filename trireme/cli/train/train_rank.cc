@@ -285,19 +285,24 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   const auto has_to_stop = [&] {
     return stop_requested || (epoch.has_to_finish && epoch.has_to_finish());
   };
-  std::optional<train::Trainer> trainer(std::in_place, config, world, observer, recorded);
+  std::optional<train::Trainer> trainer;
   train::Outcome outcome{};
-  {
+  try {
+    trainer.emplace(config, world, observer, recorded);
     const auto watch = comm::watch(epoch.cancellation,
                                    [&](const std::string& /*reason*/) { trainer->cancel_reads(); });
     outcome = trainer->run(has_to_stop);
+  } catch (const CommError&) {
+    // With an agent the loss of a rank ends the epoch, and not the run.
+    if (epoch.has_to_finish) console.tracking().finish(kGoesOn);
+    throw;
   }
   if (epoch.events) epoch.events->end(outcome);
   trainer.reset();  // its memory is free for what follows
   // Under an agent a run that stops for another's sake goes on in the next epoch.
   const bool goes_on =
       epoch.has_to_finish && outcome == train::Outcome::kStopped && !stop_requested;
-  console.tracking().finish(goes_on ? "RUNNING" : mlflow_status(outcome));
+  console.tracking().finish(goes_on ? kGoesOn : mlflow_status(outcome));
   if (world.rank() == 0 && !goes_on) console.on_end(outcome);
   // In a later epoch the process has had the memory of the earlier ones.
   // The cost model covers only ranks that train.

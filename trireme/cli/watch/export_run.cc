@@ -19,6 +19,7 @@
 #include "trireme/cli/train/run_tracking.h"
 #include "trireme/cli/watch/exported_run.h"
 #include "trireme/cli/watch/wandb_script.h"
+#include "trireme/train/metrics/logged_step.h"
 
 namespace trireme::cli {
 namespace {
@@ -64,7 +65,7 @@ int export_to_mlflow(const ExportArguments& arguments) {
     num_values += std::ssize(batch);
     batch.clear();
   };
-  for_each_step(run.folder, [&](const train::LoggedStep& step) {
+  train::for_each_step(run.folder, [&](const train::LoggedStep& step) {
     ++num_steps;
     const int64_t time_ms = std::llround(step.time * 1000);
     for (const train::LoggedValue& each : step.values) {

@@ -7,10 +7,8 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
 #include "trireme/base/words.h"
 #include "trireme/cli/train/run_tracking.h"
-#include "trireme/train/metrics/metrics.h"
 #include "trireme/watch/run/run_list.h"
 #include "trireme/watch/run/watched_run.h"
 
@@ -53,16 +51,6 @@ ExportedRun exported_run(const std::filesystem::path& folder, const std::string&
     exported.ended_ms = std::llround(ended * 1000);
   }
   return exported;
-}
-
-void for_each_step(const std::filesystem::path& folder,
-                   const std::function<void(const train::LoggedStep&)>& on_step) {
-  const std::filesystem::path path = folder / train::kMetricsName;
-  if (!is_file(path)) return;  // a run that has made no step
-  const std::string text = read_file(path, MappedFile::kAnySize);
-  for (const std::string_view line : train::counted_lines(text)) {
-    if (const auto step = train::parse_logged_step(line)) on_step(*step);
-  }
 }
 
 }  // namespace trireme::cli

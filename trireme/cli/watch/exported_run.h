@@ -3,10 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 
-#include "trireme/train/tracking/logged_step.h"
 #include "trireme/train/tracking/mlflow_client.h"
 
 namespace trireme::cli {
@@ -22,10 +20,5 @@ struct ExportedRun {
 // Throws: ConfigError when the folder is no run's
 ExportedRun exported_run(const std::filesystem::path& folder, const std::string& experiment,
                          const std::string& name);
-
-// Every step that counts (train/metrics/metrics.h), in order. Takes memory for the whole file.
-// Throws: Error when metrics.jsonl cannot be read
-void for_each_step(const std::filesystem::path& folder,
-                   const std::function<void(const train::LoggedStep&)>& on_step);
 
 }  // namespace trireme::cli

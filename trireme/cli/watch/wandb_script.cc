@@ -6,6 +6,7 @@
 
 #include "trireme/base/locale/text.h"
 #include "trireme/base/sha256.h"
+#include "trireme/train/metrics/logged_step.h"
 
 namespace trireme::cli {
 namespace {
@@ -72,7 +73,7 @@ void write_wandb_script(const ExportedRun& run, const std::string& project,
                     {"tags", {"trireme"}},
                     {"config", std::move(config)},
                     {"exit_code", is_well ? 0 : 1}}));
-  for_each_step(run.folder, [&](const train::LoggedStep& step) {
+  train::for_each_step(run.folder, [&](const train::LoggedStep& step) {
     ordered_json values = ordered_json::object();
     for (const train::LoggedValue& each : step.values) values[each.name] = each.value;
     ordered_json entry = {{"step", step.step}, {"values", std::move(values)}};

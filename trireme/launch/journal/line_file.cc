@@ -114,15 +114,11 @@ void AppendFile::rotate() {
   num_bytes_ = 0;
 }
 
-// A log may be rotated while it is read. The reader keeps no file open; it remembers which file it
-// was in by device, inode and first bytes, and finds it again under either name. The first bytes
-// are needed as well, since a file system gives an inode's number to the next file at once. When
-// its file is under neither name, the file was rotated twice, and what follows begins in PATH.1.
+// A log may be rotated while it is read. The reader keeps no file open; it finds its file again
+// under either name. When it is under neither, the file was rotated twice, and what follows begins
+// in PATH.1.
 
 namespace {
-
-// A line's time stands in its first 27 characters, which tells two files apart.
-constexpr size_t kHeadBytes = 64;
 
 std::filesystem::path older_than(const std::filesystem::path& path) {
   std::filesystem::path older = path;
@@ -145,16 +141,6 @@ Descriptor open_if_there(const std::filesystem::path& path) {
 }
 
 }  // namespace
-
-std::string bytes_at(int fd, uint64_t offset, size_t num_bytes) {
-  std::string bytes(num_bytes, '\0');
-  ssize_t count = 0;
-  do {
-    count = ::pread(fd, bytes.data(), num_bytes, static_cast<off_t>(offset));
-  } while (count < 0 && errno == EINTR);
-  bytes.resize(static_cast<size_t>(std::max<ssize_t>(0, count)));
-  return bytes;
-}
 
 LineReader::LineReader(std::filesystem::path path, const Options& options)
     : path_(std::move(path)), options_(options) {}
@@ -186,9 +172,11 @@ std::optional<std::string> LineReader::next(bool is_final) {
 
 // Adds what follows to the buffer. Returns false at the end of what is there.
 bool LineReader::refill() {
-  if (has_nothing_new()) return false;
+  // One stat, for the many files that do not grow while they are followed. Of the path and not of
+  // an open file: a rotation changes what the name means.
+  if (place_.is_at_end_of(path_)) return false;
   const std::filesystem::path older = older_than(path_);
-  if (file_) {
+  if (place_.is_set()) {
     const Place place = place_of_file();
     if (place == Place::kCurrent) return read_from(path_);
     if (place == Place::kOlder && read_from(older)) return true;
@@ -196,9 +184,7 @@ bool LineReader::refill() {
     if (!std::filesystem::exists(path_, ignored)) return false;
     // The end of a file that is not written any more. What follows is in PATH, or begins in PATH.1
     // if it was rotated twice.
-    file_.reset();
-    head_.clear();
-    offset_ = 0;
+    place_ = {};
     has_passed_older_ = place == Place::kOlder;
     // The writer of the old file has gone on elsewhere, so its last half line will not be
     // completed.
@@ -207,23 +193,15 @@ bool LineReader::refill() {
       return true;
     }
   }
-  return (options_.with_older && !has_passed_older_ && read_from(older)) || read_from(path_);
-}
-
-// Costs one stat, for the many files that do not grow while they are followed.
-bool LineReader::has_nothing_new() const {
-  struct stat status {};
-  // The path and not the open file: a rotation changes what the name means.
-  return file_ && ::stat(path_.c_str(), &status) == 0 &&
-         file_ == FileIdentity{status.st_dev, status.st_ino} &&
-         static_cast<uint64_t>(status.st_size) == offset_;
+  if (options_.with_older && !has_passed_older_ && read_from(older)) return true;
+  if (place_.offset() == 0) place_ = {};  // PATH.1 is empty
+  return read_from(path_);
 }
 
 LineReader::Place LineReader::place_of_file() const {
   const auto is_it = [&](const std::filesystem::path& path) {
     const Descriptor file = open_if_there(path);
-    return file.is_open() && identity_of(file.get()) == file_ &&
-           bytes_at(file.get(), 0, kHeadBytes).starts_with(head_);
+    return file.is_open() && place_.is_in(file.get());
   };
   if (is_it(path_)) return Place::kCurrent;
   return is_it(older_than(path_)) ? Place::kOlder : Place::kGone;
@@ -231,11 +209,9 @@ LineReader::Place LineReader::place_of_file() const {
 
 bool LineReader::read_from(const std::filesystem::path& path) {
   const Descriptor file = open_if_there(path);
-  if (!file.is_open()) return false;
-  const std::string bytes = bytes_at(file.get(), offset_, options_.buffer_bytes);
-  file_ = identity_of(file.get());
-  head_ = bytes_at(file.get(), 0, kHeadBytes);
-  offset_ += bytes.size();
+  // It may have been rotated since it was found.
+  if (!file.is_open() || (place_.is_set() && !place_.is_in(file.get()))) return false;
+  const std::string bytes = place_.read(file.get(), options_.buffer_bytes);
   num_bytes_read_ += bytes.size();
   buffer_ += bytes;
   return !bytes.empty();

@@ -10,11 +10,9 @@
 #include <string_view>
 
 #include "trireme/base/file/file.h"
+#include "trireme/launch/journal/file_place.h"
 
 namespace trireme::launch {
-
-// The bytes of an open file from `offset` on; fewer at its end, and when it cannot be read.
-std::string bytes_at(int fd, uint64_t offset, size_t num_bytes);
 
 // Not thread safe. Several processes may append to one file: each line is one write with O_APPEND.
 // A last line that a killed writer left incomplete is closed before anything follows it.
@@ -85,18 +83,15 @@ class LineReader {
   enum class Place { kCurrent, kOlder, kGone };
 
   bool refill();
-  bool has_nothing_new() const;
   bool read_from(const std::filesystem::path& path);
   Place place_of_file() const;
 
   std::filesystem::path path_;
   Options options_;
   std::string buffer_;
-  size_t begin_ = 0;                    // of the unread part of buffer_
-  std::optional<FileIdentity> file_{};  // the one that is being read
-  std::string head_;                    // its first bytes: inodes are used again
-  uint64_t offset_ = 0;                 // within it
-  bool has_passed_older_ = false;       // PATH.1 was read to its end
+  size_t begin_ = 0;               // of the unread part of buffer_
+  FilePlace place_{};              // in the file that is being read
+  bool has_passed_older_ = false;  // PATH.1 was read to its end
   uint64_t num_bytes_read_ = 0;
 };
 

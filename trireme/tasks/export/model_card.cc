@@ -1,17 +1,15 @@
 #include "trireme/tasks/export/model_card.h"
 
+#include <cmath>
 #include <map>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/base/words.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/metrics/metrics.h"
+#include "trireme/train/metrics/logged_step.h"
 
 namespace trireme::tasks {
 namespace {
@@ -35,29 +33,21 @@ std::string identity_text(const train::DataIdentity& identity) {
   return text;
 }
 
-// The numbers of the last lines up to the step: of the step itself, and of the last evaluation.
+// The last loss up to the step, and what the last evaluation until then found.
 std::map<std::string, double> last_metrics(const std::filesystem::path& run, int64_t step) {
-  const std::filesystem::path path = run / train::kMetricsName;
-  if (!is_file(path)) return {};
-  const std::string text = read_file(path);
-  std::map<std::string, double> found;
-  const std::vector<std::string_view> lines = train::counted_lines(text);
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    const auto object = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer() ||
-        object["step"] > step)
-      continue;
-    const bool has_loss = found.contains("loss");
-    bool is_evaluation = false;
-    for (const auto& [name, value] : object.items()) {
-      const bool is_validation = name.starts_with("validation_");
-      if (!value.is_number() || (name != "loss" && !is_validation)) continue;
-      is_evaluation |= is_validation;
-      if (is_validation || !has_loss) found.emplace(name, value.get<double>());
+  std::map<std::string, double> last, evaluation;
+  train::for_each_step(run, [&](const train::LoggedStep& logged) {
+    if (logged.step > step) return;
+    std::map<std::string, double> found;
+    for (const auto& [name, value] : logged.values) {
+      if (std::isnan(value)) continue;
+      if (name == "loss") last[name] = value;
+      if (name.starts_with("validation_")) found[name] = value;
     }
-    if (is_evaluation) break;
-  }
-  return found;
+    if (!found.empty()) evaluation = std::move(found);
+  });
+  last.merge(evaluation);
+  return last;
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ void ActivationRecord::check(const RunConfig& /*config*/,
 void ActivationRecord::on_start(RunView& run) {
   folder_ = run.folder() / kActivationFolder;
   rank_ = run.world().rank();
+  file_copies_ = static_cast<uint64_t>(run.activation_copies());
   if (run.step() >= config_.activations) return;
   fs::create_directories(folder_);
   remove_files(folder_, static_cast<size_t>(rank_));
@@ -126,7 +127,7 @@ verify::ProbeSink* ActivationRecord::probes(int64_t step) {
   const auto left = static_cast<uint64_t>(config_.activations - step + 1);
   file_ = std::make_unique<ProbeFile>(
       file_of(folder_, step, static_cast<size_t>(rank_)),
-      ProbeRoom{.free = fs::space(folder_).available, .copies = left + 1});
+      ProbeRoom{.free = fs::space(folder_).available, .copies = left + file_copies_});
   return this;
 }
 

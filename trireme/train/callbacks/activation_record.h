@@ -71,6 +71,7 @@ class ActivationRecord final : public Callback, public verify::ProbeSink {
   std::filesystem::path folder_;
   int rank_ = 0;
   int64_t step_ = 0;
+  uint64_t file_copies_ = 1;                                // of a probe, in the files of all ranks
   std::unique_ptr<ProbeFile> file_;                         // of step_
   std::unique_ptr<const checkpoint::TensorSource> chosen_;  // of step_; null: not opened
 };

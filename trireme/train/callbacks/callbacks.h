@@ -47,7 +47,8 @@ class Callbacks {
   // Whether any of them wants Event::kGradients in this step; only those get it.
   bool wants_gradients(int64_t step) const;
 
-  // Of the first that wants this step's probes.
+  // Of the one that wants this step's probes; null: none does.
+  // Throws: ConfigError when two want them
   verify::ProbeSink* probes(int64_t step);
 
   // A callback may take long on one rank, such as an upload on rank 0: the others wait for it as

@@ -69,6 +69,8 @@ class RunView {
   // The whole parameters of this rank's stages, as its operators see them. With ZeRO-3 they have
   // memory only while in use.
   virtual std::vector<std::pair<std::string, at::Tensor>> parameters() = 0;
+  // How many ranks hold the same activations between the model's units.
+  virtual int64_t activation_copies() const = 0;
 };
 
 }  // namespace trireme::train

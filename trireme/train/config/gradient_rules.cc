@@ -3,6 +3,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/config/setting_rules.h"
 #include "trireme/train/optimizer/sign_schedule.h"
 
 namespace trireme::train {
@@ -39,34 +40,32 @@ void check_gradient_sum(const RunConfig& config) {
   if (is_sum && signs == SignsOf::kNothing) return;
   const std::string feature = is_sum ? "optimizer.name = \"" + config.optimizer.name + "\""
                                      : std::string("train.gradient_sum = \"adasum\"");
-  const auto refuse = [&](bool is_set, const std::string& what, const char* why,
-                          const char* remedy) {
-    TRIREME_CHECK(!is_set, feature, " with ", what, ": ", why, "; ", remedy);
-  };
-  const char* const choose_one = "set one of them to its default";
-  refuse(signs != SignsOf::kNothing && !is_sum,
-         "optimizer.name = \"" + config.optimizer.name + "\"",
-         "that optimizer has an exchange of its own", choose_one);
-  refuse(train.compression != parallel::Compression::kNone,
-         "train.compression = \"" + name_of(parallel::kCompressions, train.compression) + "\"",
-         "each sums gradients in its own way", choose_one);
-  refuse(train.reproducible, "train.reproducible", "it sums in another order", choose_one);
-  refuse(train.measure_noise, "train.measure_noise", "it compares gradients with their sum",
-         choose_one);
-  refuse(parallel.zero > 0 && parallel.shard != sample_ranks(parallel),
-         concat("parallel.shard = ", parallel.shard, " of ", sample_ranks(parallel), " data ranks"),
-         "it is over all of them at once", "set parallel.shard = 0");
-  refuse(parallel.servers > 0 && parallel.served == Served::kAll,
-         concat("parallel.servers = ", parallel.servers), "servers add up what workers push",
-         "set it to 0");
-  if (signs == SignsOf::kNothing) return;
-  refuse(train.precision == c10::kHalf, "train.precision = \"fp16\"",
-         "its loss scale changes what a residual means", "use bf16");
-  refuse(train.skip_bad_steps > 0, concat("train.skip_bad_steps = ", train.skip_bad_steps),
-         "a residual takes up the gradient of a step that is skipped", choose_one);
-  refuse(config.optimizer.state_dtype != StateDtype::kFp32,
-         "optimizer.state_dtype = \"" + name_of(kStateDtypes, config.optimizer.state_dtype) + "\"",
-         "ranks exchange the momentum that the states hold", "set it to fp32");
+  const std::string choose_one = "set one of them to its default";
+  const bool has_signs = signs != SignsOf::kNothing;
+  const SettingRule rules[] = {
+      {"optimizer.name = \"" + config.optimizer.name + "\"", has_signs && !is_sum,
+       "that optimizer has an exchange of its own", choose_one},
+      {"train.compression = \"" + name_of(parallel::kCompressions, train.compression) + "\"",
+       train.compression != parallel::Compression::kNone, "each sums gradients in its own way",
+       choose_one},
+      {"train.reproducible", train.reproducible, "it sums in another order", choose_one},
+      {"train.measure_noise", train.measure_noise, "it compares gradients with their sum",
+       choose_one},
+      {concat("parallel.shard = ", parallel.shard, " of ", sample_ranks(parallel), " data ranks"),
+       parallel.zero > 0 && parallel.shard != sample_ranks(parallel),
+       "it is over all of them at once", "set parallel.shard = 0"},
+      {concat("parallel.servers = ", parallel.servers),
+       parallel.servers > 0 && parallel.served == Served::kAll, "servers add up what workers push",
+       "set it to 0"},
+      {"train.precision = \"fp16\"", has_signs && train.precision == c10::kHalf,
+       "its loss scale changes what a residual means", "use bf16"},
+      {concat("train.skip_bad_steps = ", train.skip_bad_steps),
+       has_signs && train.skip_bad_steps > 0,
+       "a residual takes up the gradient of a step that is skipped", choose_one},
+      {"optimizer.state_dtype = \"" + name_of(kStateDtypes, config.optimizer.state_dtype) + "\"",
+       has_signs && config.optimizer.state_dtype != StateDtype::kFp32,
+       "ranks exchange the momentum that the states hold", "set it to fp32"}};
+  refuse_settings(feature + " with", rules);
 }
 
 }  // namespace

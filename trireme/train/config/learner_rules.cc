@@ -1,5 +1,4 @@
 // What a config with learners must be.
-#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -11,72 +10,54 @@
 #include "trireme/parallel/learner/named_graph.h"
 #include "trireme/parallel/learner/rounds.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/config/setting_rules.h"
 #include "trireme/train/optimizer/sign_schedule.h"
 
 namespace trireme::train {
 namespace {
 
-// A setting that learners cannot have.
-struct LearnerRule {
-  std::string setting;
-  bool is_set = false;
-  std::string reason;
-  std::string remedy;
-};
-
-std::vector<LearnerRule> learner_rules(const RunConfig& config) {
+std::vector<SettingRule> learner_rules(const RunConfig& config) {
   const TrainConfig& train = config.train;
   const ParallelConfig& parallel = config.parallel;
   const OffloadConfig& offload = config.offload;
-  const std::string apart = "learners are not in the same step";
-  std::vector<LearnerRule> rules = {
-      {"parallel.servers", parallel.servers > 0 && !config.outer.is_decoupled(),
-       "their weights would be in two places", "set it to 0, or outer.method to \"decoupled\""},
-      {"parallel.teachers", parallel.teachers > 0, "they answer one group of students",
-       "leave it out: each learner then has the teacher in place"},
-      {"parallel.auto", parallel.automatic, "the planner does not place learners",
-       "set it to false"},
-      {"parallel.rebalance_interval", parallel.rebalance_interval > 0,
-       "stages move in a checkpoint of all ranks", "set it to 0"},
-      {"train.reproducible with parallel.gradient_order = \"rank-first\"", config.takes_turns(),
-       "ranks of all learners would take turns at samples",
-       "set parallel.gradient_order to \"microbatch-first\""},
-      {"train.precision = \"fp16\"", train.precision == c10::kHalf,
-       "each learner would have a loss scale of its own", "use bf16 or fp32"},
-      {concat("optimizer.name = \"", shown(config.optimizer.name),
-              "\" and outer.states = \"average\""),
-       signs_of(config.optimizer) == SignsOf::kMomentum &&
-           config.outer.states == OuterStates::kAverage,
-       "the mean would change the momentum of which ranks exchange signs",
-       "set outer.states to \"keep\""},
-      {concat("optimizer.name = \"", shown(config.optimizer.name), "\" and outer.begin = ",
-              config.outer.begin, " above optimizer.freeze_step = ", config.optimizer.freeze_step),
-       signs_of(config.optimizer) == SignsOf::kMomentum &&
-           config.outer.begin > config.optimizer.freeze_step,
-       "learners would sum momentum that each of them has in full",
-       "set optimizer.freeze_step to at least outer.begin"},
-      {"train.shares", !train.shares.empty(), apart, "leave it out"},
-      {"train.shares_interval", train.shares_interval > 0, apart, "set it to 0"},
-      {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},
-      {"train.spike_factor", train.spike_factor > 0, apart, "set it to 0"},
-      {"train.measure_noise", train.measure_noise, apart, "set it to false"},
-      {"train.uneven_batches", train.uneven_batches, "a learner might get no samples in a step",
-       "set it to false"},
-      {"data.last_batch = \"keep\"", config.data.last_batch == dataset::LastBatch::kKeep,
-       "a learner might get no samples in a step", "set it to fill or drop"},
-      {"data.skip_bad_samples", config.data.skip_bad_samples > 0,
-       "learners do not exchange which samples are bad", "set it to 0"},
-      {"checkpoint.memory_interval", config.checkpoint.memory_interval > 0,
-       "a copy in memory is of all learners", "set it to 0"},
-      {"offload.optimizer", offload.optimizer != OffloadPlace::kNone,
-       "an exchange changes weights in memory", "set it to none"},
-      {"offload.parameters", offload.parameters != OffloadPlace::kNone,
-       "an exchange changes weights in memory", "set it to none"}};
-  for (const NamedCallback& named : config.callbacks) {
-    rules.push_back({"the callback " + named.name, hears(named, config),
-                     "callbacks expect all ranks in the same step", "switch it off"});
-  }
-  return rules;
+  return {{"parallel.servers", parallel.servers > 0 && !config.outer.is_decoupled(),
+           "their weights would be in two places", "set it to 0, or outer.method to \"decoupled\""},
+          {"parallel.teachers", parallel.teachers > 0, "they answer one group of students",
+           "leave it out: each learner then has the teacher in place"},
+          {"parallel.auto", parallel.automatic, "the planner does not place learners",
+           "set it to false"},
+          {"parallel.rebalance_interval", parallel.rebalance_interval > 0,
+           "stages move in a checkpoint of all ranks", "set it to 0"},
+          {"train.reproducible with parallel.gradient_order = \"rank-first\"", config.takes_turns(),
+           "ranks of all learners would take turns at samples",
+           "set parallel.gradient_order to \"microbatch-first\""},
+          {"train.precision = \"fp16\"", train.precision == c10::kHalf,
+           "each learner would have a loss scale of its own", "use bf16 or fp32"},
+          {concat("optimizer.name = \"", shown(config.optimizer.name),
+                  "\" and outer.states = \"average\""),
+           signs_of(config.optimizer) == SignsOf::kMomentum &&
+               config.outer.states == OuterStates::kAverage,
+           "the mean would change the momentum of which ranks exchange signs",
+           "set outer.states to \"keep\""},
+          {concat("optimizer.name = \"", shown(config.optimizer.name),
+                  "\" and outer.begin = ", config.outer.begin,
+                  " above optimizer.freeze_step = ", config.optimizer.freeze_step),
+           signs_of(config.optimizer) == SignsOf::kMomentum &&
+               config.outer.begin > config.optimizer.freeze_step,
+           "learners would sum momentum that each of them has in full",
+           "set optimizer.freeze_step to at least outer.begin"},
+          {"train.uneven_batches", train.uneven_batches, "a learner might get no samples in a step",
+           "set it to false"},
+          {"data.last_batch = \"keep\"", config.data.last_batch == dataset::LastBatch::kKeep,
+           "a learner might get no samples in a step", "set it to fill or drop"},
+          {"data.skip_bad_samples", config.data.skip_bad_samples > 0,
+           "learners do not exchange which samples are bad", "set it to 0"},
+          {"checkpoint.memory_interval", config.checkpoint.memory_interval > 0,
+           "a copy in memory is of all learners", "set it to 0"},
+          {"offload.optimizer", offload.optimizer != OffloadPlace::kNone,
+           "an exchange changes weights in memory", "set it to none"},
+          {"offload.parameters", offload.parameters != OffloadPlace::kNone,
+           "an exchange changes weights in memory", "set it to none"}};
 }
 
 void check_gossip(const RunConfig& config) {
@@ -89,18 +70,17 @@ void check_gossip(const RunConfig& config) {
                   "\"gossip\"");
     return;
   }
-  const auto refuse = [&](bool is_set, const std::string& what, const char* why) {
-    TRIREME_CHECK(!is_set, "outer.method is \"", method, "\" with ", what, ": ", why,
-                  "; leave it out, or use average or diloco");
-  };
-  refuse(outer.delay > 0, concat("outer.delay = ", outer.delay), "neighbours wait for each other");
-  refuse(outer.wire != parallel::WireCode::kFloat32,
-         "outer.wire = \"" + name_of(kOuterWires, outer.wire) + "\"",
-         "neighbours exchange weights, and not what changed since common ones");
-  refuse(outer.kept < 1, concat("outer.kept = ", outer.kept),
-         "neighbours exchange weights, and not what changed since common ones");
-  refuse(outer.states == OuterStates::kAverage, "outer.states = \"average\"",
-         "each learner keeps its states");
+  const std::string weights = "neighbours exchange weights, and not what changed since common ones";
+  const std::string remedy = "leave it out, or use average or diloco";
+  const SettingRule rules[] = {
+      {concat("outer.delay = ", outer.delay), outer.delay > 0, "neighbours wait for each other",
+       remedy},
+      {"outer.wire = \"" + name_of(kOuterWires, outer.wire) + "\"",
+       outer.wire != parallel::WireCode::kFloat32, weights, remedy},
+      {concat("outer.kept = ", outer.kept), outer.kept < 1, weights, remedy},
+      {"outer.states = \"average\"", outer.states == OuterStates::kAverage,
+       "each learner keeps its states", remedy}};
+  refuse_settings("outer.method is \"" + method + "\" with", rules);
   const std::vector<int> hosts(static_cast<size_t>(config.parallel.learners));
   const parallel::LearnerGraph graph = parallel::make_named_graph(outer.graph, hosts);
   TRIREME_CHECK(outer.method == OuterMethod::kPushSum ||
@@ -122,31 +102,30 @@ void check_meeting(const RunConfig& config) {
   TRIREME_CHECK(outer.place < config.parallel.learners, "outer.place is ", outer.place,
                 " of parallel.learners = ", config.parallel.learners, "; expected 0 to ",
                 config.parallel.learners - 1);
-  const auto refuse = [](bool is_set, const std::string& what, const char* why) {
-    TRIREME_CHECK(!is_set, "outer.meeting cannot be combined with ", what, ": ", why,
-                  "; leave one of them out");
-  };
-  refuse(!outer.has_common(), "outer.method = \"" + name_of(kOuterMethods, outer.method) + "\"",
-         "who comes late takes the common weights, and there are none");
-  refuse(outer.is_decoupled(), "outer.method = \"decoupled\"",
-         "its common weights are on parameter servers, which are ranks of the same run");
-  refuse(outer.begin > 0, concat("outer.begin = ", outer.begin),
-         "learners that come and go cannot sum gradients in every step");
-  refuse(outer.fragments > 1, concat("outer.fragments = ", outer.fragments),
-         "a round decides about the whole model");
-  refuse(outer.delay > 0, concat("outer.delay = ", outer.delay),
-         "a round is decided before the next step");
-  refuse(outer.states == OuterStates::kAverage, "outer.states = \"average\"",
-         "each learner keeps its states");
-  refuse(config.train.epochs > 0, "train.epochs", "learners begin at steps of their own");
+  const std::string remedy = "leave one of them out";
+  const SettingRule rules[] = {
+      {"outer.method = \"" + name_of(kOuterMethods, outer.method) + "\"", !outer.has_common(),
+       "who comes late takes the common weights, and there are none", remedy},
+      {"outer.method = \"decoupled\"", outer.is_decoupled(),
+       "its common weights are on parameter servers, which are ranks of the same run", remedy},
+      {concat("outer.begin = ", outer.begin), outer.begin > 0,
+       "learners that come and go cannot sum gradients in every step", remedy},
+      {concat("outer.fragments = ", outer.fragments), outer.fragments > 1,
+       "a round decides about the whole model", remedy},
+      {concat("outer.delay = ", outer.delay), outer.delay > 0,
+       "a round is decided before the next step", remedy},
+      {"outer.states = \"average\"", outer.states == OuterStates::kAverage,
+       "each learner keeps its states", remedy},
+      {"train.epochs", config.train.epochs > 0, "learners begin at steps of their own", remedy}};
+  refuse_settings("outer.meeting cannot be combined with", rules);
 }
 
 // Each learner's first rank talks to servers, which have the common weights.
-std::vector<LearnerRule> decoupled_rules(const RunConfig& config) {
+std::vector<SettingRule> decoupled_rules(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const OuterConfig& outer = config.outer;
   const std::string whole = "each rank of a learner has the whole model", one = "set it to 1";
-  std::vector<LearnerRule> rules = {
+  std::vector<SettingRule> rules = {
       {"train.reproducible", config.train.reproducible, "it depends on who is in time",
        "set it to false, or outer.method to \"diloco\""},
       {"parallel.served = \"tables\"", parallel.served == Served::kTables,
@@ -193,10 +172,7 @@ void check_decoupled(const RunConfig& config) {
   TRIREME_CHECK(outer.quorum <= config.parallel.learners, "outer.quorum is ", outer.quorum,
                 ", and there are ", config.parallel.learners,
                 " learners; expected at most as many, or 0 for all");
-  for (const LearnerRule& rule : decoupled_rules(config)) {
-    TRIREME_CHECK(!rule.is_set, "outer.method is \"decoupled\" with ", rule.setting, ": ",
-                  rule.reason, "; ", rule.remedy);
-  }
+  refuse_settings("outer.method is \"decoupled\" with", decoupled_rules(config));
 }
 
 void check_outer(const RunConfig& config) {
@@ -248,10 +224,9 @@ void check_learners(const RunConfig& config, int num_ranks) {
   TRIREME_CHECK(config.outer.meets() || num_ranks % learners == 0, "parallel.learners is ",
                 learners, ", which does not divide the ", num_ranks,
                 num_ranks == 1 ? " rank" : " ranks", "; start a multiple of it");
-  for (const LearnerRule& rule : learner_rules(config)) {
-    TRIREME_CHECK(!rule.is_set, "parallel.learners cannot be combined with ", rule.setting, ": ",
-                  rule.reason, "; ", rule.remedy);
-  }
+  const std::string what = "parallel.learners cannot be combined with";
+  refuse_settings(what, learner_rules(config));
+  refuse_settings(what, rules_of_ranks_apart(config, "learners are not in the same step"));
   check_outer(config);
   check_meeting(config);
   if (!config.task) return;

@@ -1,6 +1,7 @@
 // Checks the keys of ranks that hold a teacher.
 #include "trireme/base/error.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/config/setting_rules.h"
 
 namespace trireme::train {
 
@@ -13,17 +14,14 @@ void check_teachers(const RunConfig& config, int num_ranks) {
                   ", or leave it out");
     return;
   }
-  const auto refuse = [&](bool is_set, const std::string& setting, const char* why,
-                          const char* remedy) {
-    TRIREME_CHECK(!is_set, "parallel.teachers is ", teachers, " and cannot be combined with ",
-                  setting, ": ", why, "; ", remedy);
-  };
-  refuse(parallel.servers > 0, concat("parallel.servers = ", parallel.servers),
-         "both take the last ranks", "set one of them to 0");
-  refuse(parallel.automatic, "parallel.auto", "the planner does not place teachers",
-         "set it to false");
-  refuse(config.train.shares_interval > 0, "train.shares_interval",
-         "teachers read the next step before shares change", "set it to 0");
+  const SettingRule rules[] = {
+      {concat("parallel.servers = ", parallel.servers), parallel.servers > 0,
+       "both take the last ranks", "set one of them to 0"},
+      {"parallel.auto", parallel.automatic, "the planner does not place teachers",
+       "set it to false"},
+      {"train.shares_interval", config.train.shares_interval > 0,
+       "teachers read the next step before shares change", "set it to 0"}};
+  refuse_settings(concat("parallel.teachers is ", teachers, " and cannot be combined with"), rules);
   TRIREME_CHECK(teachers < num_ranks, "parallel.teachers is ", teachers, " of ", num_ranks,
                 num_ranks == 1 ? " rank" : " ranks", ", which leaves none that trains; start ",
                 teachers + 1, " ranks or more");

@@ -17,8 +17,8 @@ inline constexpr const char* kMemoryFolder = "memory";
 void remove_memory_snapshots(const std::filesystem::path& run_folder);
 
 // From here on keeps RUN/memory/rank-00003.json (docs/guide/watch.md) up to date: at most
-// MemoryBlocks::kMostBlocks tensors, written anew whenever the peak has grown by 1 %. What the disk
-// does not take is left out. Call once for a ledger.
+// MemoryBlocks::kMostBlocks tensors, written anew with each snapshot (MemoryBlocks::add()). What
+// the disk does not take is left out. Call once for a ledger.
 void write_memory_snapshots(MemoryLedger& ledger, const std::filesystem::path& run_folder,
                             int rank);
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/train/tracking/logged_step.h"
+#include "trireme/train/metrics/logged_step.h"
 
 namespace trireme::train {
 namespace {
@@ -60,7 +60,7 @@ void MlflowFeed::finish(const std::string& status, std::chrono::milliseconds pat
     status_ = status;
     is_finishing_ = true;
     changed_.notify_all();
-    changed_.wait_for(lock, patience, [this] { return has_ended_; });
+    await_end(lock, patience);
     is_ending_ = true;
   }
   client_.cancel();
@@ -71,6 +71,18 @@ void MlflowFeed::finish(const std::string& status, std::chrono::milliseconds pat
   if (num_dropped_ > 0) {
     problems_.push_back(concat(server_.url, " has not got ", num_dropped_,
                                " values of the run; `trireme track mlflow` sends them later"));
+  }
+}
+
+void MlflowFeed::await_end(Lock& lock, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  while (!has_ended_) {
+    Clock::time_point end = begin + patience;
+    if (failing_since_)
+      end = std::min(end, std::max(begin, *failing_since_) + options_.failing_patience);
+    if (Clock::now() >= end) return;
+    changed_.wait_until(lock, end);
   }
 }
 
@@ -96,6 +108,14 @@ void MlflowFeed::fail(const std::string& message, const char* what_now) {
   problems_.push_back(concat("warning: tracking.mlflow: ", message, "; ", what_now));
 }
 
+void MlflowFeed::note_answer(bool is_answered) {
+  const std::lock_guard lock(mutex_);
+  if (is_answered == !failing_since_) return;
+  failing_since_.reset();
+  if (!is_answered) failing_since_ = std::chrono::steady_clock::now();
+  changed_.notify_all();
+}
+
 // Returns false when it is time to leave.
 bool MlflowFeed::pause(std::chrono::milliseconds pause) {
   Lock lock(mutex_);
@@ -112,14 +132,17 @@ bool MlflowFeed::try_until_done(const Call& call) {
   for (auto wait = options_.first_pause;; wait = std::min(2 * wait, options_.longest_pause)) {
     try {
       call();
+      note_answer(true);
       return true;
     } catch (const CommError& error) {
       {
         const std::lock_guard lock(mutex_);
         if (is_ending_) return false;
       }
+      note_answer(false);
       fail(error.what(), "values wait for it, and training goes on");
     } catch (const std::exception& error) {  // it refuses, or memory is short here: the run goes on
+      note_answer(true);
       fail(error.what(), "it does not get these values, and training goes on");
       pause(options_.first_pause);  // what it refuses in a loop is no load on it
       return false;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,8 @@ struct FeedOptions {
   // Between two tries while the server does not answer, doubling up to the second.
   std::chrono::milliseconds first_pause{1000};
   std::chrono::milliseconds longest_pause{60'000};
+  // How long finish() waits for a server that does not answer.
+  std::chrono::milliseconds failing_patience{2000};
 };
 
 // One thread uses it, which never waits but in finish().
@@ -37,8 +40,9 @@ class MlflowFeed {
 
   // A line of metrics.jsonl.
   void add(std::string line);
-  // Sends what waits, then the status (as MlflowClient::set_status), for at most `patience`; what
-  // has not gone by then is dropped. The last call.
+  // Sends what waits, then the status (as MlflowClient::set_status), for at most `patience`, and
+  // while calls fail for at most the options' failing_patience; what has not gone by then is
+  // dropped. The last call.
   void finish(const std::string& status, std::chrono::milliseconds patience);
 
   // For the user, a line each: the first time that the server fails, and at the end how many values
@@ -54,6 +58,8 @@ class MlflowFeed {
   bool try_until_done(const Call& call);
   bool pause(std::chrono::milliseconds pause);
   void fail(const std::string& message, const char* what_now);
+  void note_answer(bool is_answered);
+  void await_end(Lock& lock, std::chrono::milliseconds patience);
   std::vector<MlflowValue> take_values();
   void drop_waiting();
 
@@ -68,6 +74,7 @@ class MlflowFeed {
   std::vector<MlflowValue> ready_;  // of lines that were taken; the thread's own
   std::vector<std::string> problems_;
   bool has_failed_ = false;
+  std::optional<std::chrono::steady_clock::time_point> failing_since_;  // without an answer
   int64_t num_sent_ = 0;
   int64_t num_dropped_ = 0;
   std::string status_;         // "": goes on

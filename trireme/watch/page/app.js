@@ -275,7 +275,7 @@ class Page {
     if (text === this.text) return;
     this.text = text;
     const known = Object.fromEntries(Object.entries(about).filter(([, value]) => value !== null));
-    this.about = { name: '', state: 'unknown', summary: '', ranks: 1, axes: [], coordinates: [], scalars: [], rank_columns: [], first_step: 1, last_step: 1, ...known };
+    this.about = { name: '', state: 'unknown', summary: '', ranks: 1, axes: [], coordinates: [], scalars: [], rank_columns: [], roles: [], first_step: 1, last_step: 1, ...known };
     if (!this.compared.size && runs.length > 1) for (const row of runs.slice(0, 2)) this.compared.add(row.run);
     if (this.about.scalars.some(({ name }) => name === 'time')) {
       this.times = (await ask('/api/series', { run, name: ['time'], points: 1000 })).series[0];

@@ -83,7 +83,7 @@ const percent = (share) => (Number.isFinite(share) ? joined(`${number(share * 10
 function quantity(value, unit) {
   if (unit === 's') return seconds(value);
   if (unit === 'bytes') return bytes(value);
-  return unit && unit.length <= 12 && value !== null ? `${number(value)} ${unit}` : number(value);
+  return unit && unit !== '1/s' && unit.length <= 12 && value !== null ? `${number(value)} ${unit}` : number(value);
 }
 
 function clock(time, withDay = false) {
@@ -320,7 +320,7 @@ class LineChart {
     this.plot = new uPlot({
       width, height, series, bands, legend: { show: false },
       scales: { x: { time: false }, y: { range: (plot, low, high) => this.rangeOfY(low, high, fromZero || isStacked) } },
-      axes: [{ ...axis, values: (plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : '')) },
+      axes: [{ ...axis, label: 'step', size: 30, labelSize: 18, labelGap: 0, labelFont: axis.font, values: (plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : '')) },
         { ...axis, size: 76, values: (plot, ticks) => ticks.map((tick) => short(tick, unit)) }],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => this.hooks.zoom(null) },
         points: { size: 6 } },

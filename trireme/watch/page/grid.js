@@ -34,7 +34,7 @@ class GridPicture {
     const most = Math.min(Math.max(560 / Math.max(columns, 1), 46), 90);  // few ranks: larger cells
     const cell = Math.min(Math.max(room / Math.max(columns, 1), 1), most);
     const high = Math.min(Math.max(cell * 0.7, rows > 64 ? 3 : 12), 40);
-    const top = this.grid.columnLabels.length && cell >= 20 ? 18 : 0;
+    const top = this.grid.columnLabels.length && cell >= 20 ? 18 : 2;
     return { left, top, cell, high, gap, height: top + rows * high + gap * rowGap(rows - 1) + 4 };
   }
 

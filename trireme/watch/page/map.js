@@ -88,7 +88,9 @@ class MeshView {
     const answer = await page.latest(this, '/api/ranks', { column, step: wanted });
     if (!answer) return;
     put(this.stepText, ` ${number(answer.step)}`);
-    const shown = meshLayout(about.axes ?? [], about.coordinates ?? [], answer.values.length, about.roles ?? []);
+    // With servers or learners a part of the ranks has numbers; an elastic run had other ranks at an earlier step.
+    const isPart = about.roles?.length > 0 || about.axes.some(({ name }) => name === 'learner');
+    const shown = meshLayout(about.axes, about.coordinates, isPart ? Math.max(about.ranks, answer.values.length) : answer.values.length, about.roles);
     const unit = unitOfColumn(column);
     const ratios = answer.values.map((value, rank) => value / answer.median_by_stage[rank]);
     const cells = Array.from({ length: shown.numRanks }, (_, rank) => rank).filter(shown.placeOf).map((rank) => {
@@ -102,7 +104,7 @@ class MeshView {
     const worst = order[0];
     this.picture.set({ ...shown, cells }, cells.indexOf(worst));
     const slow = order.filter(({ share }) => share > (1.2 - 0.9) / (kSlowest - 0.9)).length;
-    this.picture.figure.setSummary(worst ? `At step ${number(answer.step)}, ${slow ? `${number(slow)} of ${number(cells.length)} ranks ${slow === 1 ? 'is' : 'are'} above 1.2 times the median of ${slow === 1 ? 'its' : 'their'} stage. Largest: ${worst.words}.` : `all ${number(order.length)} ranks are within 1.2 times the median of their stage.`} ${shown.caption}` : 'No rank has a number at this step.');
+    this.picture.figure.setSummary(worst ? `At step ${number(answer.step)}, ${slow ? `${number(slow)} of ${number(order.length)} ranks ${slow === 1 ? 'is' : 'are'} above 1.2 times the median of ${slow === 1 ? 'its' : 'their'} stage. Largest: ${worst.words}.` : `${order.length === cells.length ? 'all' : 'the'} ${number(order.length)} ${order.length > 1 ? 'ranks are' : 'rank is'} within 1.2 times the median of ${order.length > 1 ? 'their' : 'its'} stage.`}${order.length < cells.length ? ` Of ${number(cells.length - order.length)} others no number is recorded (crossed out).` : ''} ${shown.caption}` : 'No rank has a number at this step.');
     put(this.legend, legendOf([0.9, 1, 1.25, 1.5, kSlowest].map((ratio, index) => [rampColour((ratio - 0.9) / (kSlowest - 0.9)).fill,
       index === 0 ? '≤ 0.9' : index === 4 ? '≥ 2 times the median' : number(ratio)])));
     this.picture.figure.setTable(['rank', 'place', column, 'median of its stage', 'ratio'], () =>
@@ -169,7 +171,7 @@ class WaitsView {
     }
     const most = Math.max(...[...pairs.values()].map((cell) => cell.seconds), 0);
     const cells = [...pairs.values()].sort((a, b) => a.row - b.row || a.column - b.column).map((cell) => ({ ...cell,
-      share: cell.seconds / most, text: cell.seconds >= 0.95 ? number(cell.seconds, 2) : '',
+      share: cell.seconds / most, text: cell.seconds >= 0.01 ? number(cell.seconds, 2) : '',
       words: `Rank ${cell.waiter} waited ${seconds(cell.seconds)} for rank ${cell.awaited} (${cell.axes.join(', ')})` }));
     this.picture.set({ columns: across.length, rows: down.length, cells, rowLabels: down.map((rank) => `rank ${rank} waits`), columnLabels: across.map((rank) => `for ${rank}`) },
       cells.findIndex(({ seconds: value }) => value === most));
@@ -296,6 +298,6 @@ class MemoryView {
     const rows = peak.largest ?? [];
     put(this.peak, rows.length > 0 && [element('h3', {}, 'Largest tensors at the peak'),
       element('p', { class: 'quiet' }, `Rank ${number(peak.rank)} at step ${number(peak.step)}: ${bytes(peak.total_bytes)}${peak.failed_bytes > 0 ? `; ${bytes(peak.failed_bytes)} more could not be allocated` : ''}`),
-      tableOf(['bytes', 'kind', 'operator', 'unit'], rows.map((row) => [bytes(row.bytes), row.kind, row.operator, row.unit]))]);
+      tableOf(['bytes', 'kind', 'operator', 'unit'], rows.map((row) => [bytes(row.bytes), row.kind, row.operator || '–', row.unit || '–']))]);
   }
 }

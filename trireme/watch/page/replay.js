@@ -237,12 +237,13 @@ class ReplayView {
       this.timeline.set(lanes, spans, spans.some(({ end }) => end === null) ? shown * 0.3 : 0,
         new Set(this.ranks.flatMap((rank, lane) => (named.has(rank) ? [lane] : []))));
       const [, last] = this.timeline.all;
-      this.timeline.look(last - shown * 1.3, last);
+      // So far back that every rank has its last call in the picture.
+      const oldest = Math.min(last - shown * 0.3, ...this.timeline.byLane.filter((lane) => lane.length).map((lane) => lane[lane.length - 1].begin));
+      this.timeline.look(oldest - shown, last);
     }
     const last = this.lasts(this.timeline.all[1]);
-    const found = this.findings.map(({ text }) => text).join(' ');
     const first = last[0];
-    this.timeline.figure.setSummary(first ? `${found ? `${found} ` : ''}${this.sentence(first, this.timeline.all[1])} Red: never ended; ✕: named by the findings.` : 'No calls are recorded.');
+    this.timeline.figure.setSummary(first ? `${this.sentence(first, this.timeline.all[1])} Red: never ended; ✕: named by the findings.` : 'No calls are recorded.');
     this.timeline.figure.setTable(['rank', 'last call', 'number', 'began', 'state'], () => this.lasts(this.timeline.now).map((each) =>
       [number(each.rank), each.span?.name ?? '–', number(each.span?.sequence), each.span ? clock(each.span.begin) : '–', this.stateOf(each, this.timeline.now)]));
     this.tell(this.timeline.now);
@@ -269,7 +270,7 @@ class ReplayView {
     const past = this.findings.filter(({ time }) => !Number.isFinite(time) || time <= now);
     const open = this.lasts(now).filter(({ span }) => span && (span.end === null || span.end > now)).length;
     put(this.caption, `${clock(now, true)}: ${number(open)} of ${number(this.ranks.length)} ranks are in a call. `,
-      past.length ? past[past.length - 1].text : '');
+      past.length ? `The likely cause: ${past[0].text}.` : '');
     this.timeline.figure.fillTable();
   }
 

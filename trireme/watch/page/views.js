@@ -26,6 +26,12 @@ const stateOf = (state) => element('span', { class: `state state-${state in kSta
 
 const placeOf = (step, steps) => (Number.isFinite(steps) ? `${number(step)} of ${number(steps)}` : number(step));
 
+// The three questions about a run that died, before everything else.
+const crashLead = (about, step) => `${kStates[about.state]} The run ${about.state === 'crashed' ? 'has crashed' : 'makes no progress'}. ` +
+  (step > 0 ? `Its last finished step is ${placeOf(step, about.steps)}.` : 'It has finished no step.');
+const crashOf = ({ rank, call, lost }) => element('dl', { class: 'crash' }, [['Which rank', rank], ['In which call', call], ['What is lost', lost]]
+  .map(([name, text]) => element('div', {}, element('dt', {}, name), element('dd', {}, text))));
+
 class WellView {
   constructor(body, page) {
     this.page = page;
@@ -49,14 +55,17 @@ class WellView {
       about.state === 'running' ? ['time left', seconds((about.steps - step) * each)] : ['duration', seconds(row.seconds)],
       ['goodput', percent(about.goodput?.share ?? NaN)], ['ranks', number(about.ranks)]];
     const progress = about.steps > 0 && element('progress', { max: about.steps, value: step ?? 0, 'aria-label': 'steps done' });
-    put(this.first, element('p', { class: 'lead' }, about.summary), about.why && !about.summary.includes(about.why) && element('p', { class: 'why' }, about.why),
-      progress, element('dl', { class: 'facts' }, facts.map(([name, value]) =>
+    const why = about.why && !about.summary.includes(about.why) && element('p', { class: 'why' }, about.why);
+    const lead = element('p', { class: 'lead' }, about.crash ? crashLead(about, step) : about.summary);
+    put(this.first, lead, about.crash ? crashOf(about.crash) : why, progress, element('dl', { class: 'facts' }, facts.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
+      about.crash && !about.findings?.length && element('p', { class: 'why' }, about.why),
       this.findings(about));
   }
 
   findings(about) {
-    const found = (about.findings ?? []).slice(0, 20).map(({ text, ranks }) => element('li', {}, text, ' ',
+    // That nothing is wrong is said above.
+    const found = (about.findings ?? []).filter(({ kind }) => kind !== 'progress' && kind !== 'finished').slice(0, 20).map(({ text, ranks }) => element('li', {}, text, ' ',
       (ranks ?? []).slice(0, 8).map((rank) => rankButton(this.page, rank))));
     const alerts = (about.alerts ?? []).slice(-3).map((alert) => element('li', {}, `${alert.kind}: ${alert.text}`));
     const count = about.alerts?.length ?? 0;
@@ -98,7 +107,8 @@ class GoodputStrip {
     this.to = Math.max(this.spans[this.spans.length - 1]?.to ?? 0, this.from + 1e-3);
     const sums = new Map();
     for (const { from, to, cause } of this.spans) sums.set(cause, (sums.get(cause) ?? 0) + to - from);
-    this.causes = [...sums].sort((a, b) => (b[0] === 'training') - (a[0] === 'training') || b[1] - a[1]);
+    const least = (this.to - this.from) / 1000;  // the table has all
+    this.causes = [...sums].filter(([cause, sum]) => cause === 'training' || sum >= least).sort((a, b) => (b[0] === 'training') - (a[0] === 'training') || b[1] - a[1]);
     this.choose(this.chosen, false);
     const lost = this.causes.filter(([cause]) => cause !== 'training').map(([cause, sum]) => `${seconds(sum)} ${cause}`);
     this.figure.setSummary(this.spans.length ? `${Number.isFinite(goodput.share) ? percent(goodput.share) : 'An unknown share'} of ${seconds(this.to - this.from)} went into training${lost.length ? `; the rest: ${lost.join(', ')}` : ''}.` : 'When the run trained is not recorded.');
@@ -180,7 +190,7 @@ class LossView extends SeriesView {
   constructor(body, page) {
     super(body, page, { label: 'Loss', names: () => ['loss'], hasMarks: true, height: 260,
       words: ([loss], { about }) => (loss ? wordsOf(loss, 'The loss') : 'No loss is recorded.') +
-        (about.checkpoints?.length ? ` Short ticks are ${number(about.checkpoints.length)} checkpoints.` : '') });
+        (about.checkpoints?.length ? ` ${about.checkpoints.length > 1 ? `Short ticks are ${number(about.checkpoints.length)} checkpoints` : 'The short tick is a checkpoint'}.` : '') });
     this.strip = new GoodputStrip(body, (time) => page.setTime(time));
   }
 
@@ -200,7 +210,7 @@ function speedWords([speed], page) {
   const middle = medianOf(speed.mean);
   const slow = speed.steps.filter((step, index) => speed.min[index] < middle / 2);
   return `The median is ${number(middle)} ${page.row().unit || 'units'} per second` +
-    (slow.length ? `; ${number(slow.length)} of ${number(speed.steps.length)} shown spans have a step below half of it, first near step ${number(slow[0])}.` : '; no step is below half of it.');
+    (slow.length ? `; ${number(slow.length)} of ${number(speed.steps.length)} shown points have a step below half of it, first near step ${number(slow[0])}.` : '; no step is below half of it.');
 }
 const speedName = (about) => (about.scalars ?? []).map(({ name }) => name).filter((name) => name.endsWith('_per_second')).slice(0, 1);
 
@@ -215,7 +225,7 @@ class MetricView extends SeriesView {
 
   async refresh() {
     const { about, filter } = this.page;
-    const all = [...(about.scalars ?? []).map(({ name }) => name), ...(about.rank_columns ?? []).map((name) => `ranks/${name}`)];
+    const all = [...(about.scalars ?? []).map(({ name }) => name).filter((name) => name !== 'time'), ...(about.rank_columns ?? []).map((name) => `ranks/${name}`)];
     const fitting = all.filter((name) => name.toLowerCase().includes(filter));
     chooseFrom(this.select, (fitting.length ? fitting : all).slice(0, kMostNames), 'grad_norm');
     await super.refresh();
@@ -289,9 +299,9 @@ class StragglerView {
       return;
     }
     const gain = answer.step_seconds / answer.without - 1;
-    put(this.summary, gain > 0.02 ? `With rank ${answer.rank} as fast as its peers a step takes ${seconds(answer.without)} instead of ${seconds(answer.step_seconds)}: ${percent(gain)} more ${answer.unit || 'units'} per second. ` : `Rank ${answer.rank} does not slow the run: without it a step takes ${seconds(answer.without)}, as measured. `,
-      element('span', { class: 'quiet' }, answer.how));
-    put(this.bars, barsOf('time per step', [['as measured', answer.step_seconds, answer.units_per_second, 'bad'], ['without it', answer.without, answer.without_units_per_second, 'good']]
+    put(this.summary, gain > 0.02 ? `With rank ${answer.rank} as fast as its peers a step takes ${seconds(answer.without)} instead of ${seconds(answer.step_seconds)}: ${percent(gain)} more ${answer.unit || 'units'} per second. ` : `Rank ${answer.rank} does not slow the run: with it as fast as its peers a step takes ${seconds(answer.without)}, as it is ${seconds(answer.step_seconds)}. `,
+      element('span', { class: 'quiet' }, `How: ${answer.how}.`));
+    put(this.bars, gain > 0.02 && barsOf('time per step', [['as measured', answer.step_seconds, answer.units_per_second, 'bad'], ['without it', answer.without, answer.without_units_per_second, 'good']]
       .map(([label, value, speed, fill]) => ({ label, value, fill: colour(fill), text: `${seconds(value)} (${number(speed)} ${answer.unit || 'units'}/s)` }))));
   }
 }
@@ -328,20 +338,30 @@ class PredictedView {
     this.body = body;
   }
 
+  // Memory is that of the peak so far, so the last value counts; of the rest the median.
   async refresh() {
     const { about } = this.page;
-    const known = new Set((about.scalars ?? []).map(({ name }) => name));
-    const names = Object.keys(about.predicted).filter((name) => known.has(name) && Number.isFinite(about.predicted[name]));
-    const list = await this.page.latestSeries(this, names);
+    const names = Object.keys(about.predicted).filter((name) => Number.isFinite(about.predicted[name])).sort((a, b) => isMemory(a) - isMemory(b));
+    const known = new Set(about.scalars.map(({ name }) => name));
+    const list = await this.page.latestSeries(this, names.filter((name) => known.has(name)), null);
     if (!list) return;
-    const rows = list.map((series) => [series.name, series.unit, about.predicted[series.name], medianOf(series.mean)]);
-    const others = Object.entries(about.predicted).filter(([name, value]) => !names.includes(name) && Number.isFinite(value));
-    put(this.body, rows.map(([name, unit, predicted, measured]) => [
-      element('p', { class: 'summary' }, `The planner predicts ${quantity(predicted, unit)} for ${name}; the median measured is ${quantity(measured, unit)}, ${number(measured / predicted, 3)} times as much.`),
-      barsOf(`${name}, predicted and measured`, [{ label: 'predicted', value: predicted, text: quantity(predicted, unit), fill: colour('kind-2') }, { label: 'measured', value: measured, text: quantity(measured, unit) }])]),
-    others.length > 0 && tableOf(['predicted', 'value'], others.map(([name, value]) => [name, number(value)])));
+    const measured = new Map(list.map(({ name, mean }) => [name, isMemory(name) ? mean[mean.length - 1] : medianOf(mean)]));
+    const rows = names.map((name) => ({ name, unit: unitOfColumn(name), predicted: about.predicted[name], measured: measured.get(name) ?? NaN }));
+    const sum = (which) => rows.filter(({ name }) => isMemory(name)).reduce((all, row) => all + row[which], 0);
+    const memory = { name: 'memory of a rank at its peak', unit: 'bytes', predicted: sum('predicted'), measured: sum('measured') };
+    const main = [{ ...rows.find(({ name }) => name === 'step_seconds'), name: 'time per step' }, memory].filter(({ predicted }) => predicted > 0);
+    put(this.body, element('p', { class: 'summary' }, main.map(({ name, unit, predicted, measured: found }, index) =>
+      `${index ? ' ' : ''}The planner predicted ${quantity(predicted, unit)} for the ${name}; ${Number.isFinite(found) ? `measured is ${quantity(found, unit)}, ${number(found / predicted, 3)} times as much` : 'nothing is measured'}.`)),
+    main.map(({ name, unit, predicted, measured: found }) => barsOf(`${name}, predicted and measured`, [
+      { label: `predicted ${name === memory.name ? 'memory' : 'step'}`, value: predicted, text: quantity(predicted, unit), fill: colour('kind-2') },
+      { label: `measured ${name === memory.name ? 'memory' : 'step'}`, value: found, text: quantity(found, unit) }])),
+    tableOf(['number', 'predicted', 'measured', 'measured / predicted'], rows.filter((row) => row.predicted > 0 || row.measured > 0).map((row) =>
+      [wordsOfName(row.name), quantity(row.predicted, row.unit), quantity(row.measured, row.unit), row.predicted > 0 ? number(row.measured / row.predicted, 3) : '–'])));
   }
 }
+
+const isMemory = (name) => /^memory_.*_bytes$/.test(name);
+const wordsOfName = (name) => (isMemory(name) ? `memory: ${name.slice(7, -6)}` : name === 'step_seconds' ? 'time per step' : name.replaceAll('_', ' '));
 
 class AlertsView {
   constructor(body, page) {
@@ -351,7 +371,7 @@ class AlertsView {
 
   async refresh() {
     const alerts = [...(this.page.about.alerts ?? [])].reverse();
-    put(this.body, element('p', { class: 'summary' }, alerts.length ? `${number(alerts.length)} alerts, newest first.` : 'No alert.'),
+    put(this.body, element('p', { class: 'summary' }, alerts.length ? (alerts.length > 1 ? `${number(alerts.length)} alerts, newest first.` : '1 alert.') : 'No alert.'),
       alerts.length > 0 && tableOf(['time', 'step', 'kind', 'what'], alerts.map(({ time, step, kind, text }) => [clock(time, true), number(step), kind, text])));
   }
 }
@@ -369,6 +389,21 @@ class ConfigView {
     const { version } = this.page.about;
     put(this.version, version ? `Trireme ${version}` : '');
   }
+}
+
+// "UTC+01:00", of this computer at `time`.
+function zoneOf(time) {
+  const minutes = -new Date(time * 1000).getTimezoneOffset();
+  const two = (part) => String(part).padStart(2, '0');
+  const size = Math.abs(minutes);
+  return `UTC${minutes ? `${minutes < 0 ? '-' : '+'}${two(Math.floor(size / 60))}:${two(size % 60)}` : ''}`;
+}
+
+const kEventWords = { recovery: 'trains' };  // a run's first finished step is a recovery too
+// Where it happened, as far as its text does not say so.
+function placeOfEvent({ step, rank, text }) {
+  const isNamed = (word) => String(text ?? '').includes(`${word} `);
+  return (Number.isFinite(step) && !isNamed('step') ? ` step ${number(step)}` : '') + (Number.isFinite(rank) && !isNamed('rank') ? ` rank ${rank}` : '');
 }
 
 // Events and logs near the step under the cursor, or the newest.
@@ -401,10 +436,9 @@ class RecordsView {
     const distance = ({ time: each }) => (Number.isFinite(time) ? Math.abs(each - time) : -each);
     const events = [...answers[0].events].sort((a, b) => distance(a) - distance(b)).slice(0, 30)
       .sort((a, b) => a.time - b.time);
-    put(this.where, Number.isFinite(time) ? `Around step ${number(page.cursor)}, ${clock(time, true)}.` : 'The newest. Point at a step in a chart to see what happened there.');
+    put(this.where, Number.isFinite(time) ? `Around step ${number(page.cursor)}, ${clock(time, true)} ${zoneOf(time)}.` : `The newest. Point at a step in a chart to see what happened there. Times are ${zoneOf(Date.now() / 1000)}.`);
     put(this.events, events.length ? events.map((each) => element('li', {}, element('time', {}, clock(each.time)), ' ',
-      element('b', {}, each.event), Number.isFinite(each.step) ? ` step ${number(each.step)}` : '',
-      Number.isFinite(each.rank) ? ` rank ${each.rank}` : '', each.text ? ` ${each.text}` : '')) : element('li', {}, 'No event.'));
+      element('b', {}, kEventWords[each.event] ?? each.event), placeOfEvent(each), each.text ? ` ${each.text}` : '')) : element('li', {}, 'No event.'));
     const lines = answers[1].lines;
     put(this.log, lines.length ? lines.map((line) => element('li', {}, element('time', {}, clock(line.time)), ' ', line.text))
       : element('li', {}, 'No line.'));

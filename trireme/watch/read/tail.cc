@@ -6,15 +6,11 @@
 #include <sys/stat.h>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/journal/line_file.h"
 
 namespace trireme::watch {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{256} << 10;
-// A file that was cut and has grown again differs within these bytes before the place that was
-// reached: a line has the step's number, its time and its losses.
-constexpr size_t kMarkBytes = 256;
 
 }  // namespace
 
@@ -22,20 +18,11 @@ Tail::Tail(std::filesystem::path path, const Options& options)
     : path_(std::move(path)), options_(options) {}
 
 void Tail::forget() {
-  file_.reset();
   last_look_.reset();
-  offset_ = 0;
-  head_.clear();
-  before_.clear();
+  place_ = {};
   held_.clear();
   is_skipping_ = false;
   num_too_long_ = 0;
-}
-
-bool Tail::is_same_file(int fd, const Look& look) const {
-  return file_ == look.identity && look.num_bytes >= offset_ &&
-         launch::bytes_at(fd, 0, head_.size()) == head_ &&
-         launch::bytes_at(fd, offset_ - before_.size(), before_.size()) == before_;
 }
 
 void Tail::take(std::string_view bytes, const std::function<void(std::string_view)>& on_line) {
@@ -64,12 +51,6 @@ void Tail::take(std::string_view bytes, const std::function<void(std::string_vie
   }
 }
 
-void Tail::remember_place(int fd) {
-  head_ = launch::bytes_at(fd, 0, std::min<uint64_t>(offset_, kMarkBytes));
-  const size_t num_before = std::min<uint64_t>(offset_, kMarkBytes);
-  before_ = launch::bytes_at(fd, offset_ - num_before, num_before);
-}
-
 Tail::Progress Tail::update(uint64_t most_bytes,
                             const std::function<void(std::string_view)>& on_line,
                             const std::function<void()>& on_reset) {
@@ -89,24 +70,21 @@ Tail::Progress Tail::update(uint64_t most_bytes,
       .changed_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
   changed_at_ = static_cast<double>(look.changed_ns) / 1e9;
   if (last_look_ == look) return progress;
-  if (file_ && !is_same_file(file.get(), look)) {
+  if (place_.is_set() && !place_.is_in(file.get())) {
     forget();
     on_reset();
     progress.is_reset = true;
   }
-  file_ = look.identity;
-  const uint64_t end = std::min(look.num_bytes, offset_ + most_bytes);
-  while (offset_ < end) {
+  const uint64_t end = std::min(look.num_bytes, place_.offset() + most_bytes);
+  while (place_.offset() < end) {
     const std::string bytes =
-        launch::bytes_at(file.get(), offset_, std::min<uint64_t>(kPieceBytes, end - offset_));
+        place_.read(file.get(), std::min<uint64_t>(kPieceBytes, end - place_.offset()));
     if (bytes.empty()) break;  // it was cut meanwhile; the next look sees that
-    offset_ += bytes.size();
     take(bytes, on_line);
   }
-  remember_place(file.get());
-  progress.has_more = offset_ < look.num_bytes && offset_ == end;
+  progress.has_more = place_.offset() < look.num_bytes && place_.offset() == end;
   last_look_.reset();
-  if (offset_ == look.num_bytes) last_look_ = look;
+  if (place_.offset() == look.num_bytes) last_look_ = look;
   return progress;
 }
 

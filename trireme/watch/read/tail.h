@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "trireme/base/file/file.h"
+#include "trireme/launch/journal/file_place.h"
 
 namespace trireme::watch {
 
@@ -37,7 +38,7 @@ class Tail {
 
   // Lines that were too long, since the last reset.
   int64_t num_too_long() const { return num_too_long_; }
-  uint64_t offset() const { return offset_; }
+  uint64_t offset() const { return place_.offset(); }
   // When the file last changed, by the clock of its host; nothing before it was seen.
   std::optional<double> changed_at() const { return changed_at_; }
 
@@ -50,19 +51,14 @@ class Tail {
   };
 
   void forget();
-  bool is_same_file(int fd, const Look& look) const;
   void take(std::string_view bytes, const std::function<void(std::string_view)>& on_line);
-  void remember_place(int fd);
 
   std::filesystem::path path_;
   Options options_;
   std::optional<Look> last_look_{};  // when all of it was read
-  std::optional<FileIdentity> file_{};
   std::optional<double> changed_at_{};
-  uint64_t offset_ = 0;
-  std::string head_{};    // the file's first bytes
-  std::string before_{};  // the last bytes before offset_
-  std::string held_{};    // of a line that goes on
+  launch::FilePlace place_{};
+  std::string held_{};  // of a line that goes on
   bool is_skipping_ = false;
   int64_t num_too_long_ = 0;
 };

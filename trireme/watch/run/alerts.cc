@@ -96,8 +96,10 @@ void AlertScan::look_at_speed(const AlertRow& row) {
   }
   if (++num_slow_ == limits_.slow_steps) {
     add(row, "slow",
-        format("%s is %.4g for %lld steps, %.0f %% of its median of %.4g", speed_.c_str(), speed,
-               static_cast<long long>(num_slow_), 100 * speed / usual, usual));
+        format(usual >= 1000 ? "%s is %.0f for %lld steps, %.0f %% of its median of %.0f"
+                             : "%s is %.4g for %lld steps, %.0f %% of its median of %.4g",
+               speed_.c_str(), speed, static_cast<long long>(num_slow_), 100 * speed / usual,
+               usual));
   }
   // A run that stays slow finds a new median in time.
   if (num_slow_ > static_cast<int64_t>(limits_.window)) keep(speeds_, speed, limits_.window);

@@ -65,6 +65,30 @@ std::optional<WithoutRank> without_rank(const RankBlocks& ranks, const std::vect
                      .num_steps = static_cast<int64_t>(measured.size())};
 }
 
+std::optional<Straggler> find_straggler(const RankBlocks& ranks, const std::vector<int64_t>& stages,
+                                        int64_t num_ranks, size_t most_steps) {
+  constexpr double kFewestRatio = 1.2;
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  std::vector<std::vector<double>> ratios;  // of each rank
+  for (const int64_t step : ranks.steps_between(0, kAny, most_steps)) {
+    auto own = ranks.values_at("own_seconds", step);
+    if (!own || own->step != step) continue;
+    own->values.resize(std::min(own->values.size(), static_cast<size_t>(num_ranks)));
+    const std::vector<double> medians = stage_medians(own->values, stages);
+    ratios.resize(std::max(ratios.size(), own->values.size()));
+    for (size_t rank = 0; rank < own->values.size(); ++rank) {
+      const double ratio = own->values[rank] / medians[rank];
+      if (std::isfinite(ratio)) ratios[rank].push_back(ratio);
+    }
+  }
+  Straggler found;
+  for (size_t rank = 0; rank < ratios.size(); ++rank) {
+    const double ratio = ratios[rank].empty() ? 0 : median(std::move(ratios[rank]));
+    if (ratio > found.ratio) found = {static_cast<int64_t>(rank), ratio};
+  }
+  return found.ratio >= kFewestRatio ? std::optional(found) : std::nullopt;
+}
+
 std::vector<double> stage_medians(const std::vector<float>& values,
                                   const std::vector<int64_t>& stages) {
   std::map<int64_t, std::vector<double>> by_stage;

@@ -29,6 +29,15 @@ inline constexpr const char* kWithoutRankFormula =
     "each step minus the slowest rank's own seconds, plus the slowest rank's own seconds with this "
     "rank at the median of the others in its pipeline stage; the median over the last steps";
 
+struct Straggler {
+  int64_t rank = 0;
+  double ratio = 0;  // of its own seconds to the median of its pipeline stage
+};
+// The rank with the largest such ratio, each rank's being the median over the last steps; nothing
+// when it is below 1.2. Ranks from `num_ranks` on, which train nothing, do not count.
+std::optional<Straggler> find_straggler(const RankBlocks& ranks, const std::vector<int64_t>& stages,
+                                        int64_t num_ranks, size_t most_steps = 16);
+
 // Of each rank the median of its stage's values.
 std::vector<double> stage_medians(const std::vector<float>& values,
                                   const std::vector<int64_t>& stages);

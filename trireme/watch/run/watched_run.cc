@@ -193,13 +193,17 @@ const std::vector<SavedCheckpoint>& WatchedRun::checkpoints() {
 }
 
 int64_t WatchedRun::num_ranks() {
-  if (const int64_t ranks = series_.ranks().num_ranks(); ranks > 0) return ranks;
+  // The series of a run with servers or learners has a part of the ranks.
+  constexpr int64_t kMostRanks = 1 << 16;
+  int64_t ranks = series_.ranks().num_ranks();
   if (!observation().ranks.empty())
-    return std::max<int64_t>(1, observation().ranks.front().ring.world_size);
+    ranks =
+        std::max(ranks, std::min<int64_t>(observation().ranks.front().ring.world_size, kMostRanks));
+  if (ranks > 0) return ranks;
   int64_t on_mesh = 1;
   for (const AxisSize& axis : mesh_axes_of(config(), 1)) on_mesh *= axis.size;
   const int64_t data = config().whole("parallel.data").value_or(1);
-  return std::clamp<int64_t>(std::max(on_mesh, data), 1, 1 << 16);
+  return std::clamp<int64_t>(std::max(on_mesh, data), 1, kMostRanks);
 }
 
 std::vector<AxisSize> WatchedRun::axes() { return mesh_axes_of(config(), num_ranks()); }

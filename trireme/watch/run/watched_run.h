@@ -60,7 +60,7 @@ class WatchedRun {
   const std::vector<SavedCheckpoint>& checkpoints();
   bool is_alive();
 
-  // Of the recorder, the series or the mesh of the config, whichever knows; at least 1.
+  // Of the recorder and the series, or the mesh of the config; at least 1.
   int64_t num_ranks();
   std::vector<AxisSize> axes();
   int64_t last_step() const;

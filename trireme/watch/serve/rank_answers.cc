@@ -7,11 +7,13 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/numbers.h"
 #include "trireme/comm/recorder/diagnosis.h"
 #include "trireme/watch/run/straggler.h"
 #include "trireme/watch/serve/answers.h"
@@ -126,9 +128,12 @@ ordered_json straggler_answer(RunList& runs, const Parameters& parameters) {
   answer["step_seconds"] = found->step_seconds;
   answer["without"] = found->without;
   answer["steps"] = found->num_steps;
-  if (const auto last = run.metrics().last(speed); last && found->without > 0) {
-    answer["units_per_second"] = last->second;
-    answer["without_units_per_second"] = last->second * found->step_seconds / found->without;
+  const std::vector<double> speeds = run.metrics().finite_before(
+      speed, run.metrics().num_rows(), static_cast<size_t>(found->num_steps));
+  if (!speeds.empty() && found->without > 0) {
+    const double usual = median(speeds);
+    answer["units_per_second"] = usual;
+    answer["without_units_per_second"] = usual * found->step_seconds / found->without;
   }
   return answer;
 }

@@ -17,6 +17,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/words.h"
 #include "trireme/launch/journal/log_reader.h"
+#include "trireme/watch/run/crash_words.h"
 #include "trireme/watch/run/run_facts.h"
 #include "trireme/watch/run/run_notes.h"
 #include "trireme/watch/serve/answers.h"
@@ -124,6 +125,21 @@ ordered_json event_json(const launch::Event& event) {
   return object;
 }
 
+ordered_json crash_json(WatchedRun& run) {
+  const RunState state = run.verdict().state;
+  if (state != RunState::kCrashed && state != RunState::kStalled) return nullptr;
+  const auto& saved = run.checkpoints();
+  const Observation& observation = run.observation();
+  const CrashWords words =
+      crash_words({.ranks = observation.ranks,
+                   .findings = observation.findings,
+                   .events = run.events(),
+                   .metrics = run.metrics(),
+                   .saved_step = saved.empty() ? std::nullopt : std::optional(saved.back().step),
+                   .is_over = state == RunState::kCrashed});
+  return {{"rank", words.rank}, {"call", words.call}, {"lost", words.lost}};
+}
+
 // When the run last wrote something that has a time.
 std::optional<double> newest_time(WatchedRun& run) {
   double newest = 0;
@@ -197,6 +213,7 @@ ordered_json run_answer(RunList& runs, const Parameters& parameters) {
       {"folder", run.folder().string()},
       {"state", name_of(kRunStates, run.verdict().state)},
       {"why", run.verdict().why},
+      {"crash", crash_json(run)},
       {"config", run.config().text},
       {"config_problem", run.config().problem},
       {"version", version.empty() ? ordered_json(nullptr) : ordered_json(version)},

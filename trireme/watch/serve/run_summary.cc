@@ -1,10 +1,12 @@
 #include "trireme/watch/serve/run_summary.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 #include "trireme/watch/run/alerts.h"
+#include "trireme/watch/run/straggler.h"
 
 namespace trireme::watch {
 namespace {
@@ -41,12 +43,24 @@ std::string speed_words(const MetricColumns& metrics) {
                 last->second, name.substr(0, name.rfind("_per_second")).c_str());
 }
 
+std::string straggler_words(WatchedRun& run) {
+  const int64_t num_ranks = run.num_ranks();
+  int64_t count = 1;  // on the mesh: servers and teachers are not
+  for (const AxisSize& axis : run.axes())
+    count = std::min(num_ranks, count * std::clamp<int64_t>(axis.size, 1, num_ranks));
+  const auto slow = find_straggler(run.series().ranks(), stages_of(run.axes(), count), count);
+  if (!slow) return "";
+  return concat(" Rank ", slow->rank, format(" computes %.2f times as long", slow->ratio),
+                " as the median of its peers.");
+}
+
 }  // namespace
 
 std::string run_summary(WatchedRun& run) {
   const StateVerdict& verdict = run.verdict();
-  std::string text = concat(words_of(verdict.state), verdict.why.empty() ? "" : ": ", verdict.why,
-                            ".", loss_words(run.metrics()), speed_words(run.metrics()));
+  std::string text =
+      concat(words_of(verdict.state), verdict.why.empty() ? "" : ": ", verdict.why, ".",
+             loss_words(run.metrics()), speed_words(run.metrics()), straggler_words(run));
   if (run.goodput().share)
     text += format(" %.1f %% of its time was training.", 100 * *run.goodput().share);
   if (const auto& alerts = run.alerts(); !alerts.empty()) {

@@ -1,5 +1,6 @@
 """Tiny data and configs on which whole runs take a second: a language model, a ViT and a recommendation model."""
 
+import json
 import random
 import struct
 
@@ -66,8 +67,22 @@ PREPARE = [
 ]
 
 
+def changed(config, keys):
+    """The config with these keys, such as {"train.steps": 3}; those that are None are left out."""
+    lines = config.strip().splitlines()
+    for key, value in keys.items():
+        section, name = key.split(".")
+        if f"[{section}]" not in lines:
+            lines.append(f"[{section}]")
+        begin = lines.index(f"[{section}]") + 1
+        end = next((at for at in range(begin, len(lines)) if lines[at].startswith("[")), len(lines))
+        place = next((at for at in range(begin, end) if lines[at].split(" = ")[0] == name), end)
+        lines[place:min(place + 1, end)] = [] if value is None else [f"{name} = {json.dumps(value)}"]
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def write_text(folder):
-    """Six files of words."""
+    """Six files of words, drawn from a fixed seed."""
     draw = random.Random(1)
     folder.mkdir()
     for i in range(6):
@@ -75,11 +90,11 @@ def write_text(folder):
         (folder / f"{i}.txt").write_text("\n".join(lines) + "\n")
 
 
-def write_images(folder):
+def write_digits(folder, num_train=160, num_test=16):
     """MNIST's four files: images of 8 x 8, in which a bright column tells the class."""
     draw = random.Random(1)
     folder.mkdir()
-    for name, count in (("train", 160), ("t10k", 16)):
+    for name, count in (("train", num_train), ("t10k", num_test)):
         labels = bytes(draw.randrange(4) for _ in range(count))
         pixels = bytes(255 - draw.randrange(64) if at % 8 == label else draw.randrange(64)
                        for label in labels for at in range(64))
@@ -102,7 +117,7 @@ def write_problems(folder, run):
     for name, text in CONFIGS.items():
         (folder / name).write_text(text)
     write_text(folder / "text")
-    write_images(folder / "images")
+    write_digits(folder / "images")
     write_clicks(folder / "clicks.csv")
     for words in PREPARE:
         run("data", "prepare", *words)

@@ -1,5 +1,6 @@
-#include "trireme/train/tracking/logged_step.h"
+#include "trireme/train/metrics/logged_step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -8,6 +9,8 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/bounds.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/train/metrics/metrics.h"
 
 namespace trireme::train {
 namespace {
@@ -59,6 +62,21 @@ std::optional<LoggedStep> parse_logged_step(std::string_view line) {
     return logged;
   } catch (const ConfigError&) {
     return std::nullopt;
+  }
+}
+
+double value_in(const LoggedStep& step, std::string_view name) {
+  const auto found = std::ranges::find(step.values, name, &LoggedValue::name);
+  return found == step.values.end() ? std::numeric_limits<double>::quiet_NaN() : found->value;
+}
+
+void for_each_step(const std::filesystem::path& folder,
+                   const std::function<void(const LoggedStep&)>& on_step) {
+  const std::filesystem::path path = folder / kMetricsName;
+  if (!is_file(path)) return;  // a run that has made no step
+  const std::string text = read_file(path, MappedFile::kAnySize);
+  for (const std::string_view line : counted_lines(text)) {
+    if (const auto step = parse_logged_step(line)) on_step(*step);
   }
 }
 

@@ -1,8 +1,13 @@
-#include "trireme/train/tracking/logged_step.h"
+#include "trireme/train/metrics/logged_step.h"
 
 #include <cmath>
 
 #include <gtest/gtest.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/train/metrics/metrics.h"
 
 namespace trireme::train {
 namespace {
@@ -37,6 +42,24 @@ TEST(LoggedStep, IsNoneWhereTheLineIsNot) {
   const std::string deep =
       "{\"step\": 1, \"a\": " + std::string(100, '[') + std::string(100, ']') + "}";
   EXPECT_FALSE(parse_logged_step(deep));
+}
+
+TEST(LoggedStep, OfAFileThoseThatCountComeInOrder) {
+  const harness::TemporaryFolder folder;
+  std::string seen;
+  const auto see = [&](const LoggedStep& step) {
+    seen += concat(step.step, ":", value_in(step, "loss"), " ");
+    EXPECT_TRUE(std::isnan(value_in(step, "none")));
+  };
+  for_each_step(folder.path(), see);
+  EXPECT_EQ(seen, "");
+  OutputFile(folder / kMetricsName)
+      .write(
+          "{\"step\": 1, \"loss\": 3, \"epoch\": 1}\nrubbish\n"
+          "{\"step\": 2, \"loss\": 9, \"epoch\": 1}\n"
+          "{\"step\": 2, \"loss\": 2, \"epoch\": 2}\n{\"step\": 3, \"lo");
+  for_each_step(folder.path(), see);
+  EXPECT_EQ(seen, "1:3 2:2 ");
 }
 
 }  // namespace
