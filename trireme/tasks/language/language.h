@@ -42,6 +42,8 @@ struct LanguageConfig {
   // Set when it is a frozen model that reads texts: its last stage says what comes next, see
   // generation/text_ranks.h.
   std::shared_ptr<TextGroups> texts{};
+  // Whether this is a frozen classifier: its last stage gives the logits of each text's classes.
+  bool is_answering = false;
   // Of a teacher whose last stage gives linear_top_outputs() instead; top_k 0: it does not.
   struct Recording {
     int64_t top_k = 0;

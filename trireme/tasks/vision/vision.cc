@@ -79,6 +79,11 @@ class VisionTask : public train::Task, public train::PredictingTask {
     if (!request.data.empty()) problem_.config.data.path = request.data;
     return make_image_predictor(request, problem_, images_of(request.saved.run_folder()));
   }
+  std::unique_ptr<train::Task> make_answering(const train::PredictRequest& request) override {
+    auto task = std::make_unique<VisionTask>();
+    task->problem_ = answering_problem(problem_, images_of(request.saved.run_folder()));
+    return task;
+  }
   // Those in the run's folder, or else, as earlier versions did not write them, those of its data.
   TrainedImages images_of(const std::filesystem::path& run_folder) {
     const std::filesystem::path file = run_folder / kTrainedImagesFile;
