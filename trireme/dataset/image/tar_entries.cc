@@ -82,7 +82,8 @@ class TarReader {
                         "\" is a link, a device or a sparse file; expected "
                         "files and folders"));
       }
-      if (entry.size > file_.num_bytes() - at_) fail_truncated(at);
+      check_name(at, entry.name);
+      if (entry.size > file_.num_bytes() - at_) fail_truncated(at, entry);
       at_ += entry.size;
       pad();
       // Old archives have folders as files whose names end in a slash.
@@ -99,6 +100,20 @@ class TarReader {
   [[noreturn]] void fail_truncated(uint64_t at) const {
     fail(at, concat("the archive ends within an entry, after ", file_.num_bytes(),
                     " bytes; fetch it again"));
+  }
+  [[noreturn]] void fail_truncated(uint64_t at, const TarEntry& entry) const {
+    fail(at, concat("\"", shown(entry.name), "\" has ", entry.size,
+                    " bytes by its header, and the archive ends within it, after ",
+                    file_.num_bytes(), " bytes; fetch it again"));
+  }
+
+  // Nothing is unpacked, but messages and answers name the entries.
+  void check_name(uint64_t at, const std::string& name) const {
+    const bool leads_up = concat("/", name, "/").find("/../") != std::string::npos;
+    if (!name.empty() && !leads_up) return;
+    fail(at, name.empty() ? std::string("an entry without a name; expected one for each file")
+                          : concat("\"", shown(name),
+                                   "\" leads out of the archive; pack it without \"..\""));
   }
 
   // False at the end of the archive, a block of zeros.
