@@ -1,12 +1,11 @@
 """Images in an object store: training and predictions are those of a disk, and what is refused."""
-import pathlib
 import struct
 import tarfile
 import unittest
 
 import numpy
 
-from predictions import VISION, PredictTest, write_images
+from predictions import VISION, PredictTest, write_images, write_shards
 from store_server import StoreServer
 
 USER, SIZE, CLASSES = 2, 16, 4
@@ -53,22 +52,9 @@ class StoreImages(PredictTest):
             self.assertEqual(remote, local)
 
     def write_shards(self):
-        """The images of files/ as archives, with the numbers of their classes in .cls and .json."""
         write_images(self.folder / "files/validation", 2, SIZE, seed=2)
         for part in ("train", "validation"):
-            (self.folder / "shards" / part).mkdir(parents=True)
-            images = sorted((self.folder / "files" / part).rglob("*.png"))
-            classes = sorted({image.parent.name for image in images})
-            for number in range(2):
-                with tarfile.open(self.folder / f"shards/{part}/{number}.tar", "w") as archive:
-                    for i, image in list(enumerate(images))[number::2]:
-                        label = classes.index(image.parent.name)
-                        text = str(label) if i % 3 else f'{{"label": {label}}}'
-                        beside = pathlib.Path(self.folder) / f"{i:04}{'.cls' if i % 3 else '.json'}"
-                        beside.write_text(text)
-                        archive.add(image, arcname=f"{i:04}.png")
-                        archive.add(beside, arcname=beside.name)
-                        beside.unlink()
+            write_shards(self.folder / "files" / part, self.folder / "shards" / part)
             (self.folder / f"shards/{part}/shards.txt").write_text("0.tar\n1.tar\n")
 
     def test_folders_and_archives_train_as_from_a_disk(self):

@@ -39,11 +39,11 @@ struct LanguageConfig {
   // Whether this is the frozen model from which another one learns. Its last stage gives hidden
   // states and has no loss.
   bool is_teacher = false;
+  // Whether this is a frozen classifier: its last stage gives the logits of each text's classes.
+  bool is_answering = false;
   // Set when it is a frozen model that reads texts: its last stage says what comes next, see
   // generation/text_ranks.h.
   std::shared_ptr<TextGroups> texts{};
-  // Whether this is a frozen classifier: its last stage gives the logits of each text's classes.
-  bool is_answering = false;
   // Of a teacher whose last stage gives linear_top_outputs() instead; top_k 0: it does not.
   struct Recording {
     int64_t top_k = 0;
