@@ -60,6 +60,10 @@ class StoreImages(PredictTest):
     def test_folders_and_archives_train_as_from_a_disk(self):
         self.write_shards()
         there = self.server.environment()
+        self.fail_with(USER, ["cannot use s3://data/files/", "its name has a space"], *self.command("x", "s3://data/files"),
+                       environment=there)
+        for part in ("train", "validation"):
+            (self.folder / "files" / part / "red, or so").rename(self.folder / "files" / part / "red")
         for name in ("files", "shards"):
             command = lambda run, path: (*self.command(run, path), "--ranks", 2, "--train.global_batch=8",  # noqa: E731
                                          "--train.micro_batch=4", "--train.evaluate_sequences=6")
@@ -83,7 +87,7 @@ class StoreImages(PredictTest):
         self.succeed(*self.command("disk", "shards"), "--train.evaluate_sequences=6")
         self.succeed(*self.command("web", f"{server.url}/data/shards"), "--train.evaluate_sequences=6")
         self.assertEqual(self.curve("web"), self.curve("disk"))
-        self.fail_with(USER, [f"{server.url}/data/files", "no images of a known format"],
+        self.fail_with(USER, [f"{server.url}/data/files is on a web server", "has no shards.txt"],
                        *self.command("x", f"{server.url}/data/files"))
         (self.folder / "shards/train/shards.txt").write_text("0.tar\n../1.tar\n")
         self.fail_with(USER, ["shards.txt:2 has \"../1.tar\"", "no name of an archive"],
