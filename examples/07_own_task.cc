@@ -97,6 +97,10 @@ class Digits : public train::ChainTask, public train::PredictingTask {
                         return train::class_answers(logits_BC, training_->classes(), top);
                       }});
   }
+  // With --ranks.
+  std::unique_ptr<Task> make_answering(const train::PredictRequest& /*request*/) override {
+    return answering_chain();
+  }
 
  private:
   DigitsModel model_;

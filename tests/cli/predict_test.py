@@ -48,6 +48,58 @@ class Images(PredictTest):
         self.assertNotEqual([each["probability"] for each in average], [each["probability"] for each in answers])
         self.assertEqual(json.loads((self.folder / "run/images.json").read_text())["classes"], sorted(CLASSES))
 
+    def test_ranks_give_the_answers_of_one_rank(self):
+        self.train("run", "--ranks", 2, "--average.decay=0.5")
+        for options in (["--top", 0, "--batch", 7], ["--average", "--format", "csv", "--batch", 30]):
+            common = ("predict", "run", "images/validation", "--threads", 1, *options)
+            expected = self.succeed(*common)
+            self.assertEqual(len(expected.splitlines()), 31 if "csv" in options else 30)
+            for ranks, *layout in ((2,), (3,), (2, "--parallel.pipeline=2"), (2, "--parallel.zero=3"),
+                                   (4, "--parallel.pipeline=2", "--parallel.transport=shm")):
+                self.assertEqual(self.succeed(*common, "--ranks", ranks, *layout), expected, (ranks, layout))
+        alone = self.predict("run", "images/validation", "--top", 0)
+        for answer, expected in zip(self.predict("run", "images/validation", "--top", 0, "--ranks", 2,
+                                                 "--parallel.tensor=2"), alone, strict=True):
+            self.assertEqual(answer["path"], expected["path"])
+            for one, other in zip(answer["top"], expected["top"], strict=True):
+                self.assertAlmostEqual(one["probability"], other["probability"], places=5)
+        # Ranks of a launcher; and a convolution's running statistics.
+        said = self.succeed("run", "--nproc-per-node", 2, "--log-dir", "logs", "--", self.program, "predict", "run",
+                            "images/validation", "--output", "out.jsonl")
+        self.assertIn("predicted  30 rows", said)
+        self.assertEqual(len((self.folder / "out.jsonl").read_text().splitlines()), 30)
+        layers = ("patch_size", "layers", "width", "heads", "ffn_width")
+        lines = [line for line in VISION.splitlines() if line.split(" ")[0] not in layers]
+        text = "\n".join(lines).replace("[model]", '[model]\nfamily = "resnet18"\nstem = "small"')
+        (self.folder / "vision.toml").write_text(text)
+        self.train("resnet", "--train.steps=1", "--checkpoint.interval=1", "--train.evaluate_interval=0")
+        common = ("predict", "resnet", "images/validation/blue", "--threads", 1, "--batch", 3)
+        expected = self.succeed(*common)
+        for layout in ([], ["--parallel.zero=3"]):
+            self.assertEqual(self.succeed(*common, "--ranks", 2, *layout), expected, layout)
+        # Convolutions may round otherwise behind a stage.
+        for answer, line in zip(self.predict(*common[1:], "--ranks", 2, "--parallel.pipeline=2"), expected.splitlines(),
+                                strict=True):
+            alone = json.loads(line)
+            self.assertEqual((answer["path"], answer["class"]), (alone["path"], alone["class"]))
+            self.assertAlmostEqual(answer["probability"], alone["probability"], places=5)
+
+    def test_ranks_are_refused_in_one_line(self):
+        self.train()
+        image = (self.folder / "images/validation/blue/00.png").read_bytes()
+        (self.folder / "cut.png").write_bytes(image[:200])
+        for arguments, words in [(["--parallel.context=2"], ["parallel.context", "parallel.tensor"]),
+                                 (["--train.steps=3"], ["train.steps"]), (["--ranks", 0], ["--ranks"]),
+                                 (["--ranks", 3, "--parallel.tensor=3"], ["parallel.tensor", "3"]),
+                                 (["--ranks", 3, "--parallel.pipeline=2"], ["pipeline is 2", "3 ranks"]),
+                                 (["--ranks", 2, "--parallel.expert=2"], ["parallel.expert"]),
+                                 (["--ranks", 2, "--output", "none/out"], ["none/out"])]:
+            self.fail_with(USER, words, "predict", "run", "images", *arguments)
+        # A row in the middle is wrong.
+        self.fail_with(USER, ["cut.png"], "predict", "run", "images", "cut.png", "--output", "out.jsonl", "--batch", 4,
+                       "--ranks", 2)
+        self.assertFalse((self.folder / "out.jsonl").exists())
+
     def test_files_and_tables(self):
         self.train()
         folder = self.folder / "images/validation/blue"
@@ -91,7 +143,6 @@ class Images(PredictTest):
                                  (["run", "none.png"], ["none.png"]),
                                  (["run", "empty"], ["the folder empty has no images"]),
                                  (["run", "images", "--input-format", "criteo"], ["--input-format", "leave it out"]),
-                                 (["run", "images", "--ranks", 2], ["--ranks"]),
                                  (["run", "images", "--format", "xml"], ["--format", "json-lines"]),
                                  (["run", "images", "--output", "empty"], ["empty"]),
                                  (["run", "images", "--output", "none/out"], ["none/out"])]:
@@ -154,6 +205,10 @@ class Clicks(PredictTest):
                 self.assertEqual(set(answers[0]), {"path", "row", "probability"})
                 scores = [each["probability"] for each in answers]
                 self.assertAlmostEqual(area_under_curve(scores, self.labels), auc, places=12)
+                one = self.predict(run, "rows.tsv", "--threads", 1)
+                for ranks in (2, 3):
+                    shared = self.predict(run, "rows.tsv", "--threads", 1, "--ranks", ranks)
+                    self.assertEqual(shared, one, f"on {ranks} ranks")
                 labelled = self.predict(run, "day_1.tsv", "--batch", 300)
                 for one, other in zip(scores, labelled, strict=True):
                     self.assertAlmostEqual(one, other["probability"], places=6)
@@ -165,10 +220,14 @@ class Clicks(PredictTest):
         (self.folder / "rows.tsv.gz").write_bytes(gzip.compress((self.folder / "rows.tsv").read_bytes()))
         answers = self.predict("open", "rows.tsv.gz")
         self.assertAlmostEqual(area_under_curve([each["probability"] for each in answers], self.labels), auc, places=12)
+        self.assertEqual(self.predict("open", "rows.tsv.gz", "--threads", 1, "--ranks", 2, "--batch", 50),
+                         self.predict("open", "rows.tsv.gz", "--threads", 1, "--batch", 50))
 
     def test_wrong_rows_cost_one_line(self):
         self.prepare_data()
         self.train("run", "--train.steps=1", "--checkpoint.interval=1", "--train.evaluate_interval=0")
+        self.fail_with(USER, ["parallel.tensor is 2", "no plan for it"], "predict", "run", "rows.tsv", "--ranks", 2,
+                       "--parallel.tensor=2")
         lines = (self.folder / "rows.tsv").read_text().splitlines()
         packed = gzip.compress((self.folder / "rows.tsv").read_bytes())
         (self.folder / "cut.tsv.gz").write_bytes(packed[:-40])
@@ -230,6 +289,8 @@ class Pairs(PredictTest):
                     scores = [each["score"] for each in answers[i * self.THINGS:(i + 1) * self.THINGS]]
                     hits += sum(score > scores[wanted] for score in scores) < 10
                 self.assertAlmostEqual(hits / len(self.asked), self.metrics(run)[-1]["validation_recall_at_10"], places=12)
+                self.assertEqual(self.predict(run, "asked.tsv", "--batch", 4, "--threads", 1, "--ranks", 2),
+                                 self.predict(run, "asked.tsv", "--batch", 4, "--threads", 1))
                 alone = self.predict(run, "asked.tsv", "--input-format", "pairs")
                 for i, (_, wanted) in enumerate(self.asked):
                     self.assertAlmostEqual(alone[i]["score"], answers[i * self.THINGS + wanted]["score"], places=6)
@@ -271,6 +332,9 @@ class OwnTask(PredictTest):
         answers = self.predict("run", "rows.csv")
         right = sum(answer["class"] == line[-1] for answer, line in zip(answers, lines[1:], strict=True))
         self.assertEqual(right, round(100 * self.metrics()[-1]["validation_accuracy"]))
+        one = self.predict("run", "rows.csv", "--threads", 1, "--top", 3)
+        for layout in ([], ["--parallel.pipeline=2"], ["--parallel.zero=3"]):
+            self.assertEqual(self.predict("run", "rows.csv", "--threads", 1, "--top", 3, "--ranks", 2, *layout), one, layout)
         (self.folder / "digits.csv").rename(self.folder / "moved.csv")
         self.assertEqual(self.predict("run", "rows.csv", "--data", "moved"), answers)
         self.fail_with(USER, ["digits.csv"], "predict", "run", "rows.csv")
@@ -286,7 +350,8 @@ class OtherTasks(PredictTest):
         (self.folder / "diffusion.toml").write_text(VISION.replace("vision", "diffusion").replace("ffn_width = 24", ""))
         self.succeed("train", "diffusion.toml", "--train.steps=1", "--checkpoint.interval=1", "--output.folder=drawn",
                      "--train.evaluate_interval=0")
-        self.fail_with(USER, ["trireme sample"], "predict", "drawn", "images")
+        for options in ([], ["--ranks", 2]):
+            self.fail_with(USER, ["trireme sample"], "predict", "drawn", "images", *options)
         # A program without the run's task.
         self.program = OWN
         self.fail_with(USER, ["diffusion"], "predict", "drawn", "images")

@@ -1,5 +1,7 @@
 """What the tests of `predict` and of exported models share: tiny images and clicks, and their configs."""
+import io
 import json
+import tarfile
 
 import numpy
 from PIL import Image
@@ -28,6 +30,22 @@ def write_images(folder, per_class, size=16, seed=1):
             pixels = draw.integers(0, 200, (size, size, 3), dtype=numpy.uint8)
             pixels[:, :, 2 - number] += 40
             Image.fromarray(pixels).save(folder / name / f"{i:02}.png")
+
+
+def write_shards(images, shards):
+    """Images in folders of classes as two archives, with the numbers of their classes in .cls and .json."""
+    shards.mkdir(parents=True)
+    files = list(enumerate(sorted(images.rglob("*.png"))))
+    classes = sorted({file.parent.name for _, file in files})
+    for number in range(2):
+        with tarfile.open(shards / f"{number}.tar", "w") as archive:
+            for i, file in files[number::2]:
+                label = classes.index(file.parent.name)
+                archive.add(file, arcname=f"{i:04}.png")
+                text = (str(label) if i % 3 else json.dumps({"label": label})).encode()
+                entry = tarfile.TarInfo(f"{i:04}.cls" if i % 3 else f"{i:04}.json")
+                entry.size = len(text)
+                archive.addfile(entry, io.BytesIO(text))
 
 
 class PredictTest(ProgramTest):

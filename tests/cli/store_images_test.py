@@ -1,11 +1,11 @@
-"""Records of images in an object store: training and predictions are those of a disk, and what is refused."""
+"""Images in an object store: training and predictions are those of a disk, and what is refused."""
 import struct
 import tarfile
 import unittest
 
 import numpy
 
-from predictions import VISION, PredictTest, write_images
+from predictions import VISION, PredictTest, write_images, write_shards
 from store_server import StoreServer
 
 USER, SIZE, CLASSES = 2, 16, 4
@@ -51,11 +51,57 @@ class StoreImages(PredictTest):
                 answer["path"] = "s3://data/" + answer["path"]
             self.assertEqual(remote, local)
 
+    def write_shards(self):
+        write_images(self.folder / "files/validation", 2, SIZE, seed=2)
+        for part in ("train", "validation"):
+            write_shards(self.folder / "files" / part, self.folder / "shards" / part)
+            (self.folder / f"shards/{part}/shards.txt").write_text("0.tar\n1.tar\n")
+
+    def test_folders_and_archives_train_as_from_a_disk(self):
+        self.write_shards()
+        there = self.server.environment()
+        self.fail_with(USER, ["cannot use s3://data/files/", "its name has a space"], *self.command("x", "s3://data/files"),
+                       environment=there)
+        for part in ("train", "validation"):
+            (self.folder / "files" / part / "red, or so").rename(self.folder / "files" / part / "red")
+        for name in ("files", "shards"):
+            command = lambda run, path: (*self.command(run, path), "--ranks", 2, "--train.global_batch=8",  # noqa: E731
+                                         "--train.micro_batch=4", "--train.evaluate_sequences=6")
+            self.succeed(*command(f"{name}-disk", name))
+            self.succeed(*command(f"{name}-store", f"s3://data/{name}"), environment=there)
+            self.assertEqual(self.curve(f"{name}-store"), self.curve(f"{name}-disk"))
+            losses = [[line.get("validation_loss") for line in self.metrics(f"{name}-{run}")] for run in ("store", "disk")]
+            self.assertEqual(*losses)
+        # With a cache, a second run asks for no image again.
+        for run in ("cold", "warm"):
+            sent = self.server.bytes_sent
+            self.succeed(*self.command(run, "s3://data/shards"), "--data.cache=cache", "--train.evaluate_sequences=6",
+                         environment=there)
+            sent = self.server.bytes_sent - sent
+        self.assertLess(sent, sum(path.stat().st_size for path in (self.folder / "shards").rglob("*.tar")))
+
+    def test_a_web_server_has_archives_that_a_list_names(self):
+        self.write_shards()
+        server = StoreServer(self.folder, keys=False)
+        self.addCleanup(server.stop)
+        self.succeed(*self.command("disk", "shards"), "--train.evaluate_sequences=6")
+        self.succeed(*self.command("web", f"{server.url}/data/shards"), "--train.evaluate_sequences=6")
+        self.assertEqual(self.curve("web"), self.curve("disk"))
+        self.fail_with(USER, [f"{server.url}/data/files is on a web server", "has no shards.txt"],
+                       *self.command("x", f"{server.url}/data/files"))
+        (self.folder / "shards/train/shards.txt").write_text("0.tar\n../1.tar\n")
+        self.fail_with(USER, ["shards.txt:2 has \"../1.tar\"", "no name of an archive"],
+                       *self.command("x", f"{server.url}/data/shards"), "--data.format=tar")
+
     def test_what_cannot_be_read_is_one_line(self):
         right = self.server.environment()
-        for path in ("s3://data/files", "s3://data/none"):
-            self.fail_with(USER, [f"data.path is {path}, in a store", "copy folders of images and tar archives to a disk"],
-                           *self.command("x", path), environment=right)
+        self.fail_with(USER, ["s3://data/none has no images of a known format"], *self.command("x", "s3://data/none"),
+                       environment=right)
+        self.write_shards()
+        whole = (self.folder / "shards/train/1.tar").read_bytes()
+        (self.folder / "shards/train/1.tar").write_bytes(whole[:whole.rindex(b"\x89PNG") + 100])
+        self.fail_with(USER, ["s3://data/shards/train/1.tar at byte", ".png\" has", "ends within it"],
+                       *self.command("x", "s3://data/shards"), environment=right)
         self.fail_with(USER, ["cannot read s3://data/images/train-images-idx3-ubyte: the store refuses", "403"],
                        *self.command("x", URL), environment={**right, "AWS_SECRET_ACCESS_KEY": "another"})
         (self.folder / "images/train-labels-idx1-ubyte").unlink()

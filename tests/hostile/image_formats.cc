@@ -8,11 +8,13 @@
 
 #include "tests/dataset/image/encoded.h"
 #include "tests/dataset/image/tar.h"
+#include "tests/dataset/memory_store.h"
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/image/decode.h"
 #include "trireme/dataset/image/image_folder.h"
 #include "trireme/dataset/image/image_tar.h"
+#include "trireme/dataset/image/image_tree.h"
 
 namespace trireme::hostile {
 namespace {
@@ -193,11 +195,29 @@ class TarShard : public Format {
                   {.type = 'x'}) +
         tar_entry("short", "1") +
         tar_entry("././@LongLink", std::string("x/2.jpg\0", 8), {.type = 'L', .gnu = true}) +
-        tar_entry("short", jpeg_of(picture(6, 6)), {.gnu = true}) + tar_end();
+        tar_entry("short", jpeg_of(picture(6, 6)), {.gnu = true}) +
+        tar_entry("x/3.json", R"({"label": 1})") + tar_entry("x/3.png", png) + tar_end();
   }
   std::string name() const override { return "tar"; }
 
   void write(Random& random) override {
+    const std::string bytes = damaged(random);
+    put_file(path_, bytes);
+    cut_ = random.below(bytes.size() + 1);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const auto source = dataset::open_image_tar({path_}, {.size = 4});
+      use(*source);
+      std::filesystem::resize_file(path_, cut_);
+      use(*source);
+    });
+  }
+
+ protected:
+  // An archive with mistakes.
+  std::string damaged(Random& random) const {
     constexpr size_t kBlock = 512;
     std::string bytes = valid_;
     for (size_t count = 1 + random.below(3); count > 0; --count) {
@@ -221,17 +241,7 @@ class TarShard : public Format {
     for (size_t at = 0; at + kBlock <= bytes.size() && !random.one_in(20); at += kBlock) {
       if (bytes.compare(at + 257, 5, "ustar") == 0) dataset::sum_header(bytes, at);
     }
-    put_file(path_, bytes);
-    cut_ = random.below(bytes.size() + 1);
-  }
-
-  void read() override {
-    expect_refusal_or_sense([&] {
-      const auto source = dataset::open_image_tar({path_}, {.size = 4});
-      use(*source);
-      std::filesystem::resize_file(path_, cut_);
-      use(*source);
-    });
+    return bytes;
   }
 
  private:
@@ -248,6 +258,39 @@ class TarShard : public Format {
   size_t cut_ = 0;
 };
 
+// Archives in a bucket and on a web server, with a list of their names.
+class StoredShards : public TarShard {
+ public:
+  using TarShard::TarShard;
+  std::string name() const override { return "tar-store"; }
+
+  void write(Random& random) override {
+    store_ = std::make_shared<dataset::MemoryStore>();
+    store_->put("x/train/0.tar", random.one_in(2) ? damaged(random) : "");
+    store_->put("x/train/1.tar", damaged(random));
+    std::string list = "0.tar\n1.tar\r\n\n";
+    damage_text(list, random);
+    if (!random.one_in(3)) store_->put("x/train/shards.txt", random.one_in(3) ? "1.tar" : list);
+    other_ = damaged(random);
+    has_new_version_ = random.one_in(2);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const auto tree = dataset::store_tree("s3://bucket/x", store_);
+      const auto source = dataset::open_image_tar(*tree, "train", {.size = 4});
+      use(*source);
+      store_->put("x/train/1.tar", other_, has_new_version_ ? "\"2\"" : "\"1\"");
+      use(*source);
+    });
+  }
+
+ private:
+  std::shared_ptr<dataset::MemoryStore> store_;
+  std::string other_;
+  bool has_new_version_ = false;
+};
+
 }  // namespace
 
 void add_image_formats(Formats& formats, const std::filesystem::path& folder) {
@@ -255,6 +298,7 @@ void add_image_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<EncodedImage>(false));
   formats.push_back(std::make_unique<ImageTree>(folder / "tree"));
   formats.push_back(std::make_unique<TarShard>(folder / "tar"));
+  formats.push_back(std::make_unique<StoredShards>(folder / "tar-store"));
 }
 
 }  // namespace trireme::hostile

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/known_losses.h"
 #include "trireme/comm/loan.h"
 
 namespace trireme::comm {
@@ -14,7 +15,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-class DeviceGroup final : public Communicator {
+class DeviceGroup final : public Communicator, public KnowsLosses {
  public:
   DeviceGroup(std::unique_ptr<Communicator> host, std::unique_ptr<Communicator> device,
               c10::DeviceType type)
@@ -28,6 +29,10 @@ class DeviceGroup final : public Communicator {
   int size() const override { return host_->size(); }
   const std::string& name() const override { return host_->name(); }
   bool reduces_in_rank_order() const override { return device_->reduces_in_rank_order(); }
+  std::string known_loss() const override {
+    const auto* const host = dynamic_cast<const KnowsLosses*>(host_.get());
+    return host == nullptr ? "" : host->known_loss();
+  }
 
   WorkPtr run(Collective call) override {
     Communicator& group = group_of(call);

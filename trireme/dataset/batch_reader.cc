@@ -71,7 +71,7 @@ Batch BatchReader::read_next(Position position) {
     std::unique_lock lock(mutex_);
     if (slots_.empty() || slots_.front()->position != position) restart(position);
     slot = slots_.front();
-    changed_.wait(lock, [&] { return slot->is_done; });
+    await(*slot, lock);
     slots_.pop_front();
     refill();
   }
@@ -79,6 +79,17 @@ Batch BatchReader::read_next(Position position) {
   waiting_ += Clock::now() - start;
   if (slot->error) std::rethrow_exception(slot->error);
   return std::move(*slot->batch);
+}
+
+void BatchReader::await(const Slot& slot, std::unique_lock<std::mutex>& lock) {
+  constexpr std::chrono::milliseconds kBetweenCalls{500};
+  const auto is_done = [&slot] { return slot.is_done; };
+  if (!options_.on_wait) return changed_.wait(lock, is_done);
+  while (!changed_.wait_for(lock, kBetweenCalls, is_done)) {
+    lock.unlock();
+    options_.on_wait();
+    lock.lock();
+  }
 }
 
 std::chrono::nanoseconds BatchReader::take_waiting() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,9 @@ struct BatchReaderOptions {
   // Where batches will be copied: unless it is the CPU, into memory from which its copies run in
   // the background.
   at::Device device = at::kCPU;
+  // Called about twice a second while read() waits for a thread, in its thread. What it throws ends
+  // the wait. Null: nothing.
+  std::function<void()> on_wait = nullptr;
 };
 
 // Microbatches of a loader in their order: index 0, 1, … of a step, then the next step's. Another
@@ -46,7 +50,7 @@ class BatchReader {
   // What is read from now on has these shares, as BatchLoader::with(). Drops what was read ahead.
   void use_shares(std::vector<Shares> shares);
 
-  // Throws: what the source throws for this microbatch
+  // Throws: what the source throws for this microbatch; what on_wait throws
   Batch read(int64_t step, int64_t index);
 
   // The microbatches of a step, which read() returns again when it comes to them. Tensors are
@@ -76,6 +80,7 @@ class BatchReader {
   Position after(Position position) const;
   Batch load(const BatchLoader& loader, Position position) const;
   Batch read_next(Position position);
+  void await(const Slot& slot, std::unique_lock<std::mutex>& lock);
   void work();
   void restart(Position position);
   void refill();

@@ -188,7 +188,7 @@ class ChainStage : public StageModel {
       });
       x = verify::probe(links_[i].name.empty() ? kLonelyLink : links_[i].name, x);
     }
-    if (!part_.has_head) return {x};
+    if (!part_.has_head || goal_.gives_output) return {x};
     std::vector<at::Tensor> outputs = {goal_.loss_sum(x, in)};
     if (goal_.metric_states) outputs.push_back(goal_.metric_states(x.detach(), in));
     return outputs;
@@ -315,7 +315,9 @@ std::vector<StageEdges> ChainModel::edges(int num_stages) const {
     const bool is_last = stage + 1 == num_stages;
     StageEdges edges{.inputs = {stage == 0 ? goal.input : hidden_edge(stage)},
                      .outputs = {is_last ? "loss" : hidden_edge(stage + 1)}};
-    if (is_last) {
+    if (is_last && goal.gives_output) {
+      edges.outputs = {"scores"};
+    } else if (is_last) {
       if (goal.metric_states) edges.outputs.push_back("metrics");
       for (const std::string& name : goal.targets) {
         if (std::ranges::count(edges.inputs, name) == 0) edges.inputs.push_back(name);

@@ -93,6 +93,9 @@ struct ChainGoal {
   std::function<at::Tensor(const at::Tensor& output, const StageInput& batch)> loss_sum{};
   // The states of the task's metrics, see TaskTraits::metrics; null without metrics.
   std::function<at::Tensor(const at::Tensor& output, const StageInput& batch)> metric_states{};
+  // The last stage writes what the last link returns, as "scores", in place of loss and metrics.
+  // No targets are read.
+  bool gives_output = false;
 };
 
 // Checks what a config may not ask of a model without parts of its own kind.

@@ -11,7 +11,7 @@
 namespace trireme::train {
 namespace {
 
-// A stage that has the whole chain, and whose loss is its output.
+// stage: has the whole chain, and gives its output; null: other ranks have it
 class ChainPredictor : public Predictor {
  public:
   ChainPredictor(std::unique_ptr<StageModel> stage, ChainAnswers answers)
@@ -19,8 +19,11 @@ class ChainPredictor : public Predictor {
   std::unique_ptr<dataset::RowSource> open(std::span<const std::string> inputs) override {
     return answers_.open(inputs);
   }
-  std::vector<Answer> answer(const dataset::Batch& batch) override {
-    return answers_.answer(stage_->forward({.tensors = batch.tensors}).front());
+  at::Tensor outputs(const dataset::Batch& batch) override {
+    return stage_->forward({.tensors = batch.tensors}).front();
+  }
+  std::vector<Answer> answers(const at::Tensor& outputs) override {
+    return answers_.answer(outputs);
   }
 
  private:
@@ -35,6 +38,7 @@ ChainTask::ChainTask()
 // A copy may have other keys, so its make_chain() may build another chain.
 ChainTask::ChainTask(const ChainTask& other)
     : Task(other),
+      is_answering_(other.is_answering_),
       model_([this] { return make_chain(); }, [this](uint64_t /*seed*/) { return goal(); }) {}
 
 at::Tensor ChainTask::prepare(const at::Tensor& input, at::ScalarType dtype,
@@ -50,7 +54,7 @@ at::Tensor ChainTask::metric_states(const at::Tensor& /*output*/,
 }
 
 ChainGoal ChainTask::goal() const {
-  ChainGoal goal{.input = input_name(), .targets = target_names()};
+  ChainGoal goal{.input = input_name(), .targets = target_names(), .gives_output = is_answering_};
   goal.prepare = [this](const at::Tensor& input, at::ScalarType dtype, const StageInput& batch) {
     return prepare(input, dtype, batch);
   };
@@ -67,13 +71,21 @@ ChainGoal ChainTask::goal() const {
 
 std::unique_ptr<Predictor> ChainTask::chain_predictor(const PredictRequest& request,
                                                       ChainAnswers answers) const {
-  ChainGoal output = goal();
-  output.loss_sum = [](const at::Tensor& last, const StageInput& /*batch*/) { return last; };
-  output.metric_states = nullptr;
-  const model::ModelAxes axes;
-  auto stage = model_.make_stage({.config = request.config, .axes = axes, .part = {}}, output);
-  request.saved.load(stage->module());
+  std::unique_ptr<StageModel> stage;
+  if (request.has_model) {
+    ChainGoal output = goal();
+    output.gives_output = true;
+    const model::ModelAxes axes;
+    stage = model_.make_stage({.config = request.config, .axes = axes, .part = {}}, output);
+    request.saved.load(stage->module());
+  }
   return std::make_unique<ChainPredictor>(std::move(stage), std::move(answers));
+}
+
+std::unique_ptr<Task> ChainTask::answering_chain() const {
+  std::unique_ptr<Task> copy = clone();
+  dynamic_cast<ChainTask&>(*copy).is_answering_ = true;
+  return copy;
 }
 
 }  // namespace trireme::train

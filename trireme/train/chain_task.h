@@ -67,10 +67,13 @@ class ChainTask : public Task {
   // Throws: CheckpointError when the weights do not fit
   std::unique_ptr<Predictor> chain_predictor(const PredictRequest& request,
                                              ChainAnswers answers) const;
+  // For PredictingTask::make_answering(): a copy whose chain answers rows.
+  std::unique_ptr<Task> answering_chain() const;
 
  private:
   ChainGoal goal() const;
 
+  bool is_answering_ = false;
   ChainModel model_;
 };
 

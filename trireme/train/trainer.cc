@@ -141,7 +141,7 @@ TrainerImpl::TrainerImpl(RunConfig config, std::shared_ptr<MemoryLedger> memory,
   if (config_.task->traits().num_scores > 0) reference_.emplace(config_, mesh_);
   batches_.emplace(reference_ ? reference_->training() : config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),
-                   read_ahead(config_, config_.train.steps));
+                   read_ahead(config_, state_.model().mesh().world(), config_.train.steps));
   require_fresh_samples(config_.task->training().blend(), batches_->loader(),
                         std::max(step_, config_.train.steps));
   if (!updates_.root_saves()) open_validation();  // else no rank has the newest weights
@@ -162,7 +162,7 @@ void TrainerImpl::open_validation() {
     const dataset::Source& source = is_scored ? *reference_->validation() : *set.source;
     validation_batches_.emplace_back(
         set.name, source, validation_batches(config_, mesh_, evaluation_samples(config_, source)),
-        read_ahead(config_, /*num_steps=*/1));
+        read_ahead(config_, state_.model().mesh().world(), /*num_steps=*/1));
   }
 }
 

@@ -159,6 +159,36 @@ TEST_F(ImageTar, WrongSamplesAreRefusedAtTheirByte) {
   }
 }
 
+TEST_F(ImageTar, AClassMayBeInJson) {
+  const std::string image = tar_entry("1.png", image_);
+  for (const char* text : {R"({"cls": 2})", R"({"label": 2, "caption": "x"})"}) {
+    const auto source =
+        open_image_tar({put("a.tar", tar_entry("1.json", text) + image + tar_end())});
+    EXPECT_EQ(find_tensor(source->get(0, std::nullopt), "label").item<int64_t>(), 2) << text;
+  }
+  EXPECT_EQ(error(tar_entry("1.json", "no JSON") + image + tar_entry("1.cls", "0")), "")
+      << "the class is beside it";
+  const std::pair<const char*, const char*> wrong[] = {
+      {"no JSON", "not valid JSON"},
+      {"{}", "has neither \"cls\" nor \"label\""},
+      {"[1]", "has neither"},
+      {R"({"label": -1})", "\"label\" is -1; expected a number from 0"},
+      {R"({"label": 1.5})", "\"label\" is 1.5"},
+      {R"({"cls": "cat"})", "\"cls\" is"},
+      {R"({"label": 18446744073709551615})", "\"label\" is 18446744073709551615"}};
+  for (const auto& [text, words] : wrong) {
+    const std::string found = error(tar_entry("1.json", text) + image);
+    EXPECT_NE(found.find("a.tar/1.json"), std::string::npos) << found;
+    EXPECT_NE(found.find(words), std::string::npos) << found;
+  }
+  EXPECT_NE(error(tar_entry("1.json", std::string((1 << 20) + 1, ' ')) + image)
+                .find("a.tar/1.json has 1048577 bytes; expected at most 1048576"),
+            std::string::npos);
+  EXPECT_NE(error(tar_entry("1.json", "{}") + tar_entry("1.json", "{}") + image)
+                .find("has a second .json"),
+            std::string::npos);
+}
+
 TEST_F(ImageTar, WrongImagesAreNamedByTheirPlace) {
   const std::string label = tar_entry("1.cls", "0");
   EXPECT_NE(error(label + tar_entry("1.png", "text"))

@@ -95,21 +95,55 @@ TEST_F(TarEntries, DamagedArchivesAreRefusedAtTheirByte) {
   EXPECT_NE(error(first + first.substr(0, 400))
                 .find("at byte 1024: the archive ends within an entry, after 1424 bytes"),
             std::string::npos);
-  EXPECT_NE(error(tar_entry("a", std::string(2000, 'x')).substr(0, 1500))
-                .find("at byte 0: the archive ends within an entry"),
-            std::string::npos);
+  EXPECT_NE(
+      error(tar_entry("a", std::string(2000, 'x')).substr(0, 1500))
+          .find("at byte 0: \"a\" has 2000 bytes by its header, and the archive ends within it"),
+      std::string::npos);
   EXPECT_NE(error(tar_entry("a", "", {.type = '2'}) + tar_end())
                 .find("\"a\" is a link, a device or a sparse file"),
             std::string::npos);
+}
+
+TEST_F(TarEntries, NamesThatLeadOutAreRefused) {
+  for (const char* name : {"..", "../a", "x/../../a", "x/.."}) {
+    const std::string message = error(tar_entry(name, "1") + tar_end());
+    EXPECT_NE(message.find(concat("a.tar at byte 0: \"", name, "\" leads out of the archive")),
+              std::string::npos)
+        << message;
+  }
+  EXPECT_NE(error(tar_entry("x", pax_record("path", "../a"), {.type = 'x'}) + tar_entry("a", "1") +
+                  tar_end())
+                .find("\"../a\" leads out"),
+            std::string::npos);
+  EXPECT_NE(error(tar_entry("", "1") + tar_end()).find("an entry without a name"),
+            std::string::npos);
+  EXPECT_EQ(read(tar_entry("..a", "1") + tar_entry("./b..", "2") + tar_end()),
+            (Files{"..a=1", "./b..=2"}));
 }
 
 TEST_F(TarEntries, HostileNumbersAreRefused) {
   const std::string huge = std::string("\xff", 1) + std::string(11, '\xff');
   EXPECT_NE(error(tar_entry("a", "", {.size = huge}) + tar_end()).find("states no size"),
             std::string::npos);
-  EXPECT_NE(
-      error(tar_entry("a", "", {.size = "77777777777 "}) + tar_end()).find("ends within an entry"),
-      std::string::npos);
+  EXPECT_NE(error(tar_entry("a", "", {.size = "77777777777 "}) + tar_end())
+                .find("\"a\" has 8589934591 bytes by its header"),
+            std::string::npos);
+  // 2^63, in base 256 and as a pax record, and what is more than 2^64 behind the header.
+  std::string base256(12, '\0');
+  base256[0] = static_cast<char>(0x80);
+  base256[4] = static_cast<char>(0x80);
+  for (const std::string& archive :
+       {tar_entry("a", "", {.size = base256}) + tar_end(),
+        tar_entry("x", pax_record("size", "9223372036854775808"), {.type = 'x'}) +
+            tar_entry("a", "") + tar_end()}) {
+    EXPECT_NE(error(archive).find("\"a\" has 9223372036854775808 bytes by its header"),
+              std::string::npos)
+        << error(archive);
+  }
+  EXPECT_NE(error(tar_entry("x", pax_record("size", "18446744073709551615"), {.type = 'x'}) +
+                  tar_entry("a", "") + tar_end())
+                .find("\"a\" has 18446744073709551615 bytes"),
+            std::string::npos);
   EXPECT_NE(error(tar_entry("a", "", {.size = "12x45678901 "}) + tar_end()).find("states no size"),
             std::string::npos);
   EXPECT_NE(error(tar_entry("L", "", {.type = 'L', .size = "00077777777 "}) + tar_end())

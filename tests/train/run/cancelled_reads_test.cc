@@ -2,10 +2,12 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/train/points_run.h"
 #include "trireme/base/error.h"
@@ -14,14 +16,19 @@
 namespace trireme::train {
 namespace {
 
-// Answers so many reads of other threads than that of its constructor, then none until cancelled.
+enum class Death { kSilence, kDamage };
+
+// Answers so many reads of other threads than that of its constructor, then none until cancelled,
+// or with an error.
 class DyingStore {
  public:
-  explicit DyingStore(int num_answers) : num_left_(num_answers) {}
+  explicit DyingStore(int num_answers, Death death = Death::kSilence)
+      : death_(death), num_left_(num_answers) {}
 
   void answer() {
     std::unique_lock lock(mutex_);
     if (std::this_thread::get_id() == owner_ || num_left_-- > 0) return;
+    TRIREME_CHECK(death_ == Death::kSilence, "a point is damaged");
     is_waited_for_ = true;
     changed_.notify_all();
     changed_.wait(lock, [this] { return is_cancelled_; });
@@ -42,6 +49,7 @@ class DyingStore {
   }
 
  private:
+  const Death death_;
   const std::thread::id owner_ = std::this_thread::get_id();
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -50,21 +58,25 @@ class DyingStore {
   bool is_cancelled_ = false;
 };
 
-std::shared_ptr<DyingStore> store_of_points;  // of the test that runs
+std::shared_ptr<DyingStore> store_of_points;  // of the points that are made now
 
 class StoredPoints : public Points {
  public:
   dataset::NamedTensors get(int64_t index, std::optional<RandomKey> key) const override {
-    store_of_points->answer();
+    store_->answer();
     return Points::get(index, key);
   }
+  void cancel() const { store_->cancel(); }
+
+ private:
+  std::shared_ptr<DyingStore> store_ = store_of_points;
 };
 
 class StoredPointsTask : public PointsTask {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<StoredPointsTask>(*this); }
   const dataset::Source& training() const override { return stored_; }
-  void cancel_reads() const override { store_of_points->cancel(); }
+  void cancel_reads() const override { stored_.cancel(); }
 
  private:
   StoredPoints stored_;
@@ -120,6 +132,33 @@ TEST_F(CancelledReads, ARunThatFailsEndsAlthoughAReaderWaits) {
     throw CommError("a peer is lost");
   };
   EXPECT_THROW(train(fail), CommError);
+}
+
+// One of two ranks waits for a sample that never comes, and the other one fails meanwhile.
+TEST_F(CancelledReads, ARankThatWaitsForDataSeesTheLossOfAPeer) {
+  std::mutex making;
+  std::string lost;
+  const auto run = [&] {
+    harness::run_ranks(2, [&](comm::Communicator& world) {
+      const bool waits = world.rank() == 0;
+      const RunConfig own = [&] {
+        const std::lock_guard lock(making);
+        store_of_points =
+            std::make_shared<DyingStore>(12, waits ? Death::kSilence : Death::kDamage);
+        return config();
+      }();
+      TrainObserver observer;
+      Trainer trainer(own, world, observer);
+      try {
+        trainer.run([] { return false; });
+      } catch (const CommError& error) {
+        if (waits) lost = error.what();
+        throw;
+      }
+    });
+  };
+  EXPECT_EQ(harness::message_of<ConfigError>(run), "a point is damaged");
+  EXPECT_NE(lost.find("while waiting for data: "), std::string::npos) << lost;
 }
 
 TEST_F(CancelledReads, ARankThatHasToLeaveWaitsForNoRead) {

@@ -6,7 +6,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
-#include "trireme/base/words.h"
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/comm/objects.h"
@@ -41,16 +40,7 @@ void add_asked_model(CLI::App& command, const std::string& checkpoint, AskedMode
   command.add_flag("--average", options.average,
                    "use the moving average of the weights (average.decay)");
   add_ranks(command, options.ranks);
-  std::string keys;
-  for (const std::string& key : tasks::generation_keys())
-    keys += concat(keys.empty() ? "" : ",\n", "  ", key);
-  command.footer(
-      "A model that is too large for one rank is shared with --parallel.tensor=N,\n"
-      "--parallel.pipeline=N or --parallel.expert=N, as in training. Further ranks have\n"
-      "copies, which share the work. The results are those of one rank, up to rounding.\n"
-      "Keys:\n" +
-      keys);
-  command.allow_extras();
+  add_layout_help(command);
   command.callback([&command, &options, &exit_code, ask] {
     options.layout = command.remaining();
     exit_code = ask();

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,11 +18,16 @@
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/predict/answering_ranks.h"
 #include "trireme/cli/predict/prediction_writer.h"
 #include "trireme/cli/terminal_text.h"
+#include "trireme/cli/train/asked_ranks.h"
+#include "trireme/comm/objects.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/parallel/asked_layout.h"
 #include "trireme/train/state/saved_run.h"
 #include "trireme/train/task/predictor.h"
+#include "trireme/train/task/task.h"
 
 namespace trireme::cli {
 namespace {
@@ -34,43 +42,78 @@ struct PredictArguments {
   int64_t top = 1;
   int64_t batch = 32;
   bool average = false;
+  AskedRanks ranks{};
+  std::vector<std::string> layout{};  // as typed
+
+  train::Weights weights() const {
+    return average ? train::Weights::kAverage : train::Weights::kLast;
+  }
 };
 
-// Collects rows into batches, and writes the answers to each.
+// Who computes what the model says of batches.
+struct AskedForRows {
+  size_t num_batches = 1;  // that are computed at a time
+  std::function<std::vector<at::Tensor>(std::span<const dataset::Batch> batches)> outputs;
+};
+
+dataset::Batch stacked(std::span<const dataset::Row> rows) {
+  dataset::Batch batch;
+  for (size_t t = 0; t < rows.front().sample.size(); ++t) {
+    std::vector<at::Tensor> values;
+    for (const dataset::Row& row : rows) values.push_back(row.sample.at(t).second);
+    batch.tensors.emplace_back(rows.front().sample[t].first, at::stack(values));
+  }
+  batch.step_size = batch.size();
+  return batch;
+}
+
+// Collects rows into batches, and writes the answers to each in the order of the rows.
 class BatchedAnswers {
  public:
-  BatchedAnswers(train::Predictor& predictor, PredictionWriter& writer, int64_t batch)
-      : predictor_(predictor), writer_(writer), most_(static_cast<size_t>(batch)) {}
+  BatchedAnswers(train::Predictor& predictor, AskedForRows asked, PredictionWriter& writer,
+                 int64_t batch)
+      : predictor_(predictor),
+        asked_(std::move(asked)),
+        writer_(writer),
+        most_(static_cast<size_t>(batch)) {}
 
   void add(dataset::Row row) {
     rows_.push_back(std::move(row));
-    if (rows_.size() == most_) flush();
+    if (rows_.size() == most_) close_batch();
   }
   void flush() {
-    if (rows_.empty()) return;
-    const std::vector<train::Answer> answers = predictor_.answer(stacked());
-    TRIREME_ASSERT(answers.size() == rows_.size(), "a task gave ", answers.size(), " answers to ",
-                   rows_.size(), " rows");
-    for (size_t i = 0; i < rows_.size(); ++i) writer_.write(rows_[i], answers[i]);
-    rows_.clear();
+    if (!rows_.empty()) close_batch();
+    if (!batches_.empty()) answer();
   }
 
  private:
-  dataset::Batch stacked() const {
-    dataset::Batch batch;
-    for (size_t t = 0; t < rows_.front().sample.size(); ++t) {
-      std::vector<at::Tensor> values;
-      for (const dataset::Row& row : rows_) values.push_back(row.sample.at(t).second);
-      batch.tensors.emplace_back(rows_.front().sample[t].first, at::stack(values));
+  // Of the rows, only what names them is kept.
+  void close_batch() {
+    batches_.push_back(stacked(rows_));
+    for (dataset::Row& row : rows_) row.sample.clear();
+    names_.push_back(std::exchange(rows_, {}));
+    if (batches_.size() == asked_.num_batches) answer();
+  }
+
+  void answer() {
+    const std::vector<at::Tensor> outputs = asked_.outputs(batches_);
+    for (size_t b = 0; b < batches_.size(); ++b) {
+      const std::vector<train::Answer> answers = predictor_.answers(outputs.at(b));
+      TRIREME_ASSERT(answers.size() == names_[b].size(), "a task gave ", answers.size(),
+                     " answers to ", names_[b].size(), " rows");
+      for (size_t i = 0; i < answers.size(); ++i) writer_.write(names_[b][i], answers[i]);
     }
-    batch.step_size = batch.size();
-    return batch;
+    batches_.clear();
+    names_.clear();
   }
 
   train::Predictor& predictor_;
+  AskedForRows asked_;
   PredictionWriter& writer_;
   size_t most_;
   std::vector<dataset::Row> rows_;
+  std::vector<dataset::Batch> batches_;
+  std::vector<std::vector<dataset::Row>> names_;  // by batch
 };
 
 train::RunConfig saved_config(const train::SavedModel& saved, const train::Offer& offer) {
@@ -93,28 +136,23 @@ void print_summary(const PredictArguments& arguments, const PredictionWriter& wr
     std::fprintf(stream, "wrote      %s\n", printable(arguments.output).c_str());
 }
 
-int predict(const PredictArguments& arguments, const train::Offer& offer) {
-  const c10::NoGradGuard no_grad;
-  const auto weights = arguments.average ? train::Weights::kAverage : train::Weights::kLast;
-  const train::SavedModel saved(arguments.run, weights);
-  train::RunConfig config = saved_config(saved, offer);
+train::PredictingTask& predicting_task(const train::SavedModel& saved, train::RunConfig& config) {
   auto* const task = dynamic_cast<train::PredictingTask*>(&*config.task);
   TRIREME_CHECK(task != nullptr, "the task ", shown(config.task_choice.name), " of ",
                 saved.folder().string(),
                 " does not predict; a task of your own does when it is a PredictingTask "
                 "(docs/guide/tasks.md)");
-  PredictionWriter writer(arguments.output,
-                          choose(kPredictionFormats, "--format", arguments.format));
-  const auto predictor = task->make_predictor({.saved = saved,
-                                               .config = config,
-                                               .data = arguments.data,
-                                               .input_format = arguments.input_format,
-                                               .top = arguments.top});
-  const auto rows = predictor->open(arguments.inputs);
+  return *task;
+}
+
+// Reads the inputs, and writes the answers to all their rows.
+void answer_inputs(const PredictArguments& arguments, train::Predictor& predictor,
+                   const AskedForRows& asked, PredictionWriter& writer) {
+  const auto rows = predictor.open(arguments.inputs);
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar("predict", rows->unit(), stderr);
-    BatchedAnswers answers(*predictor, writer, arguments.batch);
+    BatchedAnswers answers(predictor, asked, writer, arguments.batch);
     rows->read([&](dataset::Row row) {
       answers.add(std::move(row));
       bar.update(rows->num_done(), rows->num_total());
@@ -125,6 +163,93 @@ int predict(const PredictArguments& arguments, const train::Offer& offer) {
   writer.finish();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   print_summary(arguments, writer, *rows, seconds.count());
+}
+
+std::unique_ptr<PredictionWriter> open_output(const PredictArguments& arguments) {
+  return std::make_unique<PredictionWriter>(
+      arguments.output, choose(kPredictionFormats, "--format", arguments.format));
+}
+
+// The run, and what answers its rows.
+class Prediction {
+ public:
+  Prediction(const PredictArguments& arguments, const train::Offer& offer, bool has_model)
+      : saved_(arguments.run, arguments.weights()),
+        config_(saved_config(saved_, offer)),
+        task_(predicting_task(saved_, config_)),
+        request_{.saved = saved_,
+                 .config = config_,
+                 .data = arguments.data,
+                 .input_format = arguments.input_format,
+                 .top = arguments.top,
+                 .has_model = has_model},
+        predictor_(task_.make_predictor(request_)) {}
+
+  const std::filesystem::path& folder() const { return saved_.folder(); }
+  train::Predictor& predictor() { return *predictor_; }
+
+  // Throws: ConfigError when the task or the model cannot be shared so
+  train::RunConfig shared_config(const PredictArguments& arguments, const train::Offer& offer,
+                                 int num_ranks) {
+    std::unique_ptr<train::Task> answering = task_.make_answering(request_);
+    TRIREME_CHECK(answering != nullptr, "the task ", shown(config_.task_choice.name), " of ",
+                  saved_.folder().string(),
+                  " predicts on one rank; leave out --ranks and --parallel keys, or give it "
+                  "make_answering() (docs/guide/tasks.md)");
+    train::RunConfig defaults = train::default_config(offer, config_.task_choice.name);
+    defaults.train.device = train::DeviceChoice::kCpu;
+    return train::asked_config(config_, std::move(defaults), std::move(answering),
+                               parse_overrides(arguments.layout), num_ranks);
+  }
+
+ private:
+  train::SavedModel saved_;
+  train::RunConfig config_;
+  train::PredictingTask& task_;
+  train::PredictRequest request_;
+  std::unique_ptr<train::Predictor> predictor_;
+};
+
+void predict_alone(const PredictArguments& arguments, const train::Offer& offer) {
+  if (arguments.ranks.num_threads > 0) use_threads(arguments.ranks.num_threads);
+  const std::unique_ptr<PredictionWriter> writer = open_output(arguments);
+  Prediction prediction(arguments, offer, /*has_model=*/true);
+  train::Predictor& predictor = prediction.predictor();
+  answer_inputs(arguments, predictor,
+                {.outputs =
+                     [&](std::span<const dataset::Batch> batches) {
+                       return std::vector<at::Tensor>{predictor.outputs(batches.front())};
+                     }},
+                *writer);
+}
+
+// Rank 0 reads and writes.
+int predict_on_ranks(const PredictArguments& arguments, const train::Offer& offer, int num_ranks) {
+  Prediction prediction(arguments, offer, /*has_model=*/false);
+  const train::RunConfig config = prediction.shared_config(arguments, offer, num_ranks);
+  const auto work = [&](train::RunConfig& own, comm::Communicator& world) {
+    const c10::NoGradGuard no_grad;
+    std::unique_ptr<PredictionWriter> writer;
+    if (world.rank() == 0) writer = open_output(arguments);
+    // A run that goes on may save the next one meanwhile.
+    own.init.folder = comm::broadcast_string(world, prediction.folder().string(), 0);
+    AnsweringRanks ranks(own, world, arguments.weights());
+    if (!writer) return ranks.serve();
+    answer_inputs(arguments, prediction.predictor(),
+                  {.num_batches = ranks.num_copies(),
+                   .outputs = [&](auto batches) { return ranks.outputs(batches); }},
+                  *writer);
+    ranks.finish();
+  };
+  return run_on_ranks(arguments.ranks, config, work);
+}
+
+int predict(const PredictArguments& arguments, const train::Offer& offer) {
+  const c10::NoGradGuard no_grad;
+  const int num_ranks = count_ranks(arguments.ranks);
+  if (num_ranks > 1 || !arguments.layout.empty())
+    return predict_on_ranks(arguments, offer, num_ranks);
+  predict_alone(arguments, offer);
   return kDone;
 }
 
@@ -139,10 +264,10 @@ void add_predict(CLI::App& app, int& exit_code, const train::Offer& offer) {
           app.get_name() +
           " predict runs/vision photo.png images/ --top 3\n"
           "  " +
+          app.get_name() + " predict runs/dlrm day_1.tsv.gz --output clicks.csv --format csv\n  " +
           app.get_name() +
-          " predict runs/dlrm day_1.tsv.gz --output clicks.csv --format csv\n"
-          "Runs on the CPU of this host, from a checkpoint of any layout. See "
-          "docs/guide/predict.md.\n");
+          " predict runs/large images/ --ranks 2 --parallel.tensor=2\n"
+          "Runs on CPUs, from a checkpoint of any layout. See docs/guide/predict.md.\n");
   command->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")
       ->required();
   command
@@ -171,7 +296,12 @@ void add_predict(CLI::App& app, int& exit_code, const train::Offer& offer) {
                       "texts. Default: told from the run and the files' names");
   command->add_flag("--average", arguments->average,
                     "use the moving average of the weights (average.decay)");
-  command->callback([arguments, offer, &exit_code] { exit_code = predict(*arguments, offer); });
+  add_ranks(*command, arguments->ranks);
+  add_layout_help(*command);
+  command->callback([command, arguments, offer, &exit_code] {
+    arguments->layout = command->remaining();
+    exit_code = predict(*arguments, offer);
+  });
 }
 
 }  // namespace trireme::cli

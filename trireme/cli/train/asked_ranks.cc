@@ -15,6 +15,7 @@
 #include "trireme/cli/train/train_rank.h"
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 #include "trireme/launch/local_ranks.h"
+#include "trireme/train/parallel/asked_layout.h"
 
 namespace trireme::cli {
 namespace {
@@ -46,6 +47,19 @@ void add_ranks(CLI::App& command, AskedRanks& ranks) {
   command.add_option("--threads", ranks.num_threads, "threads per rank; 0 = cores / ranks")
       ->check(within({0, 1 << 15}))
       ->capture_default_str();
+}
+
+void add_layout_help(CLI::App& command) {
+  std::string keys;
+  for (const std::string& key : train::asking_keys())
+    keys += concat(keys.empty() ? "" : ",\n", "  ", key);
+  command.footer(
+      "A model that is too large for one rank is shared with --parallel.tensor=N,\n"
+      "--parallel.pipeline=N or --parallel.expert=N, as in training. Further ranks have\n"
+      "copies, which share the work. The results are those of one rank, up to rounding.\n"
+      "Keys:\n" +
+      keys);
+  command.allow_extras();
 }
 
 void use_threads(int num_threads) { at::set_num_threads(num_threads); }

@@ -22,6 +22,10 @@ struct AskedRanks {
 // Adds --ranks and --threads. After parsing, is_given says whether --ranks was given.
 void add_ranks(CLI::App& command, AskedRanks& ranks);
 
+// Accepts the keys of train::asking_keys(), which are then among the command's remaining words, and
+// says so in its help.
+void add_layout_help(CLI::App& command);
+
 // libtorch's threads of this process.
 void use_threads(int num_threads);
 

@@ -115,6 +115,11 @@ void HierarchicalCommunicator::abort(const std::string& reason) {
   inner_->abort(reason);
 }
 
+std::string HierarchicalCommunicator::known_loss() const {
+  const auto* const inner = dynamic_cast<const KnowsLosses*>(inner_.get());
+  return inner == nullptr ? "" : inner->known_loss();
+}
+
 Communicator& HierarchicalCommunicator::path_to(int peer) const {
   return hosts_.host_of(peer) == hosts_.host_of(rank()) ? *inner_ : *outer_;
 }

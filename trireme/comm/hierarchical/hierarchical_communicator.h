@@ -32,6 +32,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/hierarchical/hierarchical_collectives.h"
 #include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/known_losses.h"
 #include "trireme/comm/recorder/group_recorder.h"
 
 namespace trireme::comm {
@@ -47,7 +48,7 @@ std::unique_ptr<Communicator> make_hierarchical_group(std::unique_ptr<Communicat
                                                       GroupRecorder recorder = {});
 
 // Dense CPU tensors.
-class HierarchicalCommunicator : public RecordedCommunicator {
+class HierarchicalCommunicator : public RecordedCommunicator, public KnowsLosses {
  public:
   HierarchicalCommunicator(std::unique_ptr<Communicator> inner, std::unique_ptr<Communicator> outer,
                            const HostMap& hosts, std::string name, GroupRecorder recorder = {});
@@ -61,6 +62,7 @@ class HierarchicalCommunicator : public RecordedCommunicator {
   const Communicator& outer() const { return *outer_; }
 
   void abort(const std::string& reason) override;
+  std::string known_loss() const override;
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 

@@ -261,6 +261,15 @@ WorkPtr SharedCommunicator::start_message(const Collective& call, const Recorder
   return point_to_point_.start(std::move(message), options.background);
 }
 
+std::string SharedCommunicator::known_loss() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    const std::string loss = exchange_.loss_of(peer);
+    if (!loss.empty()) return loss;
+  }
+  return "";
+}
+
 at::Tensor SharedCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
   return host_.heap->empty(sizes, dtype);
 }

@@ -13,6 +13,7 @@
 #include "trireme/comm/cancellation.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/group_options.h"
+#include "trireme/comm/known_losses.h"
 #include "trireme/comm/recorder/group_recorder.h"
 #include "trireme/comm/shared/collectives.h"
 #include "trireme/comm/shared/exchange.h"
@@ -32,7 +33,7 @@ struct Host {
   std::optional<bool> has_core_each = std::nullopt;
 };
 
-class SharedCommunicator : public RecordedCommunicator {
+class SharedCommunicator : public RecordedCommunicator, public KnowsLosses {
  public:
   // Joins group `uid` of the host's job: rank 0 creates the segment, and the others wait for it.
   // Meanwhile `loss_of`, when given, is asked why a rank will not come; it returns "" when the rank
@@ -49,6 +50,7 @@ class SharedCommunicator : public RecordedCommunicator {
   bool reduces_in_rank_order() const override { return true; }
 
   void abort(const std::string& reason) override { exchange_.abort(reason); }
+  std::string known_loss() const override;
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trireme/dataset/image/image_source.h"
+#include "trireme/dataset/image/image_tree.h"
 
 namespace trireme::dataset {
 
@@ -27,6 +28,11 @@ struct HeldOut {
 //         images, an image in no class or in another format; get() when a file cannot be read or
 //         decoded, or, without a size, has another one than the first
 std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& path,
+                                               const ImageOptions& options = {},
+                                               const ImageSource* like = nullptr,
+                                               const HeldOut& held_out = {});
+// The same of a folder of a tree, such as one in a bucket. An image in a store is a request.
+std::unique_ptr<ImageSource> open_image_folder(const ImageTree& tree, const std::string& folder,
                                                const ImageOptions& options = {},
                                                const ImageSource* like = nullptr,
                                                const HeldOut& held_out = {});

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <charconv>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,8 +16,12 @@
 #include <unordered_set>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/file/read_ahead.h"
 #include "trireme/base/words.h"
 #include "trireme/dataset/file/as_config_error.h"
 #include "trireme/dataset/image/decode.h"
@@ -30,16 +35,24 @@ namespace trireme::dataset {
 // next one begins; its files must be neighbours. Shards are opened when they are needed and a few
 // stay open, as there may be more than a process may have files. The classes are numbers in the
 // files, so one wrong number must not make a million of them (check_numbering()). The first image
-// is read at once, for the shape of all.
+// is read at once, for the shape of all. A shard in a store is read from front to back once, which
+// takes less time than a request for each header, and stays the object that it was then.
 
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostTarClasses = 1 << 20;
+constexpr uint64_t kMostJsonBytes = uint64_t{1} << 20;
 // Part of a data set may lack many of its classes.
 constexpr int64_t kFreeTarClasses = 1 << 10;
 constexpr int64_t kMostNumbersPerClass = 16;
+
+// An archive.
+struct Shard {
+  fs::path path{};                             // or the URL
+  std::shared_ptr<const ByteSource> object{};  // of a store; null on this machine
+};
 
 // Where an image lies in its shard.
 struct Place {
@@ -51,13 +64,16 @@ struct Place {
 // Collects the samples of one shard.
 class ShardIndex {
  public:
-  explicit ShardIndex(const fs::path& path) : file_(local_files().open(path.string())) {}
+  explicit ShardIndex(const Shard& shard)
+      : file_(shard.object ? read_ahead(shard.object, {.num_kept = 4})
+                           : local_files().open(shard.path.string())) {}
 
   std::vector<Place> read() {
     read_tar(*file_, [this](const TarEntry& entry) { add(entry); });
     finish_sample();
     TRIREME_CHECK(!places_.empty(), file_->name(),
-                  " has no samples; expected images (.png, .jpg, .jpeg) and classes (.cls)");
+                  " has no samples; expected images (.png, .jpg, .jpeg) and classes (.cls or "
+                  ".json)");
     return std::move(places_);
   }
 
@@ -85,6 +101,9 @@ class ShardIndex {
     if (ending == ".cls") {
       if (label_) fail(entry.header, "the sample \"", shown(key), "\" has a second class");
       label_ = read_label(entry);
+    } else if (ending == ".json") {
+      if (json_) fail(entry.header, "the sample \"", shown(key), "\" has a second .json");
+      json_ = entry;
     } else if (is_image_name(ending) && ending.find('.', 1) == std::string::npos) {
       if (image_) fail(entry.header, "the sample \"", shown(key), "\" has a second image");
       if (entry.size > kMostEncodedBytes) {
@@ -116,14 +135,37 @@ class ShardIndex {
     return label;
   }
 
+  // The class that an object names, as WebDataset's writers do.
+  int32_t read_json_label(const TarEntry& entry) const {
+    const std::string where = concat(file_->name(), "/", shown(entry.name));
+    TRIREME_CHECK(entry.size <= kMostJsonBytes, where, " has ", entry.size,
+                  " bytes; expected at most ", kMostJsonBytes);
+    std::string text(entry.size, '\0');
+    as_config_error([&] { file_->read(entry.offset, std::as_writable_bytes(std::span(text))); });
+    const nlohmann::json object = parse_json(text, where);
+    for (const char* const key : {"cls", "label"}) {
+      if (!object.is_object() || !object.contains(key)) continue;
+      const nlohmann::json& label = object[key];
+      const bool is_class = label.is_number_unsigned() && label.get<uint64_t>() < kMostTarClasses;
+      TRIREME_CHECK(is_class, where, ": \"", key, "\" is ", shown(label.dump()),
+                    "; expected a number from 0 to ", kMostTarClasses - 1);
+      return label.get<int32_t>();
+    }
+    throw ConfigError(concat(where,
+                             " has neither \"cls\" nor \"label\", and there is no .cls "
+                             "beside it; expected the number of the class"));
+  }
+
   void finish_sample() {
     if (!begun_) return;
     if (!image_) fail(*begun_, "the sample \"", shown(key_), "\" has no .png, .jpg or .jpeg");
-    if (!label_) fail(*begun_, "the sample \"", shown(key_), "\" has no .cls");
+    if (!label_ && json_) label_ = read_json_label(*json_);
+    if (!label_) fail(*begun_, "the sample \"", shown(key_), "\" has no .cls or .json");
     image_->label = *label_;
     places_.push_back(*image_);
     image_.reset();
     label_.reset();
+    json_.reset();
     begun_.reset();
   }
 
@@ -134,24 +176,30 @@ class ShardIndex {
   std::optional<uint64_t> begun_;  // the byte of its first header
   std::optional<Place> image_;
   std::optional<int32_t> label_;
+  std::optional<TarEntry> json_;
 };
 
-std::vector<fs::path> shards_of(const std::vector<fs::path>& paths) {
-  std::vector<fs::path> shards;
+std::vector<Shard> shards_in(const ImageTree& tree, const std::string& folder) {
+  std::vector<Shard> shards;
+  for (TreeItem& item : tree.items(folder)) {
+    const fs::path where = tree.path_of(folder);
+    require_printable(where, item.name);
+    if (item.name.ends_with(".tar") && !item.name.starts_with('.'))
+      shards.push_back({where / item.name, std::move(item.object)});
+  }
+  TRIREME_CHECK(!shards.empty(), "the folder ", tree.path_of(folder), " has no .tar files");
+  return shards;
+}
+
+std::vector<Shard> shards_of(const std::vector<fs::path>& paths) {
+  std::vector<Shard> shards;
   for (const fs::path& path : paths) {
     std::error_code error;
     if (!fs::is_directory(path, error)) {
-      shards.push_back(path);
+      shards.push_back({path});
       continue;
     }
-    std::vector<fs::path> found;
-    for (const fs::directory_entry& item : items_of(path)) {
-      const std::string name = item.path().filename();
-      require_printable(path, name);
-      if (name.ends_with(".tar") && !name.starts_with('.')) found.push_back(item.path());
-    }
-    TRIREME_CHECK(!found.empty(), "the folder ", path.string(), " has no .tar files");
-    shards.insert(shards.end(), found.begin(), found.end());
+    std::ranges::move(shards_in(*local_tree(path.string()), ""), std::back_inserter(shards));
   }
   TRIREME_CHECK(!shards.empty(), "no tar archive is given; expected shards such as train-0000.tar");
   return shards;
@@ -159,7 +207,7 @@ std::vector<fs::path> shards_of(const std::vector<fs::path>& paths) {
 
 // Reads all shards, several at one time, because each waits for its disk. The error is that of the
 // first shard that has one.
-std::vector<std::vector<Place>> index_of(const std::vector<fs::path>& shards) {
+std::vector<std::vector<Place>> index_of(const std::vector<Shard>& shards) {
   constexpr size_t kMostThreads = 8;
   std::vector<std::vector<Place>> places(shards.size());
   std::vector<std::exception_ptr> errors(shards.size());
@@ -188,17 +236,18 @@ std::vector<std::vector<Place>> index_of(const std::vector<fs::path>& shards) {
 // be more shards than a process may have open files. Thread safe.
 class OpenShards {
  public:
-  explicit OpenShards(std::vector<fs::path> paths) : paths_(std::move(paths)) {}
+  explicit OpenShards(std::vector<Shard> shards) : shards_(std::move(shards)) {}
 
-  const std::vector<fs::path>& paths() const { return paths_; }
-  const fs::path& path(size_t shard) const { return paths_[shard]; }
+  const std::vector<Shard>& all() const { return shards_; }
+  const fs::path& path(size_t shard) const { return shards_[shard].path; }
 
   std::shared_ptr<const ByteSource> get(size_t shard) const {
+    if (shards_[shard].object) return shards_[shard].object;
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(open_, shard, &Open::shard);
     if (found != open_.end() && found->file) return found->file;
     const std::shared_ptr<const ByteSource> file =
-        as_config_error([&] { return local_files().open(paths_[shard].string()); });
+        as_config_error([&] { return local_files().open(path(shard).string()); });
     open_[oldest_] = {shard, file};
     oldest_ = (oldest_ + 1) % open_.size();
     return file;
@@ -210,7 +259,7 @@ class OpenShards {
     std::shared_ptr<const ByteSource> file;
   };
 
-  std::vector<fs::path> paths_;
+  std::vector<Shard> shards_;
   mutable std::mutex mutex_;
   mutable std::array<Open, 16> open_;
   mutable size_t oldest_ = 0;
@@ -218,13 +267,12 @@ class OpenShards {
 
 class TarImages final : public ImageSource {
  public:
-  TarImages(const std::vector<fs::path>& paths, const ImageOptions& options,
-            const ImageSource* like)
-      : shards_(shards_of(paths)) {
+  TarImages(std::vector<Shard> shards, const ImageOptions& options, const ImageSource* like)
+      : shards_(std::move(shards)) {
     require_images();
     int32_t largest = 0;
     size_t shard = 0;
-    for (std::vector<Place>& places : index_of(shards_.paths())) {
+    for (std::vector<Place>& places : index_of(shards_.all())) {
       for (const Place& place : places) {
         TRIREME_CHECK(like == nullptr || place.label < std::ssize(like->classes()),
                       name_of(shard, place), " has the class ", place.label,
@@ -298,7 +346,12 @@ class TarImages final : public ImageSource {
 
 std::unique_ptr<ImageSource> open_image_tar(const std::vector<fs::path>& paths,
                                             const ImageOptions& options, const ImageSource* like) {
-  return std::make_unique<TarImages>(paths, options, like);
+  return std::make_unique<TarImages>(shards_of(paths), options, like);
+}
+
+std::unique_ptr<ImageSource> open_image_tar(const ImageTree& tree, const std::string& folder,
+                                            const ImageOptions& options, const ImageSource* like) {
+  return std::make_unique<TarImages>(shards_in(tree, folder), options, like);
 }
 
 }  // namespace trireme::dataset

@@ -20,8 +20,6 @@ constexpr uint64_t kBlock = 512;
 // A header of names and attributes in front of an entry is not longer.
 constexpr uint64_t kMostAttributeBytes = 1 << 20;
 
-constexpr uint64_t kNoSize = ~uint64_t{0};
-
 using Header = std::array<char, kBlock>;
 
 std::string_view field(const Header& header, size_t offset, size_t size) {
@@ -37,7 +35,7 @@ std::optional<uint64_t> number(const Header& header, size_t offset, size_t size)
   if ((static_cast<uint8_t>(bytes[0]) & 0x80) != 0) {
     for (size_t i = 0; i < size; ++i) {
       const auto byte = static_cast<uint8_t>(i == 0 ? bytes[i] & 0x7f : bytes[i]);
-      if (value >> 55 != 0) return std::nullopt;
+      if (value >> 56 != 0) return std::nullopt;
       value = value << 8 | byte;
     }
     return value;
@@ -58,13 +56,14 @@ class TarReader {
   // Empty at the end of the archive.
   std::optional<TarEntry> next() {
     std::string name;
-    uint64_t pax_size = kNoSize;
+    std::optional<uint64_t> pax_size;
     while (true) {
       Header header{};
       const uint64_t at = at_;
       if (!read_header(header)) return std::nullopt;
       const auto stated = number(header, 124, 12);
-      if (!stated) fail(at, "a header states no size");
+      if (!stated)
+        fail(at, concat("a header states no size, that of \"", shown(short_name(header)), "\""));
       const char type = header[156];
       if (type == 'x' || type == 'L' || type == 'K' || type == 'g') {
         const std::string content = read_attributes(at, *stated);
@@ -75,20 +74,21 @@ class TarReader {
       TarEntry entry{.name = name.empty() ? short_name(header) : std::move(name),
                      .header = at,
                      .offset = at_,
-                     .size = pax_size == kNoSize ? *stated : pax_size};
+                     .size = pax_size.value_or(*stated)};
       const bool is_file = type == '0' || type == '\0' || type == '7';
       if (!is_file && type != '5') {
         fail(at, concat("\"", shown(entry.name),
                         "\" is a link, a device or a sparse file; expected "
                         "files and folders"));
       }
-      if (entry.size > file_.num_bytes() - at_) fail_truncated(at);
+      check_name(at, entry.name);
+      if (entry.size > file_.num_bytes() - at_) fail_truncated(at, entry);
       at_ += entry.size;
       pad();
       // Old archives have folders as files whose names end in a slash.
       if (is_file && !entry.name.ends_with('/')) return entry;
       name.clear();
-      pax_size = kNoSize;
+      pax_size.reset();
     }
   }
 
@@ -99,6 +99,20 @@ class TarReader {
   [[noreturn]] void fail_truncated(uint64_t at) const {
     fail(at, concat("the archive ends within an entry, after ", file_.num_bytes(),
                     " bytes; fetch it again"));
+  }
+  [[noreturn]] void fail_truncated(uint64_t at, const TarEntry& entry) const {
+    fail(at, concat("\"", shown(entry.name), "\" has ", entry.size,
+                    " bytes by its header, and the archive ends within it, after ",
+                    file_.num_bytes(), " bytes; fetch it again"));
+  }
+
+  // Nothing is unpacked, but messages and answers name the entries.
+  void check_name(uint64_t at, const std::string& name) const {
+    const bool leads_up = concat("/", name, "/").find("/../") != std::string::npos;
+    if (!name.empty() && !leads_up) return;
+    fail(at, name.empty() ? std::string("an entry without a name; expected one for each file")
+                          : concat("\"", shown(name),
+                                   "\" leads out of the archive; pack it without \"..\""));
   }
 
   // False at the end of the archive, a block of zeros.
@@ -148,7 +162,8 @@ class TarReader {
   }
 
   // Records "<length> <key>=<value>\n", each as long as it says.
-  void read_pax(uint64_t at, std::string_view records, std::string& name, uint64_t& size) const {
+  void read_pax(uint64_t at, std::string_view records, std::string& name,
+                std::optional<uint64_t>& size) const {
     while (!records.empty()) {
       size_t length = 0;
       const auto [space, error] =

@@ -20,7 +20,8 @@ struct TarEntry {
 // Calls `visit` for every regular file, in the order of the archive. Folders are left out.
 // Throws: ConfigError with the path and the byte: a header whose checksum is wrong, a link, device
 //         or sparse file, a compressed archive, one that ends within an entry or without the
-//         archive's end
+//         archive's end, or an entry without a name or with ".." in it. It names the entry, if one
+//         has been read
 // Source: POSIX.1-2017, pax, "ustar Interchange Format"
 void read_tar(const ByteSource& file, const std::function<void(const TarEntry&)>& visit);
 

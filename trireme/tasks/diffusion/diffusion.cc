@@ -45,6 +45,7 @@ class DiffusionTask : public train::Task, public train::PredictingTask {
       : Task(other),
         PredictingTask(other),
         config_(other.config_),
+        tree_(other.tree_),
         training_(other.training_),
         validation_(other.validation_) {}
   DiffusionTask& operator=(const DiffusionTask&) = delete;
@@ -78,8 +79,10 @@ class DiffusionTask : public train::Task, public train::PredictingTask {
   }
 
   void open(bool evaluates) override {
-    auto training = open_training_images(config_);
-    const auto validation = evaluates ? open_validation_images(config_, *training) : nullptr;
+    tree_ = open_image_tree(config_.data);
+    auto training = open_training_images(config_, *tree_);
+    const auto validation =
+        evaluates ? open_validation_images(config_, *training, *tree_) : nullptr;
     const auto [channels, height, width] = training->shape();
     const std::string& path = config_.data.path;
     TRIREME_CHECK(height == width, "the images are ", height, " x ", width,
@@ -98,6 +101,7 @@ class DiffusionTask : public train::Task, public train::PredictingTask {
     training_ = dataset::noised(std::move(training), draws);
     if (validation) validation_ = dataset::noised(validation, draws);
   }
+  void cancel_reads() const override { tree_->cancel(); }
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override { return validation_.get(); }
 
@@ -142,6 +146,7 @@ class DiffusionTask : public train::Task, public train::PredictingTask {
 
  private:
   DiffusionConfig config_;
+  std::shared_ptr<const dataset::ImageTree> tree_;  // of the open data
   std::shared_ptr<const dataset::ImageSource> training_;
   std::shared_ptr<const dataset::ImageSource> validation_;  // null without evaluation
   mutable std::unique_ptr<train::TaskModel> model_;         // of config_

@@ -381,6 +381,11 @@ class LanguageTask : public train::Task, public train::PredictingTask {
   std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
     return make_text_predictor(request, config_);
   }
+  std::unique_ptr<train::Task> make_answering(const train::PredictRequest& /*request*/) override {
+    auto task = std::make_unique<LanguageTask>(*this);
+    task->config_.is_answering = true;
+    return task;
+  }
   LanguageConfig& config() { return config_; }
   const LanguageConfig& config() const { return config_; }
   const dataset::Tokenizer* tokenizer() const { return tokenizer_.get(); }

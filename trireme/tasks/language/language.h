@@ -39,6 +39,8 @@ struct LanguageConfig {
   // Whether this is the frozen model from which another one learns. Its last stage gives hidden
   // states and has no loss.
   bool is_teacher = false;
+  // Whether this is a frozen classifier: its last stage gives the logits of each text's classes.
+  bool is_answering = false;
   // Set when it is a frozen model that reads texts: its last stage says what comes next, see
   // generation/text_ranks.h.
   std::shared_ptr<TextGroups> texts{};

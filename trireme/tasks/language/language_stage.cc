@@ -55,6 +55,7 @@ class LanguageStage : public train::StageModel {
                                                         .decoder_tokens_BU = in["decoder_tokens"],
                                                         .carried = carried(in),
                                                         .images = in["images"]});
+    if (part_.has_head && config_.is_answering) return {class_logits(out.hidden)};
     if (part_.has_head && config_.objective.is_dpo()) return compare(out.hidden, in);
     if (part_.has_head && config_.objective.is_distill()) return imitate(out.hidden, in);
     if (part_.has_head && config_.objective.is_classify()) return classify(out.hidden, in);
@@ -189,6 +190,12 @@ class LanguageStage : public train::StageModel {
             train::accuracy_state(loss.logits_BC, in["targets"].narrow(0, 0, hidden.size(0)))};
   }
 
+  // Shapes: -> [B, classes]
+  at::Tensor class_logits(const at::Tensor& hidden) {
+    const at::Tensor no_labels_B = at::zeros({hidden.size(0)}, at::kLong).to(hidden.device());
+    return model_->class_loss(hidden, no_labels_B).logits_BC;
+  }
+
   // What a teacher says of each token: [B, T, 2k + 1] fp64, the tokens, their log-probabilities,
   // and that of the rest; zeros for the tokens of other ranks of the context axis.
   std::vector<at::Tensor> record(const at::Tensor& hidden, const train::StageInput& in) {
@@ -275,7 +282,7 @@ train::StageEdges edges_of_stage(const LanguageConfig& config, int stage,
     edges.inputs.push_back(train::hidden_edge(stage));
   if (config.texts) {
     edges.inputs.push_back("group");
-  } else if (is_last && !config.is_teacher) {
+  } else if (is_last && !config.is_teacher && !config.is_answering) {
     edges.inputs.push_back("targets");
   }
   if (is_last && config.outputs) {
@@ -285,7 +292,7 @@ train::StageEdges edges_of_stage(const LanguageConfig& config, int stage,
   }
   if (is_last && config.objective.is_dpo()) edges.inputs.push_back("reference");
   if (is_last) {
-    const bool gives_scores = config.texts || config.recording.top_k > 0;
+    const bool gives_scores = config.texts || config.is_answering || config.recording.top_k > 0;
     edges.outputs.push_back(gives_scores ? "scores" : config.is_teacher ? "teacher" : "loss");
   } else if (family.continues_at(config.model, part.end())) {
     edges.outputs.push_back(train::hidden_edge(stage + 1));
@@ -296,8 +303,8 @@ train::StageEdges edges_of_stage(const LanguageConfig& config, int stage,
   }
   if (is_last && config.objective.is_dpo())
     edges.outputs.insert(edges.outputs.end(), {"metrics", "scores"});
-  if (is_last && (config.objective.is_distill() || config.objective.is_classify()))
-    edges.outputs.push_back("metrics");
+  const bool has_metrics = config.objective.is_distill() || config.objective.is_classify();
+  if (is_last && has_metrics && !config.is_answering) edges.outputs.push_back("metrics");
   return edges;
 }
 

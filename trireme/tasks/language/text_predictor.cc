@@ -39,6 +39,7 @@ class TextPredictor : public train::Predictor {
                   "that of a model that classifies texts");
     if (!request.input_format.empty())
       form_ = choose(dataset::kTextForms, "--input-format", request.input_format);
+    if (!request.has_model) return;
     request.saved.require_room(model::num_parameters(config.model), request.config.dtype());
     model_ = model::make_model(config.model, request.config.train.seed, request.config.dtype());
     request.saved.load(model_->module());
@@ -51,12 +52,14 @@ class TextPredictor : public train::Predictor {
                  .form = form_});
   }
 
-  std::vector<train::Answer> answer(const dataset::Batch& batch) override {
+  at::Tensor outputs(const dataset::Batch& batch) override {
     const model::PartOutput out =
         model_->forward_part({.tokens_BT = batch["tokens"], .documents_BT = batch["documents"]});
     const at::Tensor no_labels_B = at::zeros({batch.size()}, at::kLong);
-    return train::class_answers(model_->class_loss(out.hidden, no_labels_B).logits_BC,
-                                classes_.names(), top_);
+    return model_->class_loss(out.hidden, no_labels_B).logits_BC;
+  }
+  std::vector<train::Answer> answers(const at::Tensor& outputs) override {
+    return train::class_answers(outputs, classes_.names(), top_);
   }
 
  private:
@@ -73,7 +76,7 @@ class TextPredictor : public train::Predictor {
   std::unique_ptr<dataset::Tokenizer> tokenizer_;
   std::optional<int32_t> begin_{};  // the token that begins a text
   std::optional<dataset::TextForm> form_{};
-  std::unique_ptr<model::LanguageModel> model_;
+  std::unique_ptr<model::LanguageModel> model_;  // null: other ranks have it
 };
 
 }  // namespace

@@ -125,6 +125,7 @@ class RecommendTaskModel : public train::TaskModel {
   std::vector<train::StageEdges> edges(int /*num_stages*/) const override {
     train::StageEdges edges{.inputs = {"label"}, .outputs = {"loss", "metrics"}};
     if (problem_.is_two_tower()) edges.inputs = {"item"};
+    if (problem_.is_answering) edges = {.inputs = {"ids"}, .outputs = {"scores"}};
     if (problem_.schema.num_dense() > 0) edges.inputs.emplace_back("dense");
     return {edges};
   }
@@ -233,6 +234,11 @@ class RecommendTask : public train::Task, public train::PredictingTask {
 
   std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
     return make_recommend_predictor(request, problem_.config);
+  }
+  std::unique_ptr<train::Task> make_answering(const train::PredictRequest& request) override {
+    auto task = std::make_unique<RecommendTask>();
+    task->problem_ = answering_problem(request, problem_.config);
+    return task;
   }
 
   RecommendConfig& config() { return problem_.config; }

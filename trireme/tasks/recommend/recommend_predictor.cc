@@ -6,7 +6,6 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/recommend/feature_schema.h"
 #include "trireme/dataset/rows/feature_rows.h"
-#include "trireme/tasks/recommend/recommend_problem.h"
 #include "trireme/tasks/recommend/recommend_stage.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/saved_run.h"
@@ -48,6 +47,7 @@ class RecommendPredictor : public train::Predictor {
         input_format_(request.input_format),
         top_(request.top) {
     check_open_tables(problem_, request.saved.run_folder().string());
+    if (!request.has_model) return;
     request.saved.require_room(num_parameters(problem_), at::kFloat);
     stage_ = std::make_unique<RecommendStage>(
         problem_, train::StageRequest{.config = request.config, .axes = axes_, .part = {}},
@@ -64,11 +64,11 @@ class RecommendPredictor : public train::Predictor {
                                       {.format = format, .folder = folder_});
   }
 
-  std::vector<train::Answer> answer(const dataset::Batch& batch) override {
-    if (problem_.is_two_tower()) return score_answers(stage_->pair_scores(batch));
-    const at::Tensor logits = wide(stage_->logits(batch));
-    if (problem_.num_outputs() == 1) return train::click_answers(logits.flatten());
-    return train::class_answers(logits, problem_.schema.classes, top_);
+  at::Tensor outputs(const dataset::Batch& batch) override { return stage_->outputs(batch); }
+  std::vector<train::Answer> answers(const at::Tensor& outputs) override {
+    if (problem_.is_two_tower()) return score_answers(outputs);
+    if (problem_.num_outputs() == 1) return train::click_answers(outputs.flatten());
+    return train::class_answers(outputs, problem_.schema.classes, top_);
   }
 
  private:
@@ -77,10 +77,19 @@ class RecommendPredictor : public train::Predictor {
   std::string input_format_;
   int64_t top_;
   model::ModelAxes axes_{};
-  std::unique_ptr<RecommendStage> stage_;
+  std::unique_ptr<RecommendStage> stage_;  // null: other ranks have the model
 };
 
 }  // namespace
+
+RecommendProblem answering_problem(const train::PredictRequest& request,
+                                   const RecommendConfig& config) {
+  RecommendProblem problem = problem_of(request, config);
+  check_open_tables(problem, request.saved.run_folder().string());
+  problem.config.tables.placement = TablePlacement::kRows;
+  problem.is_answering = true;
+  return problem;
+}
 
 std::unique_ptr<train::Predictor> make_recommend_predictor(const train::PredictRequest& request,
                                                            const RecommendConfig& config) {

@@ -5,9 +5,15 @@
 #include <memory>
 
 #include "trireme/tasks/recommend/recommend.h"
+#include "trireme/tasks/recommend/recommend_problem.h"
 #include "trireme/train/task/predictor.h"
 
 namespace trireme::tasks {
+
+// The problem of a run whose tables ranks share to answer rows.
+// Throws: ConfigError when the features do not fit the config
+RecommendProblem answering_problem(const train::PredictRequest& request,
+                                   const RecommendConfig& config);
 
 // config: the task's. Reads features.json of the run's folder, and the dictionary of its data.
 // Memory: the tables, whatever tables.memory is, without optimizer states

@@ -23,6 +23,8 @@ struct RecommendProblem {
   // The planner's choice if tables.placement is "auto" and there are several ranks; empty until it
   // is made.
   TableChoice choice{};
+  // The model writes what it says of rows, as "scores", and reads no labels.
+  bool is_answering = false;
 
   // Whether the table of a column has an open vocabulary.
   bool is_open(int64_t column) const;

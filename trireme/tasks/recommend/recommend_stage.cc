@@ -66,6 +66,8 @@ RecommendStage::RecommendStage(const RecommendProblem& problem, const train::Sta
       choice_(problem.choice),
       list_(limited_tables(problem, request)),
       network_(make_network(problem, request.config.train.seed)),
+      is_two_tower_(problem.is_two_tower()),
+      is_answering_(problem.is_answering),
       tables_(list_.tables, table_group(request), table_options(problem, request.config)),
       rate_factor_(rate_factor(problem.config.tables, request.config.optimizer)) {
   network_->to(dtype_);
@@ -115,18 +117,19 @@ Samples RecommendStage::next_samples(const train::StageInput& in) {
           .item_B = column(in, "item")};
 }
 
-at::Tensor RecommendStage::logits(const dataset::Batch& batch) {
-  begin_batches({&batch, 1});
-  return network_->forward(next_samples({.tensors = batch.tensors}));
+at::Tensor RecommendStage::outputs_of(const Samples& samples) {
+  if (is_two_tower_) return static_cast<TwoTower&>(*network_).pair_scores(samples);
+  return wide(network_->forward(samples));
 }
 
-at::Tensor RecommendStage::pair_scores(const dataset::Batch& batch) {
+at::Tensor RecommendStage::outputs(const dataset::Batch& batch) {
   begin_batches({&batch, 1});
-  return static_cast<TwoTower&>(*network_).pair_scores(next_samples({.tensors = batch.tensors}));
+  return outputs_of(next_samples({.tensors = batch.tensors}));
 }
 
 std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
   const Samples samples = next_samples(in);
+  if (is_answering_) return {outputs_of(samples)};
   const at::Tensor label_B = column(in, "label");
   const at::Tensor logits = network_->forward(samples);
   if (!in.training) scores_->add(samples, logits, label_B);

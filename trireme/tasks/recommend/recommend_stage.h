@@ -32,11 +32,11 @@ class RecommendStage : public train::StageModel {
   void end_backward() override { now_.look_up->backward(); }
   std::vector<at::Tensor> forward(const train::StageInput& in) override;
   int64_t num_terms(const dataset::Batch& batch) const override { return batch.size(); }
-  // The logits of a batch that may lack labels and items, on one rank.
-  // Shapes: -> as Network::forward()
-  at::Tensor logits(const dataset::Batch& batch);
-  // Two-tower: TwoTower::pair_scores() of a batch that has the ids of its items, on one rank.
-  at::Tensor pair_scores(const dataset::Batch& batch);
+  // What the model says of a batch that may lack labels and items. Two-tower: of rows that have the
+  // ids of a query and an item.
+  // Shapes: -> [B] or [B, classes] as Network::forward(), fp32 at least; two-tower: [B] cosines
+  // Collective: every rank of the batch axis
+  at::Tensor outputs(const dataset::Batch& batch);
   train::StageTables tables() override {
     return {&tables_, rate_factor_, [this](train::RunPoint when) { return report(when); }};
   }
@@ -56,6 +56,7 @@ class RecommendStage : public train::StageModel {
   Started start(std::span<const dataset::Batch> batches);
   // The features of the next microbatch that has begun.
   Samples next_samples(const train::StageInput& in);
+  at::Tensor outputs_of(const Samples& samples);
 
   std::vector<std::string> report(train::RunPoint when) const;
   // Lines of the report at the end; "" for none. Collective.
@@ -68,6 +69,8 @@ class RecommendStage : public train::StageModel {
   TableChoice choice_;
   TableList list_;
   std::shared_ptr<Network> network_;
+  bool is_two_tower_;
+  bool is_answering_;
   parallel::EmbeddingTables tables_;
   double rate_factor_;
   std::unique_ptr<Scores> scores_;

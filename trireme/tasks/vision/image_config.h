@@ -19,7 +19,17 @@ inline constexpr Choice<ImageFormat> kImageFormats[] = {
 struct ImageDataConfig {
   TRIREME_KEYS_BEGIN(ImageDataConfig)
   TRIREME_KEY(std::string, path, "data/images", kMustStay,
-              "folder of the images; data.format describes its contents")
+              "folder of the images, on a disk or in an object store: s3://BUCKET/PREFIX, "
+              "gs://BUCKET/PREFIX, https://HOST/PREFIX; data.format describes its contents")
+  TRIREME_KEY(std::string, cache, "", kMayChange,
+              "folder on a local disk that keeps what is read of data in an object store; "
+              "\"\" = keep nothing")
+  TRIREME_KEY(int64_t, cache_bytes, int64_t{10} << 30, kMayChange,
+              "limit on the size of data.cache, in bytes; what was not used for longest goes first",
+              Range{1 << 20, 1e15})
+  TRIREME_KEY(int64_t, store_timeout, 120, kMayChange,
+              "seconds for which a read tries again while an object store does not answer",
+              Range{1, 86400})
   TRIREME_KEY(ImageFormat, format, ImageFormat::kAuto, kMustStay,
               "layout of data.path; folder = train/CLASS/*.png|jpg and validation/CLASS/..., or "
               "CLASS/*.png|jpg, tar = train/*.tar and validation/*.tar, idx = the four files of "

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "trireme/dataset/image/image_records.h"
 #include "trireme/dataset/image/image_tar.h"
 #include "trireme/remote/store_files.h"
+#include "trireme/remote/store_settings.h"
 
 namespace trireme::tasks {
 namespace {
@@ -48,81 +50,56 @@ std::vector<std::string> cifar_names(ImageFormat format, Part part) {
 constexpr std::array kValidationNames = {"validation", "val", "valid"};
 
 // "": there is none.
-std::string validation_name(const fs::path& data) {
-  std::error_code unknown;  // opening the folder says more
+std::string validation_name(const dataset::ImageTree& tree) {
   for (const char* name : kValidationNames) {
-    if (fs::is_directory(data / name, unknown)) return name;
+    if (tree.has_folder(name)) return name;
   }
   return "";
 }
 
-fs::path folder_of(const fs::path& data, Part part) {
-  if (part == Part::kTraining) return data / "train";
-  const std::string name = validation_name(data);
-  return data / (name.empty() ? kValidationNames.front() : name);
+std::string folder_of(const dataset::ImageTree& tree, Part part) {
+  if (part == Part::kTraining) return "train";
+  const std::string name = validation_name(tree);
+  return name.empty() ? kValidationNames.front() : name;
+}
+
+bool holds(const dataset::ImageTree& tree, const std::string& folder,
+           bool (*is_wanted)(const std::string& name)) {
+  try {
+    return std::ranges::any_of(tree.items(folder), [&](const dataset::TreeItem& item) {
+      return !item.is_folder && is_wanted(item.name);
+    });
+  } catch (const ConfigError&) {
+    return false;  // opening the folder says more
+  }
 }
 
 // Whether the folder has folders with images in them: classes without train/ above them.
-bool holds_classes(const fs::path& data) {
-  std::error_code failure;
-  if (fs::is_directory(data / "train", failure)) return false;
-  for (const fs::directory_entry& folder : fs::directory_iterator(data, failure)) {
-    if (std::ranges::count(kValidationNames, folder.path().filename().string()) > 0) continue;
-    const fs::directory_iterator files(folder.path(), failure);  // none where it is a file
-    const bool has_images = std::ranges::any_of(files, [](const fs::directory_entry& entry) {
-      return dataset::is_image_name(entry.path().filename().native());
-    });
-    if (has_images) return true;
-  }
-  return false;
-}
-
-bool holds_tar(const fs::path& folder) {
-  std::error_code failure;
-  const fs::directory_iterator files(folder, failure);
-  return !failure && std::ranges::any_of(files, [](const fs::directory_entry& entry) {
-    return entry.path().extension() == ".tar";
+bool holds_classes(const dataset::ImageTree& tree) {
+  if (tree.has_folder("train")) return false;
+  return std::ranges::any_of(tree.items(""), [&](const dataset::TreeItem& item) {
+    if (!item.is_folder || std::ranges::count(kValidationNames, item.name) > 0) return false;
+    return holds(tree, item.name,
+                 [](const std::string& name) { return dataset::is_image_name(name); });
   });
 }
 
+bool holds_tar(const dataset::ImageTree& tree, const std::string& folder) {
+  return tree.has_folder(folder) &&
+         holds(tree, folder, [](const std::string& name) { return name.ends_with(".tar"); });
+}
+
 // The format of what is in the folder.
-ImageFormat find_format(const fs::path& folder) {
-  std::error_code failure;
-  TRIREME_CHECK(fs::is_directory(folder, failure), "data.path is ", folder.string(),
-                ", which is not a folder; expected one of images (data.format)");
-  const auto has = [&](const std::string& name) { return fs::exists(folder / name, failure); };
+ImageFormat find_format(const dataset::ImageTree& tree) {
+  const auto has = [&](const std::string& name) { return tree.has_file(name); };
   if (has(idx_names(Part::kTraining).images)) return ImageFormat::kIdx;
   if (has("data_batch_1.bin")) return ImageFormat::kCifar10;
   if (has("train.bin")) return ImageFormat::kCifar100;
-  if (holds_tar(folder / "train")) return ImageFormat::kTar;
-  TRIREME_CHECK(fs::is_directory(folder / "train", failure) || holds_classes(folder),
-                folder.string(),
+  if (holds_tar(tree, "train")) return ImageFormat::kTar;
+  TRIREME_CHECK(tree.has_folder("train") || holds_classes(tree), tree.path_of(""),
                 " has no images of a known format; expected train/CLASS/*.png or .jpg, "
                 "CLASS/*.png or .jpg, train/*.tar, or the files of MNIST or CIFAR");
   return ImageFormat::kFolder;
-}
-
-// Where data.path is: a store, or null for this machine.
-std::shared_ptr<const FileStore> store_of(const ImageFiles& config) {
-  return remote::open_stores(std::span(&config.data.path, 1));
-}
-
-// The same of a URL. Records are read one by one, so they may lie in a store. Folders and archives
-// would be read as a whole when a run begins.
-ImageFormat find_records(const std::string& url, ImageFormat format, const FilePlace& place) {
-  const std::string folder = url + (url.ends_with('/') ? "" : "/");
-  const auto has = [&](const std::string& name) { return place.find(folder + name) != nullptr; };
-  if (format == ImageFormat::kAuto) {
-    if (has(idx_names(Part::kTraining).images)) return ImageFormat::kIdx;
-    if (has("data_batch_1.bin")) return ImageFormat::kCifar10;
-    if (has("train.bin")) return ImageFormat::kCifar100;
-  }
-  const bool are_records = format == ImageFormat::kIdx || format == ImageFormat::kCifar10 ||
-                           format == ImageFormat::kCifar100;
-  TRIREME_CHECK(are_records, "data.path is ", url,
-                ", in a store, from which only the records of MNIST's and CIFAR's files are read; "
-                "copy folders of images and tar archives to a disk");
-  return format;
 }
 
 dataset::AugmentOptions augment_options(const AugmentConfig& config) {
@@ -155,42 +132,36 @@ std::shared_ptr<const dataset::ImageSource> open_records(const ImageFiles& confi
 }
 
 // Images in folders of classes. Without a folder for validation, a share of each class is held out.
-std::shared_ptr<const dataset::ImageSource> open_folders(const ImageFiles& config, Part part,
+std::shared_ptr<const dataset::ImageSource> open_folders(const ImageFiles& config,
+                                                         const dataset::ImageTree& tree, Part part,
                                                          const dataset::ImageOptions& options,
                                                          const dataset::ImageSource* like) {
-  const fs::path folder = config.data.path;
   const bool is_validation = part == Part::kValidation;
-  const std::string beside = validation_name(folder);
+  const std::string beside = validation_name(tree);
   if (is_validation && !beside.empty()) {
-    return dataset::open_image_folder(folder / beside, options, like);
+    return dataset::open_image_folder(tree, beside, options, like);
   }
-  const bool is_flat = holds_classes(folder);
+  const bool is_flat = holds_classes(tree);
   const double share = beside.empty() ? config.data.validation_share : 0;
-  TRIREME_CHECK(!is_validation || share > 0, folder.string(),
+  TRIREME_CHECK(!is_validation || share > 0, tree.path_of(""),
                 " has no validation images, as it has no folder validation/, and "
                 "data.validation_share is 0; raise it, or set train.evaluate_interval to 0");
   return dataset::open_image_folder(
-      is_flat ? folder : folder / "train", options, like,
+      tree, is_flat ? "" : "train", options, like,
       {.share = share, .is_wanted = is_validation, .no_class = is_flat ? beside : ""});
 }
 
-std::shared_ptr<const dataset::ImageSource> open_images(const ImageFiles& config, Part part,
+std::shared_ptr<const dataset::ImageSource> open_images(const ImageFiles& config,
+                                                        const dataset::ImageTree& tree, Part part,
                                                         const dataset::ImageSource* like) {
-  const fs::path folder = config.data.path;
-  const std::shared_ptr<const FileStore> store = store_of(config);
   ImageFormat format = config.data.format;
-  if (store) {
-    format = find_records(config.data.path, format, *store);
-  } else if (format == ImageFormat::kAuto) {
-    format = find_format(folder);
-  }
+  if (format == ImageFormat::kAuto) format = find_format(tree);
   const dataset::ImageOptions options{.size = config.data.image_size,
                                       .augment = augment_options(config.augment)};
-  if (format == ImageFormat::kFolder) return open_folders(config, part, options, like);
-  if (format == ImageFormat::kTar) {
-    return dataset::open_image_tar({folder_of(folder, part)}, options, like);
-  }
-  auto records = open_records(config, format, part, like, store ? *store : local_files());
+  if (format == ImageFormat::kFolder) return open_folders(config, tree, part, options, like);
+  if (format == ImageFormat::kTar)
+    return dataset::open_image_tar(tree, folder_of(tree, part), options, like);
+  auto records = open_records(config, format, part, like, tree.place());
   if (part == Part::kValidation || !changes_images(config.augment)) return records;
   return dataset::augmented(std::move(records), options.augment);
 }
@@ -203,13 +174,38 @@ void check_augmentation(const ImageFiles& config) {
                 "brought to");
 }
 
+std::shared_ptr<const dataset::ImageTree> open_image_tree(const ImageDataConfig& data) {
+  if (is_url(data.path)) {
+    std::optional<remote::BlockCacheOptions> cache;
+    if (!data.cache.empty())
+      cache = {.folder = data.cache, .max_bytes = static_cast<uint64_t>(data.cache_bytes)};
+    remote::StoreOptions options{.patience = std::chrono::seconds(data.store_timeout)};
+    options.first_patience = std::min(options.first_patience, options.patience);
+    return dataset::store_tree(data.path, std::make_shared<const remote::StoreFiles>(
+                                              remote::read_store_settings(), options, cache));
+  }
+  auto tree = dataset::local_tree(data.path);
+  TRIREME_CHECK(data.format != ImageFormat::kAuto || tree->has_folder(""), "data.path is ",
+                data.path, ", which is not a folder; expected one of images (data.format)");
+  return tree;
+}
+
+std::shared_ptr<const dataset::ImageSource> open_training_images(const ImageFiles& config,
+                                                                 const dataset::ImageTree& tree) {
+  return open_images(config, tree, Part::kTraining, nullptr);
+}
 std::shared_ptr<const dataset::ImageSource> open_training_images(const ImageFiles& config) {
-  return open_images(config, Part::kTraining, nullptr);
+  return open_training_images(config, *open_image_tree(config.data));
 }
 
 std::shared_ptr<const dataset::ImageSource> open_validation_images(
+    const ImageFiles& config, const dataset::ImageSource& training,
+    const dataset::ImageTree& tree) {
+  return open_images(config, tree, Part::kValidation, &training);
+}
+std::shared_ptr<const dataset::ImageSource> open_validation_images(
     const ImageFiles& config, const dataset::ImageSource& training) {
-  return open_images(config, Part::kValidation, &training);
+  return open_validation_images(config, training, *open_image_tree(config.data));
 }
 
 std::string without(const dataset::ImageSource& images) {

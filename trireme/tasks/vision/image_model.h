@@ -76,6 +76,8 @@ class ImageClassifier {
 struct ImageProblem {
   VisionConfig config;
   dataset::ImageShape shape{};
+  // The model's last stage writes logits, as "scores", and reads no labels.
+  bool is_answering = false;
 
   // Sets what images of that shape, with that many classes, decide.
   // data: their name, for messages

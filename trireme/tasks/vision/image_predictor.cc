@@ -22,6 +22,7 @@ class ImagePredictor : public train::Predictor {
                  const TrainedImages& images)
       : problem_(problem_with(problem, images)), classes_(images.classes), top_(request.top) {
     check_images(problem_);
+    if (!request.has_model) return;
     request.saved.require_room(make_image_model(problem_)->traits().num_parameters,
                                request.config.dtype());
     classifier_ = make_classifier(problem_, request.config);
@@ -34,18 +35,28 @@ class ImagePredictor : public train::Predictor {
                                              .num_classes = problem_.config.vit.classes,
                                              .stores = remote::open_stores(inputs)});
   }
-  std::vector<train::Answer> answer(const dataset::Batch& batch) override {
-    return train::class_answers(classifier_->logits(batch["image"]), classes_, top_);
+  at::Tensor outputs(const dataset::Batch& batch) override {
+    return classifier_->logits(batch["image"]);
+  }
+  std::vector<train::Answer> answers(const at::Tensor& outputs) override {
+    return train::class_answers(outputs, classes_, top_);
   }
 
  private:
   ImageProblem problem_;
   std::vector<std::string> classes_;
   int64_t top_;
-  std::unique_ptr<ImageClassifier> classifier_;
+  std::unique_ptr<ImageClassifier> classifier_;  // null: other ranks have the model
 };
 
 }  // namespace
+
+ImageProblem answering_problem(ImageProblem problem, const TrainedImages& images) {
+  problem = problem_with(std::move(problem), images);
+  check_images(problem);
+  problem.is_answering = true;
+  return problem;
+}
 
 std::unique_ptr<train::Predictor> make_image_predictor(const train::PredictRequest& request,
                                                        const ImageProblem& problem,

@@ -9,6 +9,10 @@
 
 namespace trireme::tasks {
 
+// The problem of a model that answers such images on many ranks.
+// Throws: ConfigError when the images are not those of the model
+ImageProblem answering_problem(ImageProblem problem, const TrainedImages& images);
+
 // problem: of the run's config
 // images: those that it was trained on
 // Throws: as PredictingTask::make_predictor()

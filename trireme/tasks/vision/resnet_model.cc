@@ -36,7 +36,7 @@ train::Chain make_chain(const ImageProblem& problem) {
   return chain;
 }
 
-// A stage that has the whole model, and whose loss is the logits.
+// A stage that has the whole model, and gives the logits.
 class ResNetClassifier : public ImageClassifier {
  public:
   explicit ResNetClassifier(std::unique_ptr<train::StageModel> stage) : stage_(std::move(stage)) {}
@@ -62,7 +62,8 @@ train::ChainGoal goal_of(const ImageProblem& problem, uint64_t seed) {
           [images](const at::Tensor& logits_BC, const train::StageInput& batch) {
             return images->loss_sum(logits_BC, batch);
           },
-      .metric_states = &ImageGoal::metric_states};
+      .metric_states = &ImageGoal::metric_states,
+      .gives_output = problem.is_answering};
 }
 
 class ResNetModel : public train::ChainModel {
@@ -91,10 +92,7 @@ std::unique_ptr<train::TaskModel> make_resnet_model(const ImageProblem& problem)
 std::unique_ptr<ImageClassifier> make_resnet_classifier(const ImageProblem& problem,
                                                         const train::RunConfig& config) {
   train::ChainGoal logits = goal_of(problem, config.train.seed);
-  logits.loss_sum = [](const at::Tensor& output, const train::StageInput& /*batch*/) {
-    return output;
-  };
-  logits.metric_states = nullptr;
+  logits.gives_output = true;
   return std::make_unique<ResNetClassifier>(
       ResNetModel(problem).make_stage({.config = config, .axes = {}, .part = {}}, logits));
 }

@@ -25,6 +25,7 @@ class VisionTask : public train::Task, public train::PredictingTask {
       : Task(other),
         PredictingTask(other),
         problem_(other.problem_),
+        tree_(other.tree_),
         training_(other.training_),
         validation_(other.validation_) {}
   VisionTask& operator=(const VisionTask&) = delete;
@@ -62,12 +63,14 @@ class VisionTask : public train::Task, public train::PredictingTask {
   }
 
   void open(bool evaluates) override {
-    training_ = open_training_images(problem_.config);
-    if (evaluates) validation_ = open_validation_images(problem_.config, *training_);
+    tree_ = open_image_tree(problem_.config.data);
+    training_ = open_training_images(problem_.config, *tree_);
+    if (evaluates) validation_ = open_validation_images(problem_.config, *training_, *tree_);
     problem_.take_images(training_->shape(), std::ssize(training_->classes()),
                          problem_.config.data.path);
     check_images(problem_);
   }
+  void cancel_reads() const override { tree_->cancel(); }
   const dataset::Source& training() const override { return *training_; }
   const dataset::Source* validation() const override { return validation_.get(); }
 
@@ -78,6 +81,11 @@ class VisionTask : public train::Task, public train::PredictingTask {
   std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
     if (!request.data.empty()) problem_.config.data.path = request.data;
     return make_image_predictor(request, problem_, images_of(request.saved.run_folder()));
+  }
+  std::unique_ptr<train::Task> make_answering(const train::PredictRequest& request) override {
+    auto task = std::make_unique<VisionTask>();
+    task->problem_ = answering_problem(problem_, images_of(request.saved.run_folder()));
+    return task;
   }
   // Those in the run's folder, or else, as earlier versions did not write them, those of its data.
   TrainedImages images_of(const std::filesystem::path& run_folder) {
@@ -95,6 +103,7 @@ class VisionTask : public train::Task, public train::PredictingTask {
   TrainedImages images() const { return {training_->shape(), training_->classes()}; }
 
   ImageProblem problem_;
+  std::shared_ptr<const dataset::ImageTree> tree_;  // of the open data
   std::shared_ptr<const dataset::ImageSource> training_;
   std::shared_ptr<const dataset::ImageSource> validation_;  // null without evaluation
   mutable std::unique_ptr<train::TaskModel> model_;         // of problem_

@@ -20,10 +20,11 @@ namespace {
 
 class VitStage : public train::StageModel {
  public:
-  VitStage(std::unique_ptr<model::ImageTransformer> model, ImageGoal goal,
+  VitStage(std::unique_ptr<model::ImageTransformer> model, ImageGoal goal, bool is_answering,
            const train::StageRequest& request)
       : model_(std::move(model)),
         goal_(std::move(goal)),
+        is_answering_(is_answering),
         seed_(request.config.train.seed),
         part_(request.part),
         dtype_(request.config.dtype()),
@@ -39,12 +40,13 @@ class VitStage : public train::StageModel {
 
   std::vector<at::Tensor> forward(const train::StageInput& in) override {
     const at::Tensor labels_B = in["label"];
-    const int64_t B = labels_B.size(0);
+    const int64_t B = (is_answering_ ? in["image"] : labels_B).size(0);
     model::ImagePartInput input{.num_images = B, .hidden = in[hidden_], .training = in.training};
     if (part_.embeds) input.images = goal_.prepare(in["image"], dtype_, in);
     const at::Tensor hidden = model_->forward_part(input);
     if (!part_.has_head) return {hidden};
     const at::Tensor logits_BC = model_->logits(hidden, B);
+    if (is_answering_) return {logits_BC};
     // Without the class token this rank has no image's loss.
     const train::StageInput own{.tensors = {{"label", labels_B.narrow(0, 0, logits_BC.size(0))}},
                                 .training = in.training};
@@ -58,6 +60,7 @@ class VitStage : public train::StageModel {
  private:
   std::unique_ptr<model::ImageTransformer> model_;
   ImageGoal goal_;
+  bool is_answering_;
   uint64_t seed_;
   model::ModelPart part_;
   at::ScalarType dtype_;
@@ -133,13 +136,17 @@ class VitModel : public train::TaskModel {
     return block_costs(config, vit().layers, flops, states, kept_by);
   }
 
-  // Labels go to every stage, for their number.
+  // Labels go to every stage, for their number; without them images do.
   std::vector<train::StageEdges> edges(int num_stages) const override {
+    const bool answers = problem_.is_answering;
     std::vector<train::StageEdges> result;
     for (int stage = 0; stage < num_stages; ++stage) {
-      train::StageEdges edges{.inputs = {"label", stage == 0 ? "image" : train::hidden_edge(stage)},
-                              .outputs = {train::hidden_edge(stage + 1)}};
+      train::StageEdges edges{.outputs = {train::hidden_edge(stage + 1)}};
+      if (!answers) edges.inputs.emplace_back("label");
+      if (answers || stage == 0) edges.inputs.emplace_back("image");
+      if (stage > 0) edges.inputs.push_back(train::hidden_edge(stage));
       if (stage + 1 == num_stages) edges.outputs = {"loss", "metrics"};
+      if (stage + 1 == num_stages && answers) edges.outputs = {"scores"};
       result.push_back(std::move(edges));
     }
     return result;
@@ -150,7 +157,8 @@ class VitModel : public train::TaskModel {
     auto model = model::make_image_transformer(vit(), config.train.seed, config.dtype(),
                                                request.axes, request.part);
     model->set_recompute(config.recompute_plan());
-    return std::make_unique<VitStage>(std::move(model), goal_of(problem_, config), request);
+    return std::make_unique<VitStage>(std::move(model), goal_of(problem_, config),
+                                      problem_.is_answering, request);
   }
 
  private:

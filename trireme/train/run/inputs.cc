@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/machine/machine.h"
+#include "trireme/comm/known_losses.h"
 #include "trireme/train/parallel/run_layout.h"
 #include "trireme/train/run/compute_device.h"
 #include "trireme/train/run/memory_check.h"
@@ -141,11 +142,13 @@ void set_steps(RunConfig& config, const DataPosition& start) {
   config.train.steps = *steps;
 }
 
-dataset::BatchReaderOptions read_ahead(const RunConfig& config, int64_t num_steps) {
+dataset::BatchReaderOptions read_ahead(const RunConfig& config, comm::Communicator& world,
+                                       int64_t num_steps) {
   return {.num_workers = static_cast<int>(config.data.workers),
           .num_ahead = config.data.ahead,
           .num_steps = num_steps,
-          .device = config.device};
+          .device = config.device,
+          .on_wait = [&world] { comm::check_peers(world, "data"); }};
 }
 
 }  // namespace trireme::train

@@ -56,6 +56,9 @@ dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::De
 // Throws: ConfigError when there are too many steps
 void set_steps(RunConfig& config, const DataPosition& start);
 
-dataset::BatchReaderOptions read_ahead(const RunConfig& config, int64_t num_steps);
+// world: the ranks without which a batch is of no use; when one is known to be lost, a read that
+// waits for a thread throws CommError. It outlives the reader.
+dataset::BatchReaderOptions read_ahead(const RunConfig& config, comm::Communicator& world,
+                                       int64_t num_steps);
 
 }  // namespace trireme::train

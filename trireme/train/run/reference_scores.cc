@@ -87,7 +87,8 @@ std::optional<at::Tensor> ReferenceScores::score(const ReferenceRun& run,
                                                  const dataset::Source& source,
                                                  const char* name) const {
   const dataset::BatchOptions options = validation_batches(config_, mesh_, source.size());
-  dataset::BatchReader batches(source, options, read_ahead(config_, /*num_steps=*/1));
+  dataset::BatchReader batches(source, options,
+                               read_ahead(config_, run.model.mesh().world(), /*num_steps=*/1));
   BadSamples bad_samples(config_.data.skip_bad_samples);
   const at::Tensor scores_NS = at::zeros({source.size(), num_scores_}, at::kDouble);
   const int64_t at_once = int64_t{16} * run.model.mesh().size("pipeline");

@@ -22,8 +22,8 @@ void FrozenModel::load(const std::string& key, Weights weights, const checkpoint
   const std::string is_foreign = checkpoint::from_root(
       world, [&](const checkpoint::Peers&) { return std::string(open() ? "yes" : ""); }, on_wait);
   InitialWeights wanted{.key = key};
-  // Of an average, the checkpoint also has the weights that it is of.
-  if (weights == Weights::kAverage) wanted.unread = "*";
+  // Of an average, the checkpoint also has the weights that it is of; and rows are read below.
+  if (weights == Weights::kAverage || !model_.tables().empty()) wanted.unread = "*";
   for (const parallel::Shard& shard : model_.shards()) {
     wanted.weights.push_back(
         {tensor_of(shard.name, weights), shard.weights, shard.layout, shard.rank});
@@ -39,6 +39,8 @@ void FrozenModel::load(const std::string& key, Weights weights, const checkpoint
   };
   checkpoint::run_or_throw(world, check, on_wait);
   model_.spread_weights();
+  for (const StageTables& each : model_.tables())
+    SavedModel(folder, Weights::kLast).load(*each.tables, world);
 }
 
 std::vector<std::string> notes_of_teacher(const RunConfig& teacher) {

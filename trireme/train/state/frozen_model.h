@@ -27,7 +27,8 @@ class FrozenModel {
   FrozenModel(RunConfig config, const mesh::DeviceMesh& mesh,
               std::shared_ptr<const bool> overlap = nullptr);
 
-  // Fills in the weights of config.init.folder. key: what names the folder, for messages
+  // Fills in the weights of config.init.folder, and the rows of embedding tables, which are those
+  // of the last step. key: what names the folder, for messages
   // Collective: every rank of the mesh's world
   // Throws:     as load_initial_weights(); CheckpointError on every rank when the average of a
   //             checkpoint's weights is asked for and there is none, or values are not finite

@@ -116,19 +116,22 @@ void SavedModel::load(torch::nn::Module& module) const {
 int64_t SavedModel::step() const { return manifest_->step; }
 
 void SavedModel::load(parallel::EmbeddingTables& tables) const {
+  load(tables, *comm::make_thread_group(1).front());
+}
+
+void SavedModel::load(parallel::EmbeddingTables& tables, comm::Communicator& world) const {
   const c10::NoGradGuard no_grad;
-  const auto world = std::move(comm::make_thread_group(1).front());
-  OpenTablesLoad open({&tables}, folder_, checkpoint::inspect(folder_), nullptr, *world);
+  OpenTablesLoad open({&tables}, folder_, checkpoint::inspect(folder_), nullptr, world);
   std::vector<checkpoint::Entry> entries = table_entries(tables);
   std::erase_if(entries, [](const checkpoint::Entry& entry) {
     return entry.name.starts_with(kOptimizerPrefix);
   });
   std::ranges::move(open.entries(), std::back_inserter(entries));
-  checkpoint::load(folder_, entries, *world, {.strict = false});
+  checkpoint::load(folder_, entries, world, {.strict = false});
   for (const checkpoint::Entry& entry : entries) {
     if (entry.local.is_floating_point()) require_finite(entry.local, entry.name, folder_);
   }
-  open.finish(*world);
+  open.finish(world);
   tables.set_num_steps(parse_state(manifest_->state, folder_.string(), step()).optimizer_steps);
 }
 

@@ -15,6 +15,9 @@ class Module;
 namespace trireme::checkpoint {
 struct Manifest;
 }
+namespace trireme::comm {
+class Communicator;
+}
 namespace trireme::parallel {
 class EmbeddingTables;
 }
@@ -77,6 +80,10 @@ class SavedModel {
   // They are those of the last step, also with averaged weights.
   // Throws: as above
   void load(parallel::EmbeddingTables& tables) const;
+  // The same for tables that the ranks of `world` share.
+  // Collective: every rank of `world`
+  // Throws:     as above; for values that are not finite on the rank that has them
+  void load(parallel::EmbeddingTables& tables, comm::Communicator& world) const;
 
  private:
   std::filesystem::path folder_;

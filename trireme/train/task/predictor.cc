@@ -4,7 +4,13 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/train/task/task.h"
+
 namespace trireme::train {
+
+std::unique_ptr<Task> PredictingTask::make_answering(const PredictRequest& /*request*/) {
+  return nullptr;
+}
 
 at::Tensor class_probabilities(const at::Tensor& logits_BC) {
   return logits_BC.to(at::kCPU, at::kDouble).softmax(1);

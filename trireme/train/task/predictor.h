@@ -19,6 +19,7 @@
 namespace trireme::train {
 
 class SavedModel;
+class Task;
 struct RunConfig;
 
 // What the model says of a row. All answers of a model have as many classes, and the same numbers.
@@ -38,8 +39,10 @@ class Predictor {
   // Opens inputs of a command line: files, or folders where the task has such.
   // Throws: ConfigError with the input that cannot be used
   virtual std::unique_ptr<dataset::RowSource> open(std::span<const std::string> inputs) = 0;
-  // The answers to rows of open(), one per row of the batch.
-  virtual std::vector<Answer> answer(const dataset::Batch& batch) = 0;
+  // What the model says of rows of open(). Only with PredictRequest::has_model.
+  virtual at::Tensor outputs(const dataset::Batch& batch) = 0;
+  // The answers that it means, one per row of the batch.
+  virtual std::vector<Answer> answers(const at::Tensor& outputs) = 0;
 };
 
 // A checkpoint to predict with. All must outlive the predictor, as must the task.
@@ -49,6 +52,8 @@ struct PredictRequest {
   std::string data{};          // where the run's data is now; "": where it was
   std::string input_format{};  // of the rows; "": the task tells it
   int64_t top = 1;             // the number of classes per answer, at most; 0: all
+  // Whether the predictor has the model, on one rank. Otherwise that of make_answering() is asked.
+  bool has_model = true;
 };
 
 class PredictingTask {
@@ -59,6 +64,10 @@ class PredictingTask {
   // Throws: ConfigError, also when the run has no answers to rows, with the command to use instead;
   //         CheckpointError when the weights do not fit
   virtual std::unique_ptr<Predictor> make_predictor(const PredictRequest& request) = 0;
+  // A task whose model ranks share to answer rows: its stages read tensors that rows have, and the
+  // last one writes Predictor::outputs() of them as "scores". It is asked after make_predictor().
+  // Null: the task predicts on one rank.
+  virtual std::unique_ptr<Task> make_answering(const PredictRequest& request);
 };
 
 // The softmax of the logits, in fp64 on the CPU.

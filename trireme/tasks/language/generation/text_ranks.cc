@@ -9,18 +9,13 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/words.h"
 #include "trireme/comm/objects.h"
+#include "trireme/train/parallel/asked_layout.h"
 #include "trireme/train/parallel/run_layout.h"
 
 namespace trireme::tasks {
 namespace {
 
-// The axes of [parallel] that texts can be generated on, and what goes with them.
-constexpr std::array kGenerationKeys = {
-    "tensor",        "pipeline",       "expert",         "data",         "zero",
-    "shard",         "gathered_units", "stage_layers",   "expert_chunk", "transport",
-    "gpu_transport", "heap_bytes",     "timeout_seconds"};
 // Ranks that have parts of one copy of the model, outermost first.
 constexpr std::array<std::string_view, 2> kModelAxes = {"pipeline", "tensor"};
 // Ranks that have copies of it.
@@ -36,33 +31,12 @@ dataset::Batch batch_of(const model::TokenGroup& group, size_t number) {
 
 }  // namespace
 
-std::vector<std::string> generation_keys() {
-  std::vector<std::string> keys;
-  for (const std::string_view key : kGenerationKeys) keys.push_back(concat("parallel.", key));
-  return keys;
-}
-
 train::RunConfig generation_config(const train::RunConfig& trained,
                                    std::span<const train::Override> layout, int num_ranks) {
-  const std::vector<std::string> keys = generation_keys();
-  for (const auto& [key, value] : layout) {
-    TRIREME_CHECK(std::ranges::find(keys, key) != keys.end(), "--", shown(key),
-                  " says nothing of generation; expected one of ", in_words(keys));
-  }
-  train::RunConfig run = train::default_config(train::TaskTable(&kLanguage, 1));
-  train::override_keys(run, layout);
-  run.train.precision = trained.train.precision;
-  run.train.seed = trained.train.seed;
-  run.train.evaluate_interval = 0;
-  run.train.micro_batch = 1;
-  // No number of ranks may be refused for it.
-  run.train.global_batch = num_ranks;
-  run.train.uneven_batches = true;
-  train::RunConfig config = train::frozen_config(
-      run, make_reading_task(language_of(trained).model, std::make_shared<TextGroups>()));
-  train::resolve(config, num_ranks);
-  train::check_layout(config);
-  return config;
+  return train::asked_config(
+      trained, train::default_config(train::TaskTable(&kLanguage, 1)),
+      make_reading_task(language_of(trained).model, std::make_shared<TextGroups>()), layout,
+      num_ranks);
 }
 
 TextRanks::TextRanks(const train::RunConfig& config, comm::Communicator& world,

@@ -19,14 +19,10 @@
 namespace trireme::tasks {
 
 // The config of a run whose model `num_ranks` ranks share.
-// trained: the run's, as saved_language_config() reads it. layout: keys of [parallel] with their
-// values, of those that generation_keys() lists
-// Throws: ConfigError with the key, its value, the reason, and what to do
+// trained: the run's, as saved_language_config() reads it. layout: as for train::asked_config()
+// Throws: as train::asked_config()
 train::RunConfig generation_config(const train::RunConfig& trained,
                                    std::span<const train::Override> layout, int num_ranks);
-
-// "parallel.tensor" and others.
-std::vector<std::string> generation_keys();
 
 class TextRanks : public model::TextModel {
  public:
