@@ -207,11 +207,10 @@ TEST(ResultSizes, AreThoseOfTheOperators) {
     at::index_select(at::zeros({3, 4}), 1, at::zeros({2}, at::kLong));
     at::conv2d(at::zeros({2, 4, 5, 6}), at::zeros({6, 2, 3, 3}), {}, 2, 1, 2, 2);
   }
-  for (const char* name :
-       {"native_layer_norm", "native_layer_norm_backward", "native_batch_norm", "native_group_norm",
-        "native_group_norm_backward", "convolution", "convolution_backward", "embedding",
-        "embedding_dense_backward", "index_select", "relu",
-        "_scaled_dot_product_flash_attention_for_cpu"}) {
+  for (const char* name : {"native_layer_norm", "native_layer_norm_backward", "native_batch_norm",
+                           "native_group_norm", "native_group_norm_backward", "convolution",
+                           "convolution_backward", "embedding", "embedding_dense_backward",
+                           "index_select", "relu", "_scaled_dot_product_flash_attention_for_cpu"}) {
     EXPECT_TRUE(sink.seen.contains(std::string("aten::") + name)) << name;
   }
 }

@@ -1,5 +1,5 @@
 // A dense Llama of torch's modules and operators alone, with the names and sizes of llama.h. It is
-// what a user would write, has no axis, and can be traced (spmd/graph), annotated and compared with.
+// what a user would write, has no axis, and can be traced (spmd/graph).
 #pragma once
 
 #include <memory>

@@ -57,11 +57,11 @@ class PriceSearch {
       if (problem_.kept_bytes(choices) <= memory_) return choices;
     }
     constexpr double kGiB = 1 << 30;
-    throw ConfigError(concat(
-        "states and activations take ", format("%.3g", problem_.kept_bytes(choices) / kGiB),
-        " GiB of a rank at the smallest split found, and the bound is ",
-        format("%.3g", memory_ / kGiB),
-        " GiB; use more devices, a smaller batch, or another bound"));
+    throw ConfigError(concat("states and activations take ",
+                             format("%.3g", problem_.kept_bytes(choices) / kGiB),
+                             " GiB of a rank at the smallest split found, and the bound is ",
+                             format("%.3g", memory_ / kGiB),
+                             " GiB; use more devices, a smaller batch, or another bound"));
   }
 
   void consider(const std::vector<int>& choices) {

@@ -46,10 +46,10 @@ struct GraphNode {
   bool is_backward = false;
   bool has_rule = true;  // false: every rank computes the whole
   WorkKind work = WorkKind::kElements;
-  bool is_causal = false;         // of attention
-  std::vector<int> inputs{};      // values, in the order of form.inputs; -1: undefined
-  std::vector<int> outputs{};     // values; elements of lists one by one
-  std::vector<int> output_forms;  // of each output: its place in form.outputs
+  bool is_causal = false;           // of attention
+  std::vector<int> inputs{};        // values, in the order of form.inputs; -1: undefined
+  std::vector<int> outputs{};       // values; elements of lists one by one
+  std::vector<int> output_forms{};  // of each output: its place in form.outputs
   Form form{};
 
   bool operator==(const GraphNode&) const = default;
