@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/plan/harness.h"
 #include "trireme/base/error.h"
 #include "trireme/model/llama/plain_llama.h"
 #include "trireme/plan/shard/memory_price.h"
@@ -25,9 +26,6 @@ using spmd::trace_step;
 using spmd::without_memory;
 using testing::HasSubstr;
 
-Cluster cluster_of(std::string_view device, int64_t nodes, int64_t devices_per_node) {
-  return {.device = device_named(device), .nodes = nodes, .devices_per_node = devices_per_node};
-}
 ShardAxes one_axis(int64_t ranks) { return {{"tensor", {.ranks = ranks, .stride = 1}}}; }
 ShardAxes two_axes(int64_t outer, int64_t inner) {
   return {{"data", {.ranks = outer, .stride = inner}}, {"tensor", {.ranks = inner, .stride = 1}}};

@@ -12,14 +12,14 @@
 #include "trireme/model/layers/rotary.h"
 
 namespace trireme::model {
-namespace {
+namespace internal {
 
 using torch::nn::Embedding;
 using torch::nn::Linear;
 using torch::nn::LinearOptions;
 using torch::nn::ModuleList;
 
-Linear linear(int64_t in, int64_t out) { return Linear(LinearOptions(in, out).bias(false)); }
+inline Linear linear(int64_t in, int64_t out) { return Linear(LinearOptions(in, out).bias(false)); }
 
 class PlainNorm : public torch::nn::Module {
  public:
@@ -35,7 +35,7 @@ class PlainNorm : public torch::nn::Module {
   double epsilon_;
 };
 
-at::Tensor turned(const at::Tensor& x_BNTH, const RotaryTable& table) {
+inline at::Tensor turned(const at::Tensor& x_BNTH, const RotaryTable& table) {
   const auto half = x_BNTH.chunk(2, -1);
   const at::Tensor cos = table.cos_TH.to(x_BNTH.scalar_type()),
                    sin = table.sin_TH.to(x_BNTH.scalar_type());
@@ -127,11 +127,14 @@ class PlainBody : public torch::nn::Module {
   std::shared_ptr<PlainNorm> norm;
 };
 
-}  // namespace
+}  // namespace internal
+
+using internal::linear;
+using internal::PlainBody;
 
 struct PlainLlama::Layers {
   std::shared_ptr<PlainBody> body;
-  Linear head{nullptr};  // null: the embedding's weight
+  torch::nn::Linear head{nullptr};  // null: the embedding's weight
   RotaryTable table;
 };
 

@@ -10,12 +10,14 @@ FoldedElimination::FoldedElimination(const MinSum& problem)
       variables_(problem.variables),
       neighbours_(problem.variables.size()),
       is_gone_(problem.variables.size(), 0),
-      queued_(problem.variables.size(), -1) {
+      rounds_(problem.variables.size(), 0),
+      queued_(problem.variables.size(), -1),
+      queued_round_(problem.variables.size(), 0) {
   for (const MinSum::Edge& edge : problem.edges) connect(edge.a, edge.b, edge.table);
   const int count = static_cast<int>(variables_.size());
   for (int variable = 0; variable < count; ++variable) queue(variable);
   while (!queue_.empty()) {
-    const int variable = queue_.begin()->second;
+    const int variable = std::get<2>(*queue_.begin());
     queue_.erase(queue_.begin());
     eliminate(variable);
   }
@@ -63,11 +65,12 @@ double FoldedElimination::work_of(int variable) const {
 }
 
 void FoldedElimination::queue(int variable) {
-  if (queued_[variable] >= 0) queue_.erase({queued_[variable], variable});
+  if (queued_[variable] >= 0) queue_.erase({queued_round_[variable], queued_[variable], variable});
   queued_[variable] = -1;
   if (is_gone_[variable] || neighbours_[variable].size() > 2) return;
   queued_[variable] = work_of(variable);
-  queue_.insert({queued_[variable], variable});
+  queued_round_[variable] = rounds_[variable];
+  queue_.insert({rounds_[variable], queued_[variable], variable});
 }
 
 void FoldedElimination::eliminate(int variable) {
@@ -83,7 +86,10 @@ void FoldedElimination::eliminate(int variable) {
   Step& step = steps_.back();
   is_gone_[variable] = 1;
   neighbours_[variable].clear();
-  for (const int other : others) neighbours_[other].erase(variable);
+  for (const int other : others) {
+    neighbours_[other].erase(variable);
+    rounds_[other] = std::max(rounds_[other], rounds_[variable] + 1);
+  }
   if (others.empty()) {
     constant_ += tables_[result.table].costs[0];
     return;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "trireme/plan/shard/min_sum.h"
@@ -53,8 +54,12 @@ class FoldedElimination {
   std::vector<int> variables_;
   std::vector<std::map<int, Side>> neighbours_;  // of each variable; empty once it is gone
   std::vector<char> is_gone_;
-  std::set<std::pair<double, int>> queue_{};
+  // A variable's turn comes behind those that no elimination has touched yet, so that equal blocks
+  // stay equal: they shrink together. Then by work, then by number.
+  std::set<std::tuple<int, double, int>> queue_{};
+  std::vector<int> rounds_;     // of each variable: eliminations that led to its tables
   std::vector<double> queued_;  // the work under which a variable is queued; -1: it is not
+  std::vector<int> queued_round_;
   std::map<Key, Result> results_{};
   std::map<Key, int> sums_{};
   std::vector<Step> steps_{};
