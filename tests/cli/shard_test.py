@@ -57,7 +57,7 @@ class Shard(ProgramTest):
         self.assertLessEqual(plan["memory_bytes"], bound * (1 + 1e-9))
         self.assertLessEqual(plan["gap"], 0.05)
         self.assertGreaterEqual(plan["step_seconds"], free["step_seconds"] - 1e-12)
-        self.fail_with(2, ["at the smallest split found"], "shard", "model.toml", "cluster.toml", "--auto",
+        self.fail_with(2, ["GiB of a rank at any split"], "shard", "model.toml", "cluster.toml", "--auto",
                        "--memory", "0.001")
 
     def test_two_axes(self):

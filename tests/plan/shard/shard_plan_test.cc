@@ -96,7 +96,7 @@ TEST(ShardPlan, KeepsABoundOfMemoryWithAnOptimalityGap) {
   const Graph graph = llama(8, 8);
   ShardOptions options{.cluster = cluster_of("h100-sxm", 8, 8), .axes = two_axes(8, 8)};
   const ShardPlan free = plan_shards(graph, options);
-  for (const double share : {0.9, 0.6}) {
+  for (const double share : {0.9, 0.8}) {
     options.memory_bytes = share * free.kept_bytes;
     const ShardPlan plan = plan_shards(graph, options);
     expect_consistent(plan);
@@ -109,7 +109,7 @@ TEST(ShardPlan, KeepsABoundOfMemoryWithAnOptimalityGap) {
     plan_shards(graph, options);
     FAIL() << "1 MB holds no Llama";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("at the smallest split found"));
+    EXPECT_THAT(error.what(), HasSubstr("GiB of a rank at any split"));
   }
 }
 
@@ -216,7 +216,7 @@ TEST(ShardPlan, IsTheBestOfAllPlansOfASmallModule) {
     nn::Linear net =
         made_without_memory([] { return nn::Linear(nn::LinearOptions(8, 4).bias(false)); });
     const Graph graph = trace_step(*net, [&] {
-      return net(without_memory({samples, 8}, at::kFloat)).square().sum();
+      return net(without_memory({samples, 8}, at::kFloat)).sum();
     });
     const ShardOptions options{.cluster = cluster_of("cpu", 1, 2), .axes = one_axis(2)};
     const ShardProblem problem(graph, options);

@@ -1,6 +1,7 @@
 #include "trireme/plan/shard/memory_price.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "trireme/base/error.h"
@@ -49,19 +50,20 @@ class PriceSearch {
 
   // Choices that fit, at a price that is high enough.
   std::vector<int> find_small(const std::vector<int>& free) {
-    double price = problem_.seconds(free) / problem_.kept_bytes(free);
-    constexpr int kMostDoublings = 40;
-    std::vector<int> choices;
-    for (int i = 0; i < kMostDoublings; ++i, price *= 4) {
-      choices = minimise_at(price);
-      if (problem_.kept_bytes(choices) <= memory_) return choices;
-    }
     constexpr double kGiB = 1 << 30;
-    throw ConfigError(concat("states and activations take ",
-                             format("%.3g", problem_.kept_bytes(choices) / kGiB),
-                             " GiB of a rank at the smallest split found, and the bound is ",
-                             format("%.3g", memory_ / kGiB),
-                             " GiB; use more devices, a smaller batch, or another bound"));
+    TRIREME_CHECK(problem_.least_bytes() <= memory_, "states and activations take at least ",
+                  format("%.3g", problem_.least_bytes() / kGiB),
+                  " GiB of a rank at any split, and the bound is ", format("%.3g", memory_ / kGiB),
+                  " GiB; use more devices, a smaller batch, or another bound");
+    double price = problem_.seconds(free) / problem_.kept_bytes(free);
+    while (true) {
+      const std::vector<int> choices = minimise_at(price);
+      if (problem_.kept_bytes(choices) <= memory_ * (1 + 1e-12)) return choices;
+      // In the end the price is all that counts.
+      price *= 8;
+      TRIREME_ASSERT(std::isfinite(price), "no price makes ", problem_.least_bytes(), " of ",
+                     problem_.kept_bytes(choices), " bytes");
+    }
   }
 
   void consider(const std::vector<int>& choices) {

@@ -210,6 +210,12 @@ MinSum ShardProblem::min_sum(double second_per_byte) const {
   return problem;
 }
 
+double ShardProblem::least_bytes() const {
+  double bytes = 0;
+  for (const int kind : kinds_of_) bytes += std::ranges::min(kinds_[kind].kept_bytes);
+  return bytes;
+}
+
 double ShardProblem::kept_bytes(const std::vector<int>& choices) const {
   double bytes = 0;
   for (size_t v = 0; v < choices.size(); ++v)

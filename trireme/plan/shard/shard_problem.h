@@ -61,6 +61,7 @@ class ShardProblem {
   MinSum min_sum(double second_per_byte) const;
   double seconds(const std::vector<int>& choices) const { return at_no_price_.cost_of(choices); }
   double kept_bytes(const std::vector<int>& choices) const;
+  double least_bytes() const;  // at any choices
 
  private:
   void add_parameters();
