@@ -11,11 +11,11 @@ namespace {
 
 using testing::HasSubstr;
 
-plan::Cluster cluster_of(int64_t nodes, int64_t devices) {
+plan::Cluster cpus(int64_t nodes, int64_t devices) {
   return {.device = plan::device_named("cpu"), .nodes = nodes, .devices_per_node = devices};
 }
 
-std::string error_of(std::string_view axes, const plan::Cluster& cluster) {
+std::string axes_error(std::string_view axes, const plan::Cluster& cluster) {
   try {
     parse_shard_axes(axes, cluster);
   } catch (const ConfigError& error) {
@@ -33,21 +33,21 @@ TEST(ShardReport, LeavesTheNumbersOfBlocksOut) {
 }
 
 TEST(ShardReport, ReadsAxes) {
-  const plan::ShardAxes whole = parse_shard_axes("", cluster_of(2, 4));
+  const plan::ShardAxes whole = parse_shard_axes("", cpus(2, 4));
   ASSERT_EQ(whole.size(), 2u);
   EXPECT_EQ(whole[0].name, "data");
   EXPECT_EQ(whole[0].group.ranks, 2);
   EXPECT_EQ(whole[0].group.stride, 4);
   EXPECT_EQ(whole[1].group.ranks, 4);
   EXPECT_EQ(whole[1].group.stride, 1);
-  EXPECT_EQ(parse_shard_axes("", cluster_of(1, 4)).size(), 1u);
-  EXPECT_EQ(parse_shard_axes("a=8", cluster_of(2, 4))[0].group.ranks, 8);
+  EXPECT_EQ(parse_shard_axes("", cpus(1, 4)).size(), 1u);
+  EXPECT_EQ(parse_shard_axes("a=8", cpus(2, 4))[0].group.ranks, 8);
   for (const char* bad :
        {"a", "=4", "a=", "a=1", "a=x", "a=4x", "a=2,,b=2", "a=99999999999999999999"})
-    EXPECT_THAT(error_of(bad, cluster_of(2, 4)), HasSubstr("expected a name and a size")) << bad;
-  EXPECT_THAT(error_of("a=2,b=2,c=2", cluster_of(2, 4)), HasSubstr("expected 1 or 2"));
-  EXPECT_THAT(error_of("", cluster_of(1, 1)), HasSubstr("expected 1 or 2"));
-  EXPECT_THAT(error_of("a=4,b=4", cluster_of(2, 4)), HasSubstr("8 devices"));
+    EXPECT_THAT(axes_error(bad, cpus(2, 4)), HasSubstr("expected a name and a size")) << bad;
+  EXPECT_THAT(axes_error("a=2,b=2,c=2", cpus(2, 4)), HasSubstr("expected 1 or 2"));
+  EXPECT_THAT(axes_error("", cpus(1, 1)), HasSubstr("expected 1 or 2"));
+  EXPECT_THAT(axes_error("a=4,b=4", cpus(2, 4)), HasSubstr("8 devices"));
 }
 
 TEST(ShardReport, CountsEqualBlocks) {

@@ -14,7 +14,7 @@
 namespace trireme::model {
 namespace {
 
-ModelConfig config_of(bool tied) {
+ModelConfig plain_config(bool tied) {
   return {.layers = 2,
           .width = 16,
           .heads = 4,
@@ -27,7 +27,7 @@ ModelConfig config_of(bool tied) {
 
 TEST(PlainLlama, IsTheFamilysModel) {
   for (const bool tied : {false, true}) {
-    const ModelConfig config = config_of(tied);
+    const ModelConfig config = plain_config(tied);
     const auto model = make_model(config, 7, at::kDouble);
     PlainLlama plain(config, at::kDouble);
     std::set<std::string> names;
@@ -63,14 +63,14 @@ TEST(PlainLlama, RefusesWhatItDoesNotHave) {
     }
     return "";
   };
-  EXPECT_EQ(error_of(config_of(false)), "");
-  ModelConfig config = config_of(false);
+  EXPECT_EQ(error_of(plain_config(false)), "");
+  ModelConfig config = plain_config(false);
   config.family = "gpt2";
   EXPECT_THAT(error_of(config), testing::HasSubstr("model.family is gpt2"));
-  config = config_of(false);
+  config = plain_config(false);
   config.sparse.experts = 4;
   EXPECT_THAT(error_of(config), testing::HasSubstr("model.experts is 4"));
-  config = config_of(false);
+  config = plain_config(false);
   config.attention.qk_norm = true;
   EXPECT_THAT(error_of(config), testing::HasSubstr("model.qk_norm is true"));
 }

@@ -27,7 +27,7 @@ std::string sizes_text(const std::vector<int64_t>& sizes) {
   return text + "]";
 }
 
-std::string shown_time(double seconds) {
+std::string step_time(double seconds) {
   return seconds >= 0.1 ? format("%.3f s", seconds) : format("%.3f ms", 1e3 * seconds);
 }
 
@@ -78,9 +78,9 @@ void show_parameters(const spmd::Graph& graph, const plan::ShardPlan& plan,
     out << "  " << std::get<0>(key) << " " << std::get<1>(key);
     if (line.count > 1) out << " x " << line.count;
     out << "\n    " << std::get<2>(key);
-    if (line.seconds > 0) out << "; whole on every rank: " << shown_time(line.seconds) << " slower";
+    if (line.seconds > 0) out << "; whole on every rank: " << step_time(line.seconds) << " slower";
     if (line.seconds < 0)
-      out << "; for memory: whole on every rank, " << shown_time(-line.seconds) << " faster";
+      out << "; for memory: whole on every rank, " << step_time(-line.seconds) << " faster";
     out << "\n";
   }
 }
@@ -102,7 +102,7 @@ void show_moves(const spmd::Graph& graph, const plan::ShardPlan& plan, const pla
   out << "redistributions" << (order.empty() ? ": none\n" : ", the longest first\n");
   for (const auto& [key, line] : order) {
     out << "  " << std::get<0>(key) << " in " << std::get<1>(key) << " x " << line.count << ": "
-        << std::get<2>(key) << ", " << human_bytes(line.bytes) << ", " << shown_time(line.seconds)
+        << std::get<2>(key) << ", " << human_bytes(line.bytes) << ", " << step_time(line.seconds)
         << "\n    " << std::get<3>(key) << "\n";
   }
 }
@@ -162,10 +162,10 @@ plan::ShardAxes parse_shard_axes(std::string_view text, const plan::Cluster& clu
 std::string show(const spmd::Graph& graph, const plan::ShardPlan& plan,
                  const plan::ShardAxes& axes) {
   TextWriter out;
-  out << "step     " << shown_time(plan.seconds) << ", of it " << shown_time(plan.move_seconds)
-      << " of redistributions; " << shown_time(plan.whole_seconds)
+  out << "step     " << step_time(plan.seconds) << ", of it " << step_time(plan.move_seconds)
+      << " of redistributions; " << step_time(plan.whole_seconds)
       << " if every rank did everything\n"
-      << "proof    no plan takes less than " << shown_time(plan.bound_seconds) << ": gap "
+      << "proof    no plan takes less than " << step_time(plan.bound_seconds) << ": gap "
       << format("%.3f", 100 * std::max(0.0, plan.gap())) << " %\n"
       << "memory   " << human_bytes(plan.kept_bytes)
       << " a rank for parameters, gradients, optimizer states and kept activations\n";

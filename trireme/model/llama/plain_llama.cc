@@ -129,11 +129,8 @@ class PlainBody : public torch::nn::Module {
 
 }  // namespace internal
 
-using internal::linear;
-using internal::PlainBody;
-
 struct PlainLlama::Layers {
-  std::shared_ptr<PlainBody> body;
+  std::shared_ptr<internal::PlainBody> body;
   torch::nn::Linear head{nullptr};  // null: the embedding's weight
   RotaryTable table;
 };
@@ -170,18 +167,18 @@ void check_plain_llama(const ModelConfig& config) {
 PlainLlama::PlainLlama(const ModelConfig& config, at::ScalarType dtype) {
   check_plain_llama(config);
   layers_ = std::make_unique<Layers>(
-      Layers{.body = register_module("model", std::make_shared<PlainBody>(config)),
+      Layers{.body = register_module("model", std::make_shared<internal::PlainBody>(config)),
              .table = RotaryTable(config.sequence_length, config.head_width(), config.rope_base,
                                   dtype, config.rope)});
   if (!config.tied_embedding)
-    layers_->head = register_module("lm_head", linear(config.width, config.vocab_size));
+    layers_->head = register_module("lm_head", internal::linear(config.width, config.vocab_size));
   to(dtype);
 }
 
 PlainLlama::~PlainLlama() = default;
 
 at::Tensor PlainLlama::forward(const at::Tensor& tokens_BT) {
-  PlainBody& body = *layers_->body;
+  internal::PlainBody& body = *layers_->body;
   at::Tensor x_BTD = body.embed_tokens(tokens_BT);
   for (const auto& block : body.blocks) x_BTD = block->forward(x_BTD, layers_->table);
   x_BTD = body.norm->forward(x_BTD);
