@@ -61,7 +61,7 @@ Graph graph_of(int64_t width = 8, int64_t samples = 6) {
 }
 
 template <typename Function>
-std::string error_of(const Function& function) {
+std::string refusal_of(const Function& function) {
   try {
     function();
   } catch (const ConfigError& error) {
@@ -124,7 +124,7 @@ TEST(Trace, IsTheSameForTheSameModule) {
 TEST(Trace, RefusesAModuleThatChanges) {
   nn::Linear net = made_without_memory([] { return nn::Linear(4, 4); });
   int calls = 0;
-  const std::string error = error_of([&] {
+  const std::string error = refusal_of([&] {
     trace_step(*net, [&] {
       const at::Tensor y = net(without_memory({2, 4}, at::kFloat));
       return calls++ == 0 ? y.sum() : y.exp().sum();
@@ -137,7 +137,7 @@ TEST(Trace, RefusesAModuleThatChanges) {
 TEST(Trace, RefusesWhatReadsValues) {
   nn::Sequential net = made_without_memory([] { return nn::Sequential(nn::Linear(4, 4)); });
   const auto traced = [&](const auto& use) {
-    return error_of([&] {
+    return refusal_of([&] {
       trace_step(*net, [&] { return use(net->forward(without_memory({2, 4}, at::kFloat))); });
     });
   };
@@ -150,7 +150,7 @@ TEST(Trace, RefusesWhatReadsValues) {
   const std::string vector = traced([](const at::Tensor& y) { return y; });
   EXPECT_NE(vector.find("expected a scalar"), std::string::npos) << vector;
   nn::Linear with_memory(4, 4);
-  const std::string memory = error_of([&] {
+  const std::string memory = refusal_of([&] {
     trace_step(*with_memory, [&] { return with_memory(without_memory({2, 4}, at::kFloat)).sum(); });
   });
   EXPECT_NE(memory.find("made_without_memory()"), std::string::npos) << memory;
