@@ -113,6 +113,7 @@ void add_upcycle(CLI::App& app, int& exit_code);
 
 void add_simulate(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_shard(CLI::App& app, int& exit_code);
 
 // The commands of `trireme` that only image models have.
 

@@ -13,6 +13,8 @@ namespace {
 
 using torch::jit::Stack;
 
+thread_local OperatorSink* operator_sink = nullptr;
+
 Rules all_rules() {
   Rules rules;
   add_pointwise_rules(rules);
@@ -160,7 +162,9 @@ class RuleKernel final : public c10::OperatorKernel {
  public:
   explicit RuleKernel(const Rule& rule) : rule_(rule) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
+    if (operator_sink) return operator_sink->run(op, *stack, &rule_);
     OperatorCall call(op, *stack);
+    TRIREME_ASSERT(call.grid(), call.name(), " without a placed tensor");
     if (rule_.compose) {
       const at::AutoDispatchBelowADInplaceOrView below;
       if (rule_.compose(call)) return;
@@ -173,6 +177,7 @@ class RuleKernel final : public c10::OperatorKernel {
 };
 
 void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  if (operator_sink) return operator_sink->run(op, *stack, nullptr);
   const OperatorCall call(op, *stack);
   TRIREME_CHECK(false, "no rule says how to split ", described(call),
                 "; call it within local_map(), or on tensors that are whole on each rank");
@@ -239,7 +244,6 @@ OperatorCall::OperatorCall(const c10::OperatorHandle& op, Stack& stack)
                   " takes tensors of two grids; expected one");
     grid_ = meta->grid;
   }
-  TRIREME_ASSERT(grid_, name(), " without a placed tensor");
 }
 
 std::string OperatorCall::name() const {
@@ -276,6 +280,12 @@ void OperatorCall::finish(c10::IValue result) const {
   torch::jit::drop(stack_, num_arguments_);
   stack_.push_back(std::move(result));
 }
+
+ToSink::ToSink(OperatorSink& sink) : before_(operator_sink) {
+  register_rules();
+  operator_sink = &sink;
+}
+ToSink::~ToSink() { operator_sink = before_; }
 
 void register_rules() {
   // Until the process ends: the dispatcher may be gone before static objects are.

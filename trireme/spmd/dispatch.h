@@ -19,6 +19,27 @@ struct OnBlocks {
 // places on every rank, before anything is sent.
 void register_rules();
 
+// Runs operators in place of their rules, such as a trace, which has no ranks. Its tensors have the
+// key and a PlacedMeta without a grid.
+class OperatorSink {
+ public:
+  virtual ~OperatorSink() = default;
+  // rule: null where there is none. Takes the arguments from the stack and leaves the results.
+  virtual void run(const c10::OperatorHandle& op, torch::jit::Stack& stack, const Rule* rule) = 0;
+};
+// While it lives, this thread's operators go to `sink`, and so do those that make new tensors.
+class ToSink {
+ public:
+  explicit ToSink(OperatorSink& sink);
+  ~ToSink();
+  ToSink(const ToSink&) = delete;
+  ToSink& operator=(const ToSink&) = delete;
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard all_{kPlacedKey};
+  OperatorSink* before_;
+};
+
 // The names of all operators with a rule, sorted.
 std::vector<std::string> names_of_rules();
 

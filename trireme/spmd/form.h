@@ -40,6 +40,7 @@ struct Form {
   int64_t output_scale(size_t dim) const {
     return dim < output_scales.size() ? output_scales[dim] : 1;
   }
+  bool operator==(const Form&) const = default;
 };
 
 // Factors first, first + 1 ... of a tensor of `dims` dimensions.

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
        .needs_config = true,
        .commands = {cli::add_data, cli::add_generate, cli::add_evaluate, cli::add_serve,
                     cli::add_export, cli::add_import, cli::add_upcycle, cli::add_classify,
-                    cli::add_sample, cli::add_plan, cli::add_simulate, cli::add_bench,
-                    cli::add_network, cli::add_meet, cli::add_watch, cli::add_export_run}});
+                    cli::add_sample, cli::add_plan, cli::add_shard, cli::add_simulate,
+                    cli::add_bench, cli::add_network, cli::add_meet, cli::add_watch,
+                    cli::add_export_run}});
 }
