@@ -37,9 +37,21 @@ const std::vector<OperatorCase>& index_cases() {
       {"embedding, padding", {{5, 4}}, [](T x) { return at::embedding(x[0], table, 3); }},
       {"index, rows", {{5, 3, 2}}, [](T x) { return x[0].index({ids}); }},
       {"index, a table", {{5, 3}}, [](T x) { return x[0].index({table}); }},
-      {"index, columns", {{4, 5, 3}}, [](T x) { return x[0].index({Slice(), ids}); }},
-      {"index, both", {{5, 3, 2}}, [](T x) { return x[0].index({ids, columns}); }},
-      {"index, apart", {{5, 4, 3}}, [](T x) { return x[0].index({ids, Slice(), columns}); }},
+      {"index, columns",
+       {{4, 5, 3}},
+       [](T x) {
+         return x[0].index({Slice(), ids});
+       }},
+      {"index, both",
+       {{5, 3, 2}},
+       [](T x) {
+         return x[0].index({ids, columns});
+       }},
+      {"index, apart",
+       {{5, 4, 3}},
+       [](T x) {
+         return x[0].index({ids, Slice(), columns});
+       }},
       {"index, a mask", {{5, 3}}, [](T x) { return x[0].index({mask}); }},
       {"index_put", {{5, 3}, {5, 3}}, [](T x) { return at::index_put(x[0], {ids}, x[1], true); }},
       {"index_put, a row",
@@ -47,7 +59,9 @@ const std::vector<OperatorCase>& index_cases() {
        [](T x) { return (x[0] * 2).index_put_({ids.narrow(0, 0, 4)}, x[1]); }},
       {"index_put, columns",
        {{4, 5}, {4, 5}},
-       [](T x) { return at::index_put(x[0], {{}, ids}, x[1], true); }},
+       [](T x) {
+         return at::index_put(x[0], {{}, ids}, x[1], true);
+       }},
       {"index_add", {{5, 3}, {5, 3}}, [](T x) { return at::index_add(x[0], 0, ids, x[1]); }},
       {"index_copy",
        {{5, 3}, {4, 3}},
@@ -67,17 +81,17 @@ const std::vector<OperatorCase>& index_cases() {
        [](T x) { return (x[0] * 1).scatter_add_(1, columns.unsqueeze(1), x[1]); }},
       {"gather, columns",
        {{5, 3}},
-       [](T x) { return x[0].gather(1, columns.unsqueeze(1).expand({5, 2})); }},
-      {"take_along", {{5, 3}}, [](T x) { return at::take_along_dim(x[0], x[0].argsort(int64_t{1}), 1); }},
+       [](T x) {
+         return x[0].gather(1, columns.unsqueeze(1).expand({5, 2}));
+       }},
+      {"take_along",
+       {{5, 3}},
+       [](T x) { return at::take_along_dim(x[0], x[0].argsort(int64_t{1}), 1); }},
       {"topk", {{5, 4}}, [](T x) { return std::get<0>(x[0].topk(2, 1)); }},
       {"sort", {{5, 4}}, [](T x) { return std::get<0>(x[0].sort(0)) * x[0]; }},
       {"cumsum, columns", {{5, 3}}, [](T x) { return x[0].cumsum(1).exp(); }},
       {"cumprod", {{5, 3}}, [](T x) { return x[0].cumprod(1); }, true},
-      {"roll",
-       {{5, 3}},
-       [](T x) {
-         return x[0].roll({2}, {0});
-       }},
+      {"roll", {{5, 3}}, [](T x) { return x[0].roll({2}, {0}); }},
       {"repeat",
        {{5, 3}},
        [](T x) {
@@ -92,9 +106,7 @@ const std::vector<OperatorCase>& index_cases() {
       {"norm, 1", {{5, 3}}, [](T x) { return at::linalg_vector_norm(x[0], 1); }},
       {"norm, dim",
        {{5, 3}},
-       [](T x) {
-         return at::linalg_vector_norm(x[0], 2, at::IntArrayRef{0}, true);
-       }},
+       [](T x) { return at::linalg_vector_norm(x[0], 2, at::IntArrayRef{0}, true); }},
       {"norm, 3", {{5, 3}}, [](T x) { return at::linalg_vector_norm(x[0], 3); }},
       {"amin", {{5, 3}}, [](T x) { return x[0].amin({1}); }},
       {"median", {{5, 3}}, [](T x) { return std::get<0>(x[0].median(1)); }},

@@ -52,7 +52,10 @@ const std::vector<OperatorCase>& layer_cases() {
        [](T x) { return at::conv2d(x[0], x[1], x[2], 1, 1, 1, 4); }},
       {"conv1d, uneven groups",
        {{2, 6, 5}, {9, 2, 2}, {9}},
-       [](T x) { return at::conv1d(x[0], x[1], x[2], at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1}, 3); }},
+       [](T x) {
+         return at::conv1d(x[0], x[1], x[2], at::IntArrayRef{1}, at::IntArrayRef{0},
+                           at::IntArrayRef{1}, 3);
+       }},
       {"conv3d",
        {{2, 3, 3, 3, 3}, {4, 3, 2, 2, 2}, {4}},
        [](T x) { return at::conv3d(x[0], x[1], x[2]); }},
@@ -100,7 +103,9 @@ const std::vector<OperatorCase>& layer_cases() {
       {"max_pool2d, no batch", {{4, 6, 6}}, [](T x) { return at::max_pool2d(x[0], 2); }},
       {"adaptive_max_pool2d",
        {{3, 4, 5, 5}},
-       [](T x) { return std::get<0>(at::adaptive_max_pool2d(x[0], {2, 2})); }},
+       [](T x) {
+         return std::get<0>(at::adaptive_max_pool2d(x[0], {2, 2}));
+       }},
       {"adaptive_avg_pool3d",
        {{2, 3, 4, 4, 4}},
        [](T x) {
@@ -162,8 +167,8 @@ const std::vector<OperatorCase>& layer_cases() {
       {"gru",
        {{4, 3, 2}, {1, 3, 5}, {15, 2}, {15, 5}, {15}, {15}},
        [](T x) {
-         return std::get<0>(at::gru(x[0], x[1], {x[2], x[3], x[4], x[5]}, true, 1, 0.0, true,
-                                    false, false));
+         return std::get<0>(
+             at::gru(x[0], x[1], {x[2], x[3], x[4], x[5]}, true, 1, 0.0, true, false, false));
        }},
       {"lstm",
        {{4, 3, 2}, {1, 3, 5}, {1, 3, 5}, {20, 2}, {20, 5}, {20}, {20}},
@@ -174,8 +179,8 @@ const std::vector<OperatorCase>& layer_cases() {
       {"rnn",
        {{4, 3, 2}, {1, 3, 5}, {5, 2}, {5, 5}},
        [](T x) {
-         return std::get<0>(at::rnn_tanh(x[0], x[1], {x[2], x[3]}, false, 1, 0.0, true, false,
-                                         false));
+         return std::get<0>(
+             at::rnn_tanh(x[0], x[1], {x[2], x[3]}, false, 1, 0.0, true, false, false));
        }},
   };
   return all;

@@ -13,12 +13,13 @@ namespace {
 
 using torch::jit::Stack;
 
-Rules all_rules() {
+Rules made_rules() {
   Rules rules;
   add_pointwise_rules(rules);
   add_contraction_rules(rules);
   add_reduction_rules(rules);
   add_view_rules(rules);
+  add_arrangement_rules(rules);
   add_norm_rules(rules);
   add_image_rules(rules);
   add_index_rules(rules);
@@ -30,11 +31,6 @@ Rules all_rules() {
   add_optimizer_rules(rules);
   std::ranges::sort(rules, {}, &Rule::name);
   return rules;
-}
-
-const Rules& rules() {
-  static const Rules all = all_rules();
-  return all;
 }
 
 // What an operator's schema says, read once.
@@ -226,7 +222,7 @@ std::vector<c10::RegistrationHandleRAII> register_all() {
     handles.push_back(dispatcher.registerImpl(name, kPlacedKey, std::move(kernel), std::nullopt,
                                               nullptr, "trireme::spmd"));
   };
-  for (const Rule& rule : rules()) {
+  for (const Rule& rule : all_rules()) {
     const size_t dot = rule.name.find('.');
     const c10::OperatorName name(rule.name.substr(0, dot),
                                  dot == std::string::npos ? "" : rule.name.substr(dot + 1));
@@ -248,6 +244,11 @@ std::vector<c10::RegistrationHandleRAII> register_all() {
 
 }  // namespace
 
+const Rules& all_rules() {
+  static const Rules all = made_rules();
+  return all;
+}
+
 void register_rules() {
   // Until the process ends: the dispatcher may be gone before static objects are.
   static const auto* const handles = new std::vector(register_all());
@@ -256,7 +257,7 @@ void register_rules() {
 
 std::vector<std::string> names_of_rules() {
   std::vector<std::string> names;
-  for (const Rule& rule : rules()) names.push_back(rule.name);
+  for (const Rule& rule : all_rules()) names.push_back(rule.name);
   return names;
 }
 

@@ -19,6 +19,8 @@ struct OnBlocks {
 // places on every rank, before anything is sent.
 void register_rules();
 
+// All rules, sorted by name.
+const Rules& all_rules();
 // The names of all operators with a rule, sorted.
 std::vector<std::string> names_of_rules();
 

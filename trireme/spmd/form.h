@@ -59,9 +59,7 @@ struct Form {
   uint32_t exchanged = 0;
   double exchanged_bytes = 0;
 
-  int64_t input_scale(size_t input, size_t dim) const {
-    return scale_in(input_scales, input, dim);
-  }
+  int64_t input_scale(size_t input, size_t dim) const { return scale_in(input_scales, input, dim); }
   int64_t output_scale(size_t output, size_t dim) const {
     return scale_in(output_scales, output, dim);
   }

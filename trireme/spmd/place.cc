@@ -48,8 +48,7 @@ mesh::Range local_range(const Grid& grid, const Places& places, int dim, int64_t
   mesh::Range range{0, length};
   for (int axis = 0; axis < grid.num_axes(); ++axis) {
     if (!places[axis].is_sharded(dim)) continue;
-    TRIREME_ASSERT(places[axis].period == 0, "dimension ", dim, " of ",
-                   to_string(grid, places));
+    TRIREME_ASSERT(places[axis].period == 0, "dimension ", dim, " of ", to_string(grid, places));
     const mesh::Range part =
         part_of(places[axis], range.size, grid.size(axis), grid.coordinate(axis));
     range = {range.offset + part.offset, part.size};

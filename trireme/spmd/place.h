@@ -44,8 +44,8 @@ struct Place {
 using Places = std::array<Place, kMostAxes>;
 
 // Where a grid's random numbers come from. Each random operator on its tensors takes one stream,
-// and an element its numbers by its place in the whole tensor, so no layout changes them. Every rank
-// must have the same state.
+// and an element its numbers by its place in the whole tensor, so no layout changes them. Every
+// rank must have the same state.
 struct RandomState {
   uint64_t seed = 0;
   uint64_t stream = 0;  // of the next operator

@@ -58,8 +58,8 @@ at::Tensor place_whole(const GridPtr& grid, const at::Tensor& whole, const Place
   const at::Tensor block = local_under(grid, whole, places);
   const OnBlocks on_blocks;
   const auto strides = dense_strides(whole.sizes(), whole.strides());
-  at::Tensor own = at::empty_strided(block.sizes(), dense_strides(block.sizes(), strides),
-                                     block.options());
+  at::Tensor own =
+      at::empty_strided(block.sizes(), dense_strides(block.sizes(), strides), block.options());
   own.copy_(block);
   return place_block(grid, own, places, whole.sizes(), strides);
 }

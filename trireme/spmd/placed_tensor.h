@@ -38,8 +38,8 @@ PlacedMeta* placed(const at::Tensor& tensor);
 
 // The tensor of `sizes` of which this rank's block is `local`. It has the dtype and device of the
 // block, and no memory but it.
-// strides: what the tensor shows of itself, whatever the block's are; empty: contiguous. They must be
-//          the same on every rank, because autograd's formulas depend on them.
+// strides: what the tensor shows of itself, whatever the block's are; empty: contiguous. They must
+//          be the same on every rank, because autograd's formulas depend on them.
 // Throws:  ConfigError when the block has other sizes than `places` gives it
 at::Tensor place_block(const GridPtr& grid, at::Tensor local, const Places& places,
                        c10::IntArrayRef sizes, c10::IntArrayRef strides = {});

@@ -100,16 +100,14 @@ class AxisMove {
                         const Place& to) const {
     if (from == to) return local;
     if (is_periodic(from)) {
-      const at::Tensor whole =
-          by_periods(local, from, from_length / from.period,
-                     [&](const at::Tensor& periods, const Place& inner) {
-                       return gather(periods, inner, from.period, group_);
-                     });
+      const at::Tensor whole = by_periods(local, from, from_length / from.period,
+                                          [&](const at::Tensor& periods, const Place& inner) {
+                                            return gather(periods, inner, from.period, group_);
+                                          });
       return (*this)(whole, Place(), 0, to);
     }
     if (is_periodic(to)) {
-      const at::Tensor whole =
-          from.is_sharded() ? gather(local, from, from_length, group_) : local;
+      const at::Tensor whole = from.is_sharded() ? gather(local, from, from_length, group_) : local;
       const Place rest = from.is_sharded() ? Place() : from;
       return by_periods(whole, to, whole.size(to.dim) / to.period,
                         [&](const at::Tensor& periods, const Place& inner) {

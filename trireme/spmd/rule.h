@@ -81,6 +81,7 @@ void add_pointwise_rules(Rules& rules);
 void add_contraction_rules(Rules& rules);
 void add_reduction_rules(Rules& rules);
 void add_view_rules(Rules& rules);
+void add_arrangement_rules(Rules& rules);
 void add_norm_rules(Rules& rules);
 void add_image_rules(Rules& rules);
 void add_index_rules(Rules& rules);

@@ -179,7 +179,8 @@ class AxisChoice {
   // False: the cuts are not between this dimension's elements, or another axis splits it too, in a
   // way that does not go with them.
   bool put(Place& place, const Split& split, int dim, int64_t scale, const Places& outer) const {
-    if (std::ranges::any_of(split.cuts, [&](int64_t cut) { return cut % scale != 0; })) return false;
+    if (std::ranges::any_of(split.cuts, [&](int64_t cut) { return cut % scale != 0; }))
+      return false;
     place = Place::sharded(dim);
     place.period = split.period;
     Cuts own = split.cuts;
@@ -204,8 +205,7 @@ class AxisChoice {
     if (outer.period != 0 && inner.period != 0) return false;
     if (outer.period == 0 && inner.period == 0) return !outer.cuts && !inner.cuts;
     if (outer.period != 0) {
-      return std::ranges::all_of(inner_cuts,
-                                 [&](int64_t cut) { return cut % outer.period == 0; });
+      return std::ranges::all_of(inner_cuts, [&](int64_t cut) { return cut % outer.period == 0; });
     }
     return std::ranges::all_of(positions(outer, length_, outer_size),
                                [&](int64_t cut) { return cut % inner.period == 0; });

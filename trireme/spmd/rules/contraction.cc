@@ -160,7 +160,8 @@ void run_convolution_backward(OperatorCall& call, const Form&, const Strategy&) 
   adjust_number_of_groups(call, x, 9);
   if (x.numel() > 0 && w.numel() > 0) return call.run_operator();
   const auto mask = call[10].toBoolList();
-  call.finish({mask[0] ? at::zeros_like(x) : at::Tensor(), mask[1] ? at::zeros_like(w) : at::Tensor(),
+  call.finish({mask[0] ? at::zeros_like(x) : at::Tensor(),
+               mask[1] ? at::zeros_like(w) : at::Tensor(),
                mask[2] ? grad.flatten(2).sum({0, 2}) : at::Tensor()});
 }
 
@@ -225,10 +226,8 @@ void run_attention_backward(OperatorCall& call, const Form&, const Strategy&) {
 void add_contraction_rules(Rules& rules) {
   const auto add = [&](const char* name, const char* splits, Rule::MakeForm form,
                        Rule::Adjust run = nullptr) {
-    rules.push_back({.name = std::string("aten::") + name,
-                     .splits = splits,
-                     .make_form = form,
-                     .run = run});
+    rules.push_back(
+        {.name = std::string("aten::") + name, .splits = splits, .make_form = form, .run = run});
   };
   constexpr const char* kAll = "all dims; over the inner one the result is a partial sum";
   add("mm", kAll, mm);

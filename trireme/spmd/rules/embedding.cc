@@ -63,7 +63,9 @@ constexpr int64_t kModeMean = 1, kModeMax = 2;
 void embedding_bag(const OperatorCall& call, Form& form) {
   check_dense(call, call[5].toBool());
   const bool is_max = call[4].toInt() == kModeMax;
-  form.inputs = {{is_max ? kWholeDim : kVocabulary, kWidth}, {kWholeDim}, {kWholeDim},
+  form.inputs = {{is_max ? kWholeDim : kVocabulary, kWidth},
+                 {kWholeDim},
+                 {kWholeDim},
                  whole_dims(call.dims(3))};
   form.outputs = {{kWholeDim, kWidth}, {kWholeDim}, {kWholeDim}, {kWholeDim, kWidth}};
   if (!is_max) form.outputs[3] = {kWholeDim};
@@ -94,16 +96,18 @@ void run_embedding_bag(OperatorCall& call, const Form&, const Strategy& strategy
   if (call[4].toInt() == kModeMean) sums.div_(sizes.clamp_min(1).unsqueeze(1));
   call.finish({sums, bags.to(indices.dtype()), sizes, at::zeros_like(sizes)});
 }
-// grad [B, E], indices, bag of each, sizes, indices of maxima, rows, scale, mode, weights -> [V, E]
+// grad [B, E], indices, bag of each, sizes, indices of maxima, rows, scale, mode, weights
+// -> [V, E]
 void embedding_bag_backward(const OperatorCall& call, Form& form) {
-  form.inputs = {{kWholeDim, kWidth}, {kWholeDim}, {kWholeDim}, {kWholeDim},
-                 whole_dims(call.dims(4)), whole_dims(call.dims(5))};
+  form.inputs = {
+      {kWholeDim, kWidth},     {kWholeDim}, {kWholeDim}, {kWholeDim}, whole_dims(call.dims(4)),
+      whole_dims(call.dims(5))};
   if (call.dims(4) == 2) form.inputs[4][1] = kWidth;
   form.outputs = {{kWholeDim, kWidth}};
   form.linear = {1};
 }
-// grad, indices, offsets, bag of each, sizes, indices of maxima, rows, scale, mode, sparse, weights,
-// padding
+// grad, indices, offsets, bag of each, sizes, indices of maxima, rows, scale, mode, sparse,
+// weights, padding
 bool compose_embedding_bag_backward(const OperatorCall& call) {
   check_dense(call, call[9].toBool());
   const auto tensors = call.tensors();
@@ -127,10 +131,8 @@ void embedding_bag_weights_backward(const OperatorCall& call, Form& form) {
 void add_embedding_rules(Rules& rules) {
   const auto add = [&](const char* name, const char* splits, Rule::MakeForm form,
                        Rule::Adjust run = nullptr) {
-    rules.push_back({.name = std::string("aten::") + name,
-                     .splits = splits,
-                     .make_form = form,
-                     .run = run});
+    rules.push_back(
+        {.name = std::string("aten::") + name, .splits = splits, .make_form = form, .run = run});
   };
   add("embedding", "rows and width of the table, all dims of the indices", embedding,
       run_embedding);

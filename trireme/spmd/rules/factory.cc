@@ -42,7 +42,7 @@ bool new_tensor(const OperatorCall& call) {
     call.run_operator();
     return true;
   }
-    std::vector<int64_t> strides;
+  std::vector<int64_t> strides;
   if (kHasStrides) {
     strides = call[2].toIntVector();
     const auto dense = dense_strides(meta.local.sizes(), strides);
@@ -57,8 +57,7 @@ bool new_tensor(const OperatorCall& call) {
 
 void add_factory_rules(Rules& rules) {
   const auto add = [&](const char* name, const char* splits, Rule::Compose compose) {
-    rules.push_back(
-        {.name = std::string("aten::") + name, .splits = splits, .compose = compose});
+    rules.push_back({.name = std::string("aten::") + name, .splits = splits, .compose = compose});
   };
   for (const char* name : {"empty_like", "zeros_like", "ones_like", "full_like"})
     add(name, "all dims", like);

@@ -86,8 +86,8 @@ void pixel_unshuffle(const OperatorCall& call, Form& form) {
 // x [N, C, H, W] <-> [N, C k k, L]: patches of all channels
 void patches(const OperatorCall& call, Form& form) {
   form.inputs = {whole_dims(call.dims(0))};
-  const bool is_batch = call.op().schema().name() == "aten::im2col" ? call.dims(0) == 4
-                                                                    : call.dims(0) == 3;
+  const bool is_batch =
+      call.op().schema().name() == "aten::im2col" ? call.dims(0) == 4 : call.dims(0) == 3;
   const int64_t other = call.op().schema().name() == "aten::im2col" ? -1 : 1;
   form.outputs = {whole_dims(call.dims(0) + other)};
   if (is_batch) form.inputs[0][0] = form.outputs[0][0] = kImage;
@@ -117,25 +117,28 @@ void grid_sampler_backward(const OperatorCall& call, Form& form) {
 void add_image_rules(Rules& rules) {
   const auto add = [&](const std::string& name, Rule::MakeForm form, Rule::Adjust adjust = nullptr,
                        const char* splits = "images, channels") {
-    rules.push_back({.name = "aten::" + name, .splits = splits, .make_form = form,
-                     .adjust = adjust, .run = run_image});
+    rules.push_back({.name = "aten::" + name,
+                     .splits = splits,
+                     .make_form = form,
+                     .adjust = adjust,
+                     .run = run_image});
   };
   add("max_pool2d_with_indices", image<2, false>);
   add("max_pool3d_with_indices", image<3, false>);
   add("adaptive_max_pool2d", image<2, false>);
   add("adaptive_max_pool3d", image<3, false>);
-  for (const char* name : {"max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
-                           "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward",
-                           "adaptive_max_pool2d_backward", "reflection_pad2d",
-                           "reflection_pad2d_backward", "replication_pad2d",
-                           "replication_pad2d_backward"}) {
+  for (const char* name :
+       {"max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
+        "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "adaptive_max_pool2d_backward",
+        "reflection_pad2d", "reflection_pad2d_backward", "replication_pad2d",
+        "replication_pad2d_backward"}) {
     add(name, image<2, true>);
   }
-  for (const char* name : {"max_pool3d_with_indices_backward", "avg_pool3d", "avg_pool3d_backward",
-                           "_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward",
-                           "adaptive_max_pool3d_backward", "reflection_pad3d",
-                           "reflection_pad3d_backward", "replication_pad3d",
-                           "replication_pad3d_backward"}) {
+  for (const char* name :
+       {"max_pool3d_with_indices_backward", "avg_pool3d", "avg_pool3d_backward",
+        "_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward", "adaptive_max_pool3d_backward",
+        "reflection_pad3d", "reflection_pad3d_backward", "replication_pad3d",
+        "replication_pad3d_backward"}) {
     add(name, image<3, true>);
   }
   for (const char* name : {"reflection_pad1d", "reflection_pad1d_backward", "replication_pad1d",
@@ -148,9 +151,9 @@ void add_image_rules(Rules& rules) {
   };
   for (const char* name : {"upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_linear1d"})
     add_resampling(name, image<1, true>);
-  for (const char* name : {"upsample_nearest2d", "_upsample_nearest_exact2d",
-                           "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa",
-                           "_upsample_bicubic2d_aa"})
+  for (const char* name :
+       {"upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d",
+        "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"})
     add_resampling(name, image<2, true>);
   for (const char* name :
        {"upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_trilinear3d"})

@@ -92,9 +92,8 @@ at::Tensor own_targets(const OperatorCall& call, size_t x, const Places& places,
   const mesh::Range own =
       local_range(*call.grid(), places, class_dim(call, x), call.sizes(x)[class_dim(call, x)]);
   const at::Tensor shifted = target - own.offset;
-  const at::Tensor is_elsewhere = shifted.lt(0)
-                                      .logical_or_(shifted.ge(own.size))
-                                      .logical_or_(target.eq(ignored));
+  const at::Tensor is_elsewhere =
+      shifted.lt(0).logical_or_(shifted.ge(own.size)).logical_or_(target.eq(ignored));
   return shifted.masked_fill(is_elsewhere, kElsewhere);
 }
 void run_nll_loss(OperatorCall& call, const Form&, const Strategy& strategy) {
@@ -175,9 +174,9 @@ bool smooth_l1(const OperatorCall& call) {
 bool huber(const OperatorCall& call) {
   const int64_t reduction = call[2].toInt();
   if (reduction == at::Reduction::None) return false;
-  call.finish(reduced_by(at::huber_loss(call.tensors()[0], call.tensors()[1],
-                                        at::Reduction::None, call[3].toDouble()),
-                         reduction));
+  call.finish(reduced_by(
+      at::huber_loss(call.tensors()[0], call.tensors()[1], at::Reduction::None, call[3].toDouble()),
+      reduction));
   return true;
 }
 bool entropy(const OperatorCall& call) {

@@ -181,8 +181,7 @@ void add_norm_rules(Rules& rules) {
   constexpr const char* kSamples = "all dims before the normalized ones";
   constexpr const char* kGroups = "dim 0; channels, between groups";
   constexpr const char* kBatch = "all dims; statistics are summed over the axes that split them";
-  rules.push_back(
-      {.name = "aten::native_layer_norm", .splits = kSamples, .make_form = layer_norm});
+  rules.push_back({.name = "aten::native_layer_norm", .splits = kSamples, .make_form = layer_norm});
   rules.push_back({.name = "aten::native_layer_norm_backward",
                    .splits = kSamples,
                    .make_form = layer_norm_backward});

@@ -27,8 +27,7 @@ bool fused_update(const OperatorCall& call) {
   for (const at::Tensor& parameter : parameters) {
     for (const Place& place : places_of(parameter)) {
       TRIREME_CHECK(!place.is_partial(), call.name(), " updates a parameter placed ",
-                    to_string(*call.grid(), places_of(parameter)),
-                    "; expected no partial sum");
+                    to_string(*call.grid(), places_of(parameter)), "; expected no partial sum");
     }
   }
   Tensors gradients = call[1].toTensorVector();

@@ -85,8 +85,9 @@ void fill(OperatorCall& call, const Strategy& strategy, const Number& number) {
   const RandomKey key = next_key(call);
   const at::Tensor self = call[0].toTensor();
   const Rows rows(call, strategy.inputs[0]);
-  const at::Tensor drawn = at::empty(self.sizes(), self.options().dtype(at::kDouble).device(at::kCPU),
-                                     at::MemoryFormat::Contiguous);
+  const at::Tensor drawn =
+      at::empty(self.sizes(), self.options().dtype(at::kDouble).device(at::kCPU),
+                at::MemoryFormat::Contiguous);
   auto* data = drawn.mutable_data_ptr<double>();
   rows.for_each([&](int64_t first, int64_t place) {
     for (const int64_t in_row : rows.last())
@@ -117,8 +118,8 @@ class Coins {
       }
       for (size_t i = 0; i < last.size(); ++i, ++first) {
         const auto element = static_cast<uint64_t>(place + last[i]);
-        const uint32_t word = is_run_ ? words[begin % 4 + i]
-                                      : random_bits(key_, element / 4)[element % 4];
+        const uint32_t word =
+            is_run_ ? words[begin % 4 + i] : random_bits(key_, element / 4)[element % 4];
         data[first] = std::ldexp(static_cast<double>(word), -32) < probability(first) ? 1 : 0;
       }
     });
@@ -134,8 +135,9 @@ template <typename Probability>
 void toss(OperatorCall& call, const Strategy& strategy, const Probability& probability) {
   const at::Tensor self = call[0].toTensor();
   const Rows rows(call, strategy.inputs[0]);
-  const at::Tensor drawn = at::empty(self.sizes(), self.options().dtype(at::kFloat).device(at::kCPU),
-                                     at::MemoryFormat::Contiguous);
+  const at::Tensor drawn =
+      at::empty(self.sizes(), self.options().dtype(at::kFloat).device(at::kCPU),
+                at::MemoryFormat::Contiguous);
   Coins(next_key(call), rows).toss(drawn.mutable_data_ptr<float>(), probability);
   self.copy_(drawn);
   call.finish(self);
@@ -146,8 +148,8 @@ void bernoulli(OperatorCall& call, const Form&, const Strategy& strategy) {
   toss(call, strategy, [p](int64_t) { return p; });
 }
 void bernoulli_of_tensor(OperatorCall& call, const Form&, const Strategy& strategy) {
-  const at::Tensor p = call[1].toTensor().expand(call[0].toTensor().sizes()).to(at::kDouble)
-                           .contiguous();
+  const at::Tensor p =
+      call[1].toTensor().expand(call[0].toTensor().sizes()).to(at::kDouble).contiguous();
   toss(call, strategy, [data = p.const_data_ptr<double>()](int64_t i) { return data[i]; });
 }
 void uniform(OperatorCall& call, const Form&, const Strategy& strategy) {

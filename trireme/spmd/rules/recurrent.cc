@@ -58,10 +58,8 @@ void run_layer_backward(OperatorCall& call, const Form&, const Strategy&) {
 }  // namespace
 
 void add_recurrent_rules(Rules& rules) {
-  rules.push_back({.name = "aten::mkldnn_rnn_layer",
-                   .splits = "batch",
-                   .make_form = layer,
-                   .run = run_layer});
+  rules.push_back(
+      {.name = "aten::mkldnn_rnn_layer", .splits = "batch", .make_form = layer, .run = run_layer});
   rules.push_back({.name = "aten::mkldnn_rnn_layer_backward",
                    .splits = "batch",
                    .make_form = layer_backward,

@@ -136,6 +136,18 @@ bool mean_dims(const OperatorCall& call) {
   return true;
 }
 
+// self, order, and where there are more: dims, whether they stay, dtype
+template <bool kHasDims>
+bool old_norm(const OperatorCall& call) {
+  const at::Scalar order = call[1].isNone() ? at::Scalar(2) : call[1].toScalar();
+  const std::vector<int64_t> dims = kHasDims ? call[2].toIntVector() : std::vector<int64_t>();
+  const bool keeps = kHasDims && call[3].toBool();
+  const at::Tensor& x = call.tensors()[0];
+  call.finish(dims.empty() ? at::linalg_vector_norm(x, order, std::nullopt, keeps)
+                           : at::linalg_vector_norm(x, order, dims, keeps));
+  return true;
+}
+
 bool scalar(const OperatorCall& call) {
   const at::Tensor tensor = call.tensors()[0];
   const PlacedMeta* meta = placed(tensor);
@@ -172,6 +184,8 @@ void add_reduction_rules(Rules& rules) {
   add("std.correction", kKept, var);
   add("linalg_vector_norm", "all dims for orders 1 and 2, else those that are not reduced",
       vector_norm, norm);
+  add("norm.ScalarOpt_dim", "as linalg_vector_norm", nullptr, old_norm<true>);
+  add("norm.Scalar", "as linalg_vector_norm", nullptr, old_norm<false>);
   add("sort", kAlong, along_first);
   add("sort.stable", kAlong, along_second);
   add("cumsum", kAlong, cumsum);

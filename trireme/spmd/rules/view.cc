@@ -1,4 +1,4 @@
-// Operators that move dimensions or elements about.
+// Views: other dimensions of the same elements.
 #include <algorithm>
 
 #include <ATen/ExpandUtils.h>
@@ -249,49 +249,6 @@ void adjust_result_sizes(OperatorCall& call, const Form&, const Strategy& strate
   call[1] = sizes_of_block(call, strategy.outputs[0], call[1].toIntVector());
 }
 
-void cat(const OperatorCall& call, Form& form) {
-  Factors dims = factors(call.dims(0));
-  dims[c10::maybe_wrap_dim(call[1].toInt(), call.dims(0))] = kWholeDim;
-  form.inputs.assign(call.tensors().size(), dims);
-  form.outputs = {dims};
-  form.linear = {(1U << call.tensors().size()) - 1};
-}
-void stack(const OperatorCall& call, Form& form) {
-  Factors dims = factors(call.dims(0));
-  form.inputs.assign(call.tensors().size(), dims);
-  dims.insert(dims.begin() + c10::maybe_wrap_dim(call[1].toInt(), call.dims(0) + 1), kWholeDim);
-  form.outputs = {dims};
-  form.linear = {(1U << call.tensors().size()) - 1};
-}
-
-void flip(const OperatorCall& call, Form& form) {
-  Factors dims = factors(call.dims(0));
-  for (const int64_t dim : call[1].toIntVector())
-    dims[c10::maybe_wrap_dim(dim, call.dims(0))] = kWholeDim;
-  form.inputs = {dims};
-  form.outputs = {dims};
-  form.linear = {1};
-}
-
-// Pairs of numbers from the last dimension on; the dimensions that they pad stay whole.
-void pad(const OperatorCall& call, Form& form) {
-  const Sizes amounts = call[1].toIntVector();
-  Factors dims = factors(call.dims(0));
-  for (size_t i = 0; i + 1 < amounts.size(); i += 2) {
-    if (amounts[i] != 0 || amounts[i + 1] != 0) dims[dims.size() - 1 - i / 2] = kWholeDim;
-  }
-  form.inputs = {dims};
-  form.outputs = {dims};
-}
-
-void last_two_whole(const OperatorCall& call, Form& form) {
-  Factors dims = factors(call.dims(0));
-  for (int64_t dim = call.dims(0) - 2; dim < call.dims(0); ++dim) dims[dim] = kWholeDim;
-  form.inputs = {dims};
-  form.outputs = {dims};
-  form.linear = {1};
-}
-
 // A list of results, which lie along one dimension.
 void parts(const OperatorCall& call, Form& form) {
   without(call, form, c10::maybe_wrap_dim(call[2].toInt(), call.dims(0)), false);
@@ -307,35 +264,6 @@ void run_unsafe_parts(OperatorCall& call, const Form&, const Strategy&) {
   call.stack().emplace_back(std::move(own));
 }
 
-// As many dimensions as `repeats` has, each repeated: [r0, s0, r1, s1, ...] joined in pairs.
-bool repeat(const OperatorCall& call) {
-  const Sizes repeats = call[1].toIntVector();
-  const at::Tensor& x = call.tensors()[0];
-  const int64_t more = std::ssize(repeats) - x.dim();
-  TRIREME_CHECK(more >= 0, call.described(), " repeats ", repeats.size(),
-                " dimensions; expected at least ", x.dim());
-  Sizes apart, expanded, joined;
-  for (size_t dim = 0; dim < repeats.size(); ++dim) {
-    const int64_t own = static_cast<int64_t>(dim) < more ? 1 : x.size(static_cast<int64_t>(dim) - more);
-    apart.insert(apart.end(), {1, own});
-    expanded.insert(expanded.end(), {repeats[dim], own});
-    joined.push_back(repeats[dim] * own);
-  }
-  call.finish(at::_unsafe_view(x.view(apart).expand(expanded).clone(at::MemoryFormat::Contiguous),
-                               joined));
-  return true;
-}
-
-// self, shifts, dims: those dimensions stay whole; none are given: all
-void roll(const OperatorCall& call, Form& form) {
-  const Sizes moved = call[2].toIntVector();
-  Factors dims = moved.empty() ? whole_dims(call.dims(0)) : factors(call.dims(0));
-  for (const int64_t dim : moved) dims[c10::maybe_wrap_dim(dim, call.dims(0))] = kWholeDim;
-  form.inputs = {dims};
-  form.outputs = {dims};
-  form.linear = {1};
-}
-
 // What autograd asks for after a write to a view: the whole of a dense tensor in other sizes.
 bool as_strided(const OperatorCall& call) {
   const at::Tensor& x = call.tensors()[0];
@@ -349,7 +277,8 @@ bool as_strided(const OperatorCall& call) {
   const bool is_first = call[3].isNone() || call[3].toInt() == 0;
   TRIREME_CHECK(is_first && is_contiguous && count == x.numel() && x.is_contiguous(),
                 call.described(), " asks for sizes ", c10::IntArrayRef(sizes), " and strides ",
-                c10::IntArrayRef(strides), " of memory that is split, as autograd does after a "
+                c10::IntArrayRef(strides),
+                " of memory that is split, as autograd does after a "
                 "write in place to a part of a tensor; write to a clone(), or use cat()");
   call.finish(x.view(sizes));
   return true;
@@ -367,8 +296,7 @@ void add_view_rules(Rules& rules) {
                      .run = run});
   };
   const auto compose = [&](const char* name, const char* splits, Rule::Compose function) {
-    rules.push_back(
-        {.name = std::string("aten::") + name, .splits = splits, .compose = function});
+    rules.push_back({.name = std::string("aten::") + name, .splits = splits, .compose = function});
   };
   constexpr const char* kAll = "all dims";
   constexpr const char* kJoined =
@@ -383,19 +311,11 @@ void add_view_rules(Rules& rules) {
   for (const char* name : {"squeeze", "squeeze.dim", "squeeze.dims"})
     add(name, kAll, squeeze, nullptr, run_squeeze);
   add("expand", "all dims that do not repeat", expand, adjust_expand);
-  compose("repeat", "all dims; repeated ones are gathered", repeat);
   compose("as_strided", "as view; other sizes and strides are refused", as_strided);
   add("select.int", kOthers, select);
   add("slice.Tensor", "all dims but the one that it cuts", slice);
   add("select_backward", kOthers, select_backward, adjust_result_sizes);
   add("slice_backward", kOthers, slice_backward, adjust_result_sizes);
-  add("cat", kOthers, cat);
-  add("stack", kAll, stack);
-  add("flip", "all dims that are not flipped", flip);
-  add("roll", "all dims that are not rolled", roll);
-  add("constant_pad_nd", "all dims that are not padded", pad);
-  add("tril", "all dims but the last two", last_two_whole);
-  add("triu", "all dims but the last two", last_two_whole);
   for (const char* name : {"split.Tensor", "split_with_sizes"}) add(name, kOthers, parts);
   for (const char* name : {"unsafe_split.Tensor", "unsafe_split_with_sizes"})
     add(name, kOthers, parts, nullptr, run_unsafe_parts);
