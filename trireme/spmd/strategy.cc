@@ -10,7 +10,11 @@
 namespace trireme::spmd {
 namespace {
 
-using Cuts = std::vector<int64_t>;
+using Cuts = c10::SmallVector<int64_t, 9>;  // no allocation for up to 8 ranks
+
+std::shared_ptr<const std::vector<int64_t>> shared(const Cuts& cuts) {
+  return std::make_shared<const std::vector<int64_t>>(cuts.begin(), cuts.end());
+}
 
 // Of a factor.
 struct Split {
@@ -159,8 +163,7 @@ class AxisChoice {
     }
     place = Place::sharded(joined.dim);
     place.period = joined.period;
-    if (split.cuts != positions(place, joined.period))
-      place.cuts = std::make_shared<const Cuts>(split.cuts);
+    if (split.cuts != positions(place, joined.period)) place.cuts = shared(split.cuts);
     return true;
   }
 
@@ -186,7 +189,7 @@ class AxisChoice {
     Cuts own = split.cuts;
     for (int64_t& cut : own) cut /= scale;
     const bool is_even = own == positions(place, own.back());
-    if (!is_even) place.cuts = std::make_shared<const Cuts>(own);
+    if (!is_even) place.cuts = shared(own);
     int64_t parts = size_;
     for (int axis = 0; axis < axis_; ++axis) {
       if (!outer[axis].is_sharded(dim)) continue;
