@@ -9,15 +9,15 @@
 namespace trireme::spmd {
 namespace {
 
-constexpr Factor kImage = 0, kChannel = 1;
+constexpr Factor kPicture = 0, kPlane = 1;
 
 // The last `pixels` dimensions of a tensor stay whole; before them are C, and N where there are
 // more.
 Factors image_dims(int64_t dims, int64_t pixels, bool channels = true) {
   Factors result = whole_dims(dims);
   const int64_t channel = dims - pixels - 1;
-  if (channel >= 0 && channels) result[channel] = kChannel;
-  if (channel >= 1) result[channel - 1] = kImage;
+  if (channel >= 0 && channels) result[channel] = kPlane;
+  if (channel >= 1) result[channel - 1] = kPicture;
   return result;
 }
 
@@ -90,7 +90,7 @@ void patches(const OperatorCall& call, Form& form) {
       call.op().schema().name() == "aten::im2col" ? call.dims(0) == 4 : call.dims(0) == 3;
   const int64_t other = call.op().schema().name() == "aten::im2col" ? -1 : 1;
   form.outputs = {whole_dims(call.dims(0) + other)};
-  if (is_batch) form.inputs[0][0] = form.outputs[0][0] = kImage;
+  if (is_batch) form.inputs[0][0] = form.outputs[0][0] = kPicture;
   form.linear = {1};
 }
 
@@ -98,7 +98,7 @@ void patches(const OperatorCall& call, Form& form) {
 void grid_sampler(const OperatorCall& call, Form& form) {
   const int64_t pixels = call.dims(0) - 2;
   Factors grid = whole_dims(call.dims(1));
-  grid[0] = kImage;
+  grid[0] = kPicture;
   form.inputs = {image_dims(call.dims(0), pixels), grid};
   form.outputs = {form.inputs[0]};
 }
@@ -106,10 +106,10 @@ void grid_sampler(const OperatorCall& call, Form& form) {
 void grid_sampler_backward(const OperatorCall& call, Form& form) {
   const Factors x = image_dims(call.dims(1), call.dims(1) - 2);
   Factors grid = whole_dims(call.dims(2));
-  grid[0] = kImage;
+  grid[0] = kPicture;
   form.inputs = {x, x, grid};
   form.outputs = {x, grid};
-  form.contracted = 1U << kChannel;
+  form.contracted = 1U << kPlane;
 }
 
 }  // namespace

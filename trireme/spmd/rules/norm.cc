@@ -33,31 +33,31 @@ void layer_norm_backward(const OperatorCall& call, Form& form) {
 }
 
 // x [N, C, ...], weight and bias [C] -> y, mean [N, G], rstd [N, G]: images and whole groups
-constexpr Factor kImage = 0, kChannel = 1;
-Factors images(int64_t dims) {
+constexpr Factor kSample = 0, kNormChannel = 1;
+Factors sample_dims(int64_t dims) {
   Factors result = whole_dims(dims);
-  result[0] = kImage;
-  result[1] = kChannel;
+  result[0] = kSample;
+  result[1] = kNormChannel;
   return result;
 }
 void group_scales(const OperatorCall& call, Form& form, size_t channels, size_t groups) {
-  form.granular = kChannel;
+  form.granular = kNormChannel;
   form.granule = call[channels].toInt() / call[groups].toInt();
 }
 // input, weight, bias, N, C, HxW, group, eps
 void group_norm(const OperatorCall& call, Form& form) {
-  const Factors x = images(call.dims(0));
-  form.inputs = {x, Factors(call.dims(1), kChannel), Factors(call.dims(2), kChannel)};
-  form.outputs = {x, {kImage, kChannel}, {kImage, kChannel}};
+  const Factors x = sample_dims(call.dims(0));
+  form.inputs = {x, Factors(call.dims(1), kNormChannel), Factors(call.dims(2), kNormChannel)};
+  form.outputs = {x, {kSample, kNormChannel}, {kSample, kNormChannel}};
   group_scales(call, form, 4, 6);
   form.output_scales = {{}, {1, form.granule}, {1, form.granule}};
 }
 // grad, input, mean, rstd, weight, N, C, HxW, group, mask
 void group_norm_backward(const OperatorCall& call, Form& form) {
-  const Factors x = images(call.dims(1)), group = {kImage, kChannel};
-  form.inputs = {x, x, group, group, Factors(call.dims(4), kChannel)};
-  form.outputs = {x, {kChannel}, {kChannel}};
-  form.contracted = 1U << kImage;
+  const Factors x = sample_dims(call.dims(1)), group = {kSample, kNormChannel};
+  form.inputs = {x, x, group, group, Factors(call.dims(4), kNormChannel)};
+  form.outputs = {x, {kNormChannel}, {kNormChannel}};
+  form.contracted = 1U << kSample;
   group_scales(call, form, 6, 8);
   form.input_scales = {{}, {}, {1, form.granule}, {1, form.granule}};
 }

@@ -7,12 +7,12 @@
 namespace trireme::spmd {
 namespace {
 
-constexpr Factor kBatch = 0;
+constexpr Factor kSequence = 0;
 
 // [T, N, C] or [N, H]
 Factors sequences(int64_t dims) {
   Factors result = whole_dims(dims);
-  if (dims >= 2) result[dims - 2] = kBatch;
+  if (dims >= 2) result[dims - 2] = kSequence;
   return result;
 }
 
@@ -36,7 +36,7 @@ void layer_backward(const OperatorCall& call, Form& form) {
   for (size_t i = 1; i <= 4; ++i) form.outputs.push_back(form.inputs[i]);
   form.outputs.push_back(form.inputs[5]);
   form.outputs.push_back(form.inputs[6]);
-  form.contracted = 1U << kBatch;
+  form.contracted = 1U << kSequence;
 }
 
 // Blocks without sequences, which the fused layer does not take.
