@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
 
 namespace trireme::spmd::spmd_test {
@@ -81,6 +82,34 @@ void expect_whole_values(const OperatorCase& each, const GridPtr& grid, uint64_t
     }
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+void expect_on_all_grids(const OperatorCase& each, double tolerance) {
+  for (const int size : {1, 2, 3, 4}) {
+    harness::run_ranks(size, [&](comm::Communicator& world) {
+      const mesh::DeviceMesh mesh(world, {{"tensor", size}});
+      expect_whole_values(each, std::make_shared<Grid>(mesh), 100, 12, tolerance);
+    });
+  }
+  harness::run_ranks(4, [&](comm::Communicator& world) {
+    const mesh::DeviceMesh mesh(world, {{"data", 2}, {"tensor", 2}});
+    expect_whole_values(each, std::make_shared<Grid>(mesh), 200, 24, tolerance);
+  });
+}
+
+std::string test_name(const OperatorCase& each) {
+  std::string name;
+  for (const char c : each.name) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+std::string error_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
 }
 
 }  // namespace trireme::spmd::spmd_test

@@ -32,4 +32,13 @@ Places drawn_places(harness::Draw& draw, const Grid& grid, at::IntArrayRef sizes
 void expect_whole_values(const OperatorCase& each, const GridPtr& grid, uint64_t seed, int count,
                          double tolerance = 1e-10);
 
+// The same on 1 to 4 ranks and on 2 x 2.
+void expect_on_all_grids(const OperatorCase& each, double tolerance = 1e-10);
+
+// The case's name as a test's.
+std::string test_name(const OperatorCase& each);
+
+// What a function throws; "" for nothing.
+std::string error_of(const std::function<void()>& function);
+
 }  // namespace trireme::spmd::spmd_test

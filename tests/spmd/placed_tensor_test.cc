@@ -16,16 +16,6 @@ namespace {
 using namespace spmd_test;
 namespace nn = torch::nn;
 
-template <typename Function>
-std::string error_of(const Function& function) {
-  try {
-    function();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(PlacedTensor, HasTheSizesOfTheWholeAndTheMemoryOfABlock) {
   harness::run_ranks(2, [](comm::Communicator& world) {
     const mesh::DeviceMesh mesh(world, {{"tensor", 2}});

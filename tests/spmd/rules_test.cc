@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/harness/ranks.h"
 #include "tests/spmd/placed_cases.h"
 #include "trireme/spmd/dispatch.h"
 
@@ -193,25 +192,11 @@ TEST_P(Rules, GiveWhatOneRankComputes) {
   const OperatorCase& each = cases()[GetParam()];
   // dtype: through fp32 the sums of partial values are rounded there.
   const double tolerance = each.name == "dtype" ? 1e-6 : 1e-10;
-  for (const int size : {1, 2, 3, 4}) {
-    harness::run_ranks(size, [&](comm::Communicator& world) {
-      const mesh::DeviceMesh mesh(world, {{"tensor", size}});
-      expect_whole_values(each, std::make_shared<Grid>(mesh), 100, 12, tolerance);
-    });
-  }
-  harness::run_ranks(4, [&](comm::Communicator& world) {
-    const mesh::DeviceMesh mesh(world, {{"data", 2}, {"tensor", 2}});
-    expect_whole_values(each, std::make_shared<Grid>(mesh), 200, 24, tolerance);
-  });
+  expect_on_all_grids(each, tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, Rules, ::testing::Range<size_t>(0, cases().size()),
-                         [](const auto& info) {
-                           std::string name;
-                           for (const char c : cases()[info.param].name)
-                             name += std::isalnum(c) ? c : '_';
-                           return name;
-                         });
+                         [](const auto& info) { return test_name(cases()[info.param]); });
 
 }  // namespace
 }  // namespace trireme::spmd

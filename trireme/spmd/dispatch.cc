@@ -15,59 +15,60 @@ using torch::jit::Stack;
 
 thread_local OperatorSink* operator_sink = nullptr;
 
-Rules all_rules() {
+Rules made_rules() {
   Rules rules;
   add_pointwise_rules(rules);
   add_contraction_rules(rules);
   add_reduction_rules(rules);
   add_view_rules(rules);
-  add_layer_rules(rules);
+  add_arrangement_rules(rules);
+  add_norm_rules(rules);
+  add_image_rules(rules);
+  add_index_rules(rules);
+  add_embedding_rules(rules);
+  add_loss_rules(rules);
+  add_random_rules(rules);
+  add_recurrent_rules(rules);
+  add_factory_rules(rules);
+  add_optimizer_rules(rules);
   std::ranges::sort(rules, {}, &Rule::name);
   return rules;
 }
 
-const Rules& rules() {
-  static const Rules all = all_rules();
-  return all;
-}
-
-std::string described(const OperatorCall& call) {
-  std::string text = call.name() + "(";
-  bool is_first = true;
-  for (const at::Tensor& tensor : call.tensors()) {
-    if (!tensor.defined()) continue;
-    if (!is_first) text += ", ";
-    is_first = false;
-    const PlacedMeta* meta = placed(tensor);
-    text += concat(tensor.sizes(), meta ? " " + to_string(*meta->grid, meta->places) : "");
-  }
-  return text + ")";
-}
-
-// The argument that the operator writes; -1: none.
-int written_tensor(const OperatorCall& call) {
-  if (!call.op().schema().is_mutable()) return -1;
-  int tensor = 0;
-  const auto& arguments = call.op().schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const c10::AliasInfo* alias = arguments[i].alias_info();
-    if (alias && alias->isWrite()) return tensor;
-    if (call[i].isTensorList()) {
-      tensor += static_cast<int>(call[i].toTensorList().size());
-    } else if (call[i].isOptionalTensorList()) {
-      tensor += static_cast<int>(call[i].toOptionalTensorList().size());
-    } else if (arguments[i].type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
-      ++tensor;
+// What an operator's schema says, read once.
+struct Traits {
+  explicit Traits(const c10::FunctionSchema& schema) : num_results(schema.returns().size()) {
+    int tensor = 0;
+    for (const c10::Argument& argument : schema.arguments()) {
+      const c10::AliasInfo* alias = argument.alias_info();
+      if (alias && alias->isWrite() && written < 0) written = tensor;
+      if (argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) ++tensor;
     }
+    const auto& returns = schema.returns();
+    is_view = written < 0 && !returns.empty() && returns[0].alias_info() != nullptr;
   }
-  return -1;
+
+  size_t num_results;
+  int written = -1;      // the tensor that it writes: lists come after it
+  bool is_view = false;  // of its first tensor
+};
+
+// A write to a view whose block is a copy would not reach its base, nor the other way round.
+void check_written(const OperatorCall& call, const PlacedMeta* meta) {
+  if (!meta) return;
+  TRIREME_CHECK(!meta->copied || !meta->copied->has_base(), call.described(),
+                " writes a view whose block was copied, because the view needed another split; "
+                "write to the tensor that it is a view of, or to a clone()");
+  TRIREME_CHECK(!has_copied_views(meta->local), call.described(),
+                " writes a tensor of which a view was copied, because it needed another split; use "
+                "the operator that is not in place, or drop the view");
 }
 
 // An operator that writes a tensor which no strategy leaves as it is: it becomes replicated first.
 // Only for memory that no view shares.
 void replicate_written(const OperatorCall& call, const at::Tensor& tensor) {
   PlacedMeta* meta = placed(tensor);
-  TRIREME_CHECK(meta && meta->local.storage().use_count() == 1, described(call),
+  TRIREME_CHECK(meta && meta->local.storage().use_count() == 1, call.described(),
                 " writes a tensor in place whose split must change for it, and other tensors share "
                 "its memory; use the operator that is not in place");
   meta->local = local_under(meta->grid, tensor, Places());
@@ -76,8 +77,16 @@ void replicate_written(const OperatorCall& call, const at::Tensor& tensor) {
 
 class Results {
  public:
-  Results(const OperatorCall& call, const Form& form, const Strategy& strategy)
-      : grid_(call.grid()), form_(form), strategy_(strategy) {
+  // base: what the results are views of; null: of nothing
+  Results(const OperatorCall& call, const Form& form, const Strategy& strategy,
+          const PlacedMeta* base)
+      : grid_(call.grid()), form_(form), strategy_(strategy), base_(base) {
+    if (form.keeps_order) {
+      for (size_t i = 0; i < call.tensors().size() && model_ < 0; ++i) {
+        if (call.dims(i) == std::ssize(form.outputs[0])) model_ = static_cast<int>(i);
+      }
+      if (model_ >= 0) order_ = base ? exact(call) : strides_of_result(call, model_);
+    }
     for (const Factors& dims : form.outputs) {
       lengths_.emplace_back();
       for (const Factor factor : dims) {
@@ -104,33 +113,59 @@ class Results {
     c10::SmallVector<int64_t, 6> sizes(local.sizes().begin(), local.sizes().end());
     for (size_t dim = 0; dim < sizes.size(); ++dim) {
       if (num_splits(places, static_cast<int>(dim)) == 0) continue;
-      sizes[dim] = lengths_[result][dim] / form_.output_scale(dim);
+      sizes[dim] = lengths_[result][dim] / form_.output_scale(result, dim);
     }
-    return place_block(grid_, local, places, sizes);
+    const at::Tensor whole = place_block(grid_, local, places, sizes, strides(sizes));
+    if (base_) tell_copy(*placed(whole));
+    return whole;
+  }
+
+  static c10::SmallVector<int64_t, 6> exact(const OperatorCall& call) {
+    const c10::IntArrayRef strides = call.tensors()[0].strides();
+    return {strides.begin(), strides.end()};
+  }
+
+  // Empty: contiguous.
+  c10::SmallVector<int64_t, 6> strides(c10::IntArrayRef sizes) const {
+    if (form_.strides.size() == sizes.size()) return form_.strides;
+    if (order_.size() != sizes.size()) return {};
+    return base_ ? order_ : dense_strides(sizes, order_);
+  }
+
+  void tell_copy(PlacedMeta& view) const {
+    view.copied = base_->copied;
+    if (view.local.is_alias_of(base_->local)) return;
+    view.copied = std::make_shared<const CopiedView>(base_->local);
   }
 
   const GridPtr grid_;
   const Form& form_;
   const Strategy& strategy_;
+  const PlacedMeta* base_;
+  int model_ = -1;
+  c10::SmallVector<int64_t, 6> order_{};
   c10::SmallVector<c10::SmallVector<int64_t, 6>, 3> lengths_{};
 };
 
-void run_on_blocks(OperatorCall& call, const Rule& rule) {
+void run_on_blocks(OperatorCall& call, const Rule& rule, const Traits& traits) {
   Form form;
   rule.make_form(call, form);
-  TRIREME_ASSERT(form.inputs.size() == call.tensors().size(), described(call), ": ",
+  TRIREME_ASSERT(form.inputs.size() == call.tensors().size(), call.described(), ": ",
                  form.inputs.size(), " of its tensors have a form");
-  const int written = written_tensor(call);
+  const int written = traits.written;
   at::Tensor self;
   Strategy strategy;
-  if (written >= 0) self = call.tensors()[written];
+  if (written >= 0) {
+    self = call.tensors()[written];
+    check_written(call, placed(self));
+  }
   if (!choose(*call.grid(), form, call.arguments(), written, strategy)) {
     replicate_written(call, self);
     TRIREME_ASSERT(choose(*call.grid(), form, call.arguments(), written, strategy),
-                   described(call));
+                   call.described());
   }
-  const Results results(call, form, strategy);
-  const size_t num_results = call.op().schema().returns().size();
+  const Results results(call, form, strategy, traits.is_view ? placed(call.tensors()[0]) : nullptr);
+  const size_t num_results = traits.num_results;
   {
     const OnBlocks on_blocks;
     c10::SmallVector<at::Tensor, 4> blocks;
@@ -160,7 +195,7 @@ void run_on_blocks(OperatorCall& call, const Rule& rule) {
 
 class RuleKernel final : public c10::OperatorKernel {
  public:
-  explicit RuleKernel(const Rule& rule) : rule_(rule) {}
+  RuleKernel(const Rule& rule, const c10::FunctionSchema& schema) : rule_(rule), traits_(schema) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
     if (operator_sink) return operator_sink->run(op, *stack, &rule_);
     OperatorCall call(op, *stack);
@@ -169,17 +204,19 @@ class RuleKernel final : public c10::OperatorKernel {
       const at::AutoDispatchBelowADInplaceOrView below;
       if (rule_.compose(call)) return;
     }
-    run_on_blocks(call, rule_);
+    TRIREME_ASSERT(rule_.make_form, call.described());
+    run_on_blocks(call, rule_, traits_);
   }
 
  private:
   const Rule& rule_;
+  const Traits traits_;
 };
 
 void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   if (operator_sink) return operator_sink->run(op, *stack, nullptr);
   const OperatorCall call(op, *stack);
-  TRIREME_CHECK(false, "no rule says how to split ", described(call),
+  TRIREME_CHECK(false, "no rule says how to split ", call.described(),
                 "; call it within local_map(), or on tensors that are whole on each rank");
 }
 
@@ -190,12 +227,14 @@ std::vector<c10::RegistrationHandleRAII> register_all() {
     handles.push_back(dispatcher.registerImpl(name, kPlacedKey, std::move(kernel), std::nullopt,
                                               nullptr, "trireme::spmd"));
   };
-  for (const Rule& rule : rules()) {
+  for (const Rule& rule : all_rules()) {
     const size_t dot = rule.name.find('.');
     const c10::OperatorName name(rule.name.substr(0, dot),
                                  dot == std::string::npos ? "" : rule.name.substr(dot + 1));
-    TRIREME_ASSERT(dispatcher.findSchema(name), "this libtorch has no operator ", rule.name);
-    add(name, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<RuleKernel>(rule)));
+    const auto op = dispatcher.findSchema(name);
+    TRIREME_ASSERT(op, "this libtorch has no operator ", rule.name);
+    add(name, c10::KernelFunction::makeFromBoxedFunctor(
+                  std::make_unique<RuleKernel>(rule, op->schema())));
   }
   // Operators without a kernel for a device are made of others, which come here in their turn.
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -210,75 +249,9 @@ std::vector<c10::RegistrationHandleRAII> register_all() {
 
 }  // namespace
 
-OperatorCall::OperatorCall(const c10::OperatorHandle& op, Stack& stack)
-    : op_(op), stack_(stack), num_arguments_(op.schema().arguments().size()) {
-  const auto add = [&](const c10::IValue& value) {
-    tensors_.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
-  };
-  for (size_t i = 0; i < num_arguments_; ++i) {
-    const c10::IValue& value = (*this)[i];
-    if (value.isTensor()) {
-      add(value);
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) tensors_.push_back(tensor);
-    } else if (value.isOptionalTensorList()) {
-      for (const auto& tensor : value.toOptionalTensorVector())
-        tensors_.push_back(tensor.value_or(at::Tensor()));
-    } else if (value.isNone() &&
-               op.schema().arguments()[i].type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
-      add(value);
-    }
-  }
-  static const Places everywhere;
-  for (const at::Tensor& tensor : tensors_) {
-    const PlacedMeta* meta = placed(tensor);
-    Argument argument;
-    if (tensor.defined()) {
-      argument.sizes = tensor.sizes();
-      argument.places = meta ? &meta->places : &everywhere;
-      argument.bytes = static_cast<double>(tensor.numel()) * tensor.element_size();
-    }
-    arguments_.push_back(argument);
-    if (!meta) continue;
-    TRIREME_CHECK(!grid_ || grid_ == meta->grid, name(),
-                  " takes tensors of two grids; expected one");
-    grid_ = meta->grid;
-  }
-}
-
-std::string OperatorCall::name() const {
-  const auto& schema = op_.schema();
-  return schema.overload_name().empty() ? schema.name()
-                                        : concat(schema.name(), ".", schema.overload_name());
-}
-
-void OperatorCall::replace_tensors(c10::ArrayRef<at::Tensor> blocks) {
-  size_t next = 0;
-  for (size_t i = 0; i < num_arguments_; ++i) {
-    c10::IValue& value = (*this)[i];
-    if (value.isTensor()) {
-      value = blocks[next++];
-    } else if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (size_t count = value.toTensorList().size(); count > 0; --count)
-        list.push_back(blocks[next++]);
-      value = std::move(list);
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (size_t count = value.toOptionalTensorList().size(); count > 0; --count, ++next) {
-        list.push_back(blocks[next].defined() ? std::optional(blocks[next]) : std::nullopt);
-      }
-      value = std::move(list);
-    } else if (value.isNone() &&
-               op_.schema().arguments()[i].type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
-      ++next;
-    }
-  }
-}
-
-void OperatorCall::finish(c10::IValue result) const {
-  torch::jit::drop(stack_, num_arguments_);
-  stack_.push_back(std::move(result));
+const Rules& all_rules() {
+  static const Rules all = made_rules();
+  return all;
 }
 
 ToSink::ToSink(OperatorSink& sink) : before_(operator_sink) {
@@ -295,7 +268,7 @@ void register_rules() {
 
 std::vector<std::string> names_of_rules() {
   std::vector<std::string> names;
-  for (const Rule& rule : rules()) names.push_back(rule.name);
+  for (const Rule& rule : all_rules()) names.push_back(rule.name);
   return names;
 }
 

@@ -40,6 +40,8 @@ class ToSink {
   OperatorSink* before_;
 };
 
+// All rules, sorted by name.
+const Rules& all_rules();
 // The names of all operators with a rule, sorted.
 std::vector<std::string> names_of_rules();
 

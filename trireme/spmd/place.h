@@ -25,6 +25,9 @@ struct Place {
   int dim = 0;  // of kSharded
   // Of kSharded: coordinate c has [cuts[c], cuts[c + 1]). Null: as evenly as possible.
   std::shared_ptr<const std::vector<int64_t>> cuts{};
+  // Of kSharded: not 0 when the axis splits each run of `period` positions alike, cuts included.
+  // Where dimensions [B, T] became one, a split of T has period T.
+  int64_t period = 0;
 
   static Place replicated() { return {}; }
   static Place sharded(int dim) { return {Kind::kSharded, dim}; }
@@ -40,6 +43,14 @@ struct Place {
 // shard one dimension, the outer one first, if none of them has cuts.
 using Places = std::array<Place, kMostAxes>;
 
+// Where a grid's random numbers come from. Each random operator on its tensors takes one stream,
+// and an element its numbers by its place in the whole tensor, so no layout changes them. Every
+// rank must have the same state.
+struct RandomState {
+  uint64_t seed = 0;
+  uint64_t stream = 0;  // of the next operator
+};
+
 // The axes of a mesh that have more than one rank.
 class Grid {
  public:
@@ -54,6 +65,9 @@ class Grid {
   int size(int axis) const { return axes_[axis].size; }
   int coordinate(int axis) const { return coordinates_[axis]; }
   comm::Communicator& group(int axis) const { return *groups_[axis]; }
+  // Its seed is that of torch's default generator when the grid is made, see torch::manual_seed().
+  // To repeat an operator's numbers, put back the state from before it. One thread at a time.
+  RandomState& random() const { return random_; }
   // -1 for an axis of one rank.
   // Throws: ConfigError for a name that is no axis
   int find(std::string_view axis) const;
@@ -63,17 +77,24 @@ class Grid {
   std::vector<mesh::Axis> axes_;
   std::vector<int> coordinates_;
   std::vector<comm::Communicator*> groups_;
+  mutable RandomState random_;
 };
 using GridPtr = std::shared_ptr<const Grid>;
 
 // The part of [0, length) that `coordinate` of an axis of `size` ranks has.
 mesh::Range part_of(const Place& place, int64_t length, int size, int coordinate);
-// The part of dimension `dim` of length `length` that this rank has.
+// The part of dimension `dim` of length `length` that this rank has. No axis may split it
+// periodically.
 mesh::Range local_range(const Grid& grid, const Places& places, int dim, int64_t length);
+int64_t local_size(const Grid& grid, const Places& places, int dim, int64_t length);
+// The positions in the whole dimension of what this rank has of it.
+std::vector<int64_t> local_positions(const Grid& grid, const Places& places, int dim,
+                                     int64_t length);
 std::vector<int64_t> local_sizes(const Grid& grid, const Places& places, c10::IntArrayRef sizes);
 // The number of axes that shard `dim`.
 int num_splits(const Places& places, int dim);
 
+// Throws: ConfigError where an axis splits a dimension periodically, which no layout says
 mesh::Layout layout_of(const Grid& grid, const Places& places, c10::IntArrayRef sizes);
 Places places_of(const Grid& grid, const mesh::Layout& layout);
 // "[data: sharded(0), tensor: partial]"; "[]" on a grid without axes

@@ -11,29 +11,22 @@
 #include "trireme/spmd/redistribute.h"
 
 namespace trireme::spmd {
-namespace {
 
-// Dense strides for `sizes` in the order of the block's strides; 0 where the block repeats.
-c10::SmallVector<int64_t, 6> strides_like(const at::Tensor& local, c10::IntArrayRef sizes) {
-  const int64_t dims = local.dim();
-  c10::SmallVector<int64_t, 6> order(dims), strides(dims);
+c10::SmallVector<int64_t, 6> dense_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  const auto dims = static_cast<int64_t>(sizes.size());
+  c10::SmallVector<int64_t, 6> order(dims), dense(dims);
   std::iota(order.begin(), order.end(), 0);
-  if (!local.is_contiguous()) {
-    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
-      if (local.size(a) == 1 || local.size(b) == 1) return false;
-      return local.stride(a) > local.stride(b);
-    });
-  }
+  // Those of length 1 stay where they are.
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
+    return sizes[a] != 1 && sizes[b] != 1 && strides[a] > strides[b];
+  });
   int64_t next = 1;
   for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
-    const bool repeats = local.size(*dim) > 1 && local.stride(*dim) == 0;
-    strides[*dim] = repeats ? 0 : next;
-    if (!repeats) next *= std::max<int64_t>(sizes[*dim], 1);
+    dense[*dim] = next;
+    next *= std::max<int64_t>(sizes[*dim], 1);
   }
-  return strides;
+  return dense;
 }
-
-}  // namespace
 
 PlacedMeta* placed(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
@@ -43,7 +36,7 @@ PlacedMeta* placed(const at::Tensor& tensor) {
 }
 
 at::Tensor place_block(const GridPtr& grid, at::Tensor local, const Places& places,
-                       c10::IntArrayRef sizes) {
+                       c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   register_rules();
   TRIREME_CHECK(local.sizes() == c10::IntArrayRef(local_sizes(*grid, places, sizes)), "a block of ",
                 local.sizes(), " for a tensor of ", sizes, " placed ", to_string(*grid, places),
@@ -52,7 +45,11 @@ at::Tensor place_block(const GridPtr& grid, at::Tensor local, const Places& plac
       c10::computeDispatchKey(local.scalar_type(), c10::Layout::Strided, local.device()));
   auto impl =
       c10::make_intrusive<c10::TensorImpl>(keys.add(kPlacedKey), local.dtype(), local.device());
-  impl->set_sizes_and_strides(sizes, strides_like(local, sizes));
+  if (strides.empty()) {
+    impl->set_sizes_contiguous(sizes);
+  } else {
+    impl->set_sizes_and_strides(sizes, strides);
+  }
   impl->set_backend_meta(c10::make_intrusive<PlacedMeta>(grid, std::move(local), places));
   return at::Tensor(std::move(impl));
 }
@@ -60,7 +57,11 @@ at::Tensor place_block(const GridPtr& grid, at::Tensor local, const Places& plac
 at::Tensor place_whole(const GridPtr& grid, const at::Tensor& whole, const Places& places) {
   const at::Tensor block = local_under(grid, whole, places);
   const OnBlocks on_blocks;
-  return place_block(grid, block.clone(at::MemoryFormat::Contiguous), places, whole.sizes());
+  const auto strides = dense_strides(whole.sizes(), whole.strides());
+  at::Tensor own =
+      at::empty_strided(block.sizes(), dense_strides(block.sizes(), strides), block.options());
+  own.copy_(block);
+  return place_block(grid, own, places, whole.sizes(), strides);
 }
 
 at::Tensor local_under(const GridPtr& grid, const at::Tensor& tensor, const Places& places) {

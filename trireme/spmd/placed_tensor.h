@@ -5,7 +5,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/SmallVector.h>
 
+#include "trireme/spmd/copied_view.h"
 #include "trireme/spmd/place.h"
 
 namespace trireme::spmd {
@@ -27,16 +29,22 @@ struct PlacedMeta : c10::BackendMeta {
   GridPtr grid;
   at::Tensor local;  // this rank's block
   Places places;
+  // Of a view, or a view of a view, whose block is a copy.
+  std::shared_ptr<const CopiedView> copied{};
 };
 
 // Null for a tensor that is not placed: each rank has it whole, with the same values.
 PlacedMeta* placed(const at::Tensor& tensor);
 
 // The tensor of `sizes` of which this rank's block is `local`. It has the dtype and device of the
-// block, and no memory but it. Its strides are dense, in the order of the block's.
-// Throws: ConfigError when the block has other sizes than `places` gives it
+// block, and no memory but it.
+// strides: what the tensor shows of itself, whatever the block's are; empty: contiguous. They must
+//          be the same on every rank, because autograd's formulas depend on them.
+// Throws:  ConfigError when the block has other sizes than `places` gives it
 at::Tensor place_block(const GridPtr& grid, at::Tensor local, const Places& places,
-                       c10::IntArrayRef sizes);
+                       c10::IntArrayRef sizes, c10::IntArrayRef strides = {});
+// Dense strides for `sizes`, the dimensions in the order of `strides`.
+c10::SmallVector<int64_t, 6> dense_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides);
 // The same for a tensor that each rank has whole. Keeps this rank's part only.
 at::Tensor place_whole(const GridPtr& grid, const at::Tensor& whole, const Places& places);
 

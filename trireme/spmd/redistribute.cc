@@ -72,6 +72,23 @@ at::Tensor pad(const at::Tensor& local, const Place& from, int64_t length, int s
   return whole;
 }
 
+bool is_periodic(const Place& place) { return place.is_sharded() && place.period != 0; }
+
+// Runs `move` on the dimension of a periodic place as the two that it stands for: `count` periods,
+// and what `local` has of each.
+template <typename Move>
+at::Tensor by_periods(const at::Tensor& local, const Place& place, int64_t count,
+                      const Move& move) {
+  std::vector<int64_t> sizes = local.sizes().vec();
+  const int64_t own = count == 0 ? 0 : sizes[place.dim] / count;
+  sizes[place.dim] = own;
+  sizes.insert(sizes.begin() + place.dim, count);
+  Place inner = place;
+  inner.period = 0;
+  ++inner.dim;
+  return move(local.reshape(sizes), inner).flatten(place.dim, place.dim + 1);
+}
+
 // One axis, while no other splits the dimensions of both places.
 class AxisMove {
  public:
@@ -82,6 +99,21 @@ class AxisMove {
   at::Tensor operator()(const at::Tensor& local, const Place& from, int64_t from_length,
                         const Place& to) const {
     if (from == to) return local;
+    if (is_periodic(from)) {
+      const at::Tensor whole = by_periods(local, from, from_length / from.period,
+                                          [&](const at::Tensor& periods, const Place& inner) {
+                                            return gather(periods, inner, from.period, group_);
+                                          });
+      return (*this)(whole, Place(), 0, to);
+    }
+    if (is_periodic(to)) {
+      const at::Tensor whole = from.is_sharded() ? gather(local, from, from_length, group_) : local;
+      const Place rest = from.is_sharded() ? Place() : from;
+      return by_periods(whole, to, whole.size(to.dim) / to.period,
+                        [&](const at::Tensor& periods, const Place& inner) {
+                          return (*this)(periods, rest, 0, inner);
+                        });
+    }
     if (from.is_partial()) {
       return to.is_sharded() ? scatter_sum(local, to, group_) : sum(local, group_);
     }
@@ -117,6 +149,15 @@ bool is_under_change(const Places& from, const Places& to, int axis) {
   return false;
 }
 
+// Whether an axis that splits `dim` in either changes.
+bool has_change(const Places& from, const Places& to, int dim) {
+  for (int axis = 0; axis < kMostAxes; ++axis) {
+    if (from[axis] == to[axis]) continue;
+    if (from[axis].is_sharded(dim) || to[axis].is_sharded(dim)) return true;
+  }
+  return false;
+}
+
 // Whether `axis` can go from one place to the other at once: nothing else splits their dimensions.
 bool is_direct(const Places& from, const Places& to, int axis) {
   for (const Place& end : {from[axis], to[axis]}) {
@@ -138,14 +179,20 @@ at::Tensor redistribute(const Grid& grid, const at::Tensor& local, c10::IntArray
   Places now = from;
   const auto length_before = [&](int axis) {  // of the dimension that `axis` splits
     if (!now[axis].is_sharded()) return int64_t{0};
-    Places outer = now;
-    for (int inner = axis; inner < kMostAxes; ++inner) outer[inner] = {};
-    return local_range(grid, outer, now[axis].dim, sizes[now[axis].dim]).size;
+    Places others = now;
+    others[axis] = {};
+    // Periods are split after all else.
+    for (int inner = axis; inner < kMostAxes && !is_periodic(now[axis]); ++inner)
+      others[inner] = {};
+    return local_size(grid, others, now[axis].dim, sizes[now[axis].dim]);
   };
   const auto move = [&](int axis, const Place& next) {
     block = AxisMove(grid, axis)(block, now[axis], length_before(axis), next);
     now[axis] = next;
   };
+  for (int axis = 0; axis < grid.num_axes(); ++axis) {
+    if (is_periodic(now[axis]) && has_change(now, to, now[axis].dim)) move(axis, {});
+  }
   for (int axis = grid.num_axes() - 1; axis >= 0; --axis) {
     if (now[axis] != to[axis] && is_direct(now, to, axis)) {
       move(axis, to[axis]);
@@ -154,8 +201,10 @@ at::Tensor redistribute(const Grid& grid, const at::Tensor& local, c10::IntArray
       move(axis, Place::replicated());
     }
   }
-  for (int axis = 0; axis < grid.num_axes(); ++axis) {
-    if (now[axis] != to[axis]) move(axis, to[axis]);
+  for (const bool periods : {false, true}) {
+    for (int axis = 0; axis < grid.num_axes(); ++axis) {
+      if (now[axis] != to[axis] && is_periodic(to[axis]) == periods) move(axis, to[axis]);
+    }
   }
   return block;
 }

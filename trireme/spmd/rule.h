@@ -1,13 +1,15 @@
 // Rules: what each operator of torch does on placed tensors.
 #pragma once
 
-#include <functional>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include "trireme/comm/communicator.h"
 #include "trireme/spmd/form.h"
 #include "trireme/spmd/placed_tensor.h"
 #include "trireme/spmd/strategy.h"
@@ -23,7 +25,8 @@ class OperatorCall {
 
   const c10::OperatorHandle& op() const { return op_; }
   torch::jit::Stack& stack() const { return stack_; }
-  std::string name() const;  // "aten::add.Tensor"
+  std::string name() const;       // "aten::add.Tensor"
+  std::string described() const;  // with sizes and places, for errors
   size_t num_arguments() const { return num_arguments_; }
   c10::IValue& operator[](size_t i) const { return torch::jit::peek(stack_, i, num_arguments_); }
   const GridPtr& grid() const { return grid_; }
@@ -34,11 +37,16 @@ class OperatorCall {
   int64_t dims(size_t tensor) const {
     return tensors_[tensor].defined() ? tensors_[tensor].dim() : 0;
   }
+  // tensors()[i], as torch's functions take tensors that may be missing
+  std::optional<at::Tensor> optional_tensor(size_t i) const;
   c10::ArrayRef<Argument> arguments() const { return arguments_; }
   // Puts blocks in the place of the tensors on the stack; tensors() stay.
   void replace_tensors(c10::ArrayRef<at::Tensor> blocks);
   // Takes the arguments from the stack and puts a result there.
   void finish(c10::IValue result) const;
+  void finish(std::initializer_list<at::Tensor> results) const;
+  // Takes the arguments from the stack and puts there what the operator makes of them.
+  void run_operator() const;
 
  private:
   const c10::OperatorHandle& op_;
@@ -58,7 +66,8 @@ struct Rule {
   // and leaves the results; or returns false, so that the form is used.
   using Compose = bool (*)(const OperatorCall& call);
 
-  std::string name;  // "aten::add.Tensor"
+  std::string name;         // "aten::add.Tensor"
+  const char* splits = "";  // what may be split, for docs/reference/operators.md
   MakeForm make_form = nullptr;
   Adjust adjust = nullptr;
   // In place of the operator, on the blocks.
@@ -72,6 +81,26 @@ void add_pointwise_rules(Rules& rules);
 void add_contraction_rules(Rules& rules);
 void add_reduction_rules(Rules& rules);
 void add_view_rules(Rules& rules);
-void add_layer_rules(Rules& rules);
+void add_arrangement_rules(Rules& rules);
+void add_norm_rules(Rules& rules);
+void add_image_rules(Rules& rules);
+void add_index_rules(Rules& rules);
+void add_embedding_rules(Rules& rules);
+void add_loss_rules(Rules& rules);
+void add_random_rules(Rules& rules);
+void add_recurrent_rules(Rules& rules);
+void add_factory_rules(Rules& rules);
+void add_optimizer_rules(Rules& rules);
+
+// Dense strides for a result of the sizes of tensor `model`: in its order, or as the argument
+// `memory_format` says.
+c10::SmallVector<int64_t, 6> strides_of_result(const OperatorCall& call, size_t model);
+// Partial sums become whole ones; the rest of the placement stays.
+// Collective: as redistribute()
+at::Tensor summed(const at::Tensor& tensor);
+// Reduces `data` of all ranks of the axes that split `dim`, in place.
+// Collective: their groups
+void sum_over_splits(const Grid& grid, const Places& places, int dim, at::Tensor& data,
+                     comm::ReduceOp operation = comm::ReduceOp::kSum);
 
 }  // namespace trireme::spmd

@@ -10,7 +10,17 @@
 namespace trireme::spmd {
 namespace {
 
-using Cuts = std::vector<int64_t>;
+using Cuts = c10::SmallVector<int64_t, 9>;  // no allocation for up to 8 ranks
+
+std::shared_ptr<const std::vector<int64_t>> shared(const Cuts& cuts) {
+  return std::make_shared<const std::vector<int64_t>>(cuts.begin(), cuts.end());
+}
+
+// Of a factor.
+struct Split {
+  Cuts cuts{};  // of a period, where there is one
+  int64_t period = 0;
+};
 
 // One axis of one operator.
 class AxisChoice {
@@ -35,6 +45,9 @@ class AxisChoice {
         tried |= 1U << factor;
         try_factor(factor);
       }
+    }
+    for (const JoinedFactor& joined : form_.joined) {
+      if (!joined.is_output) try_factor(joined.factor);
     }
     for (const TensorSet set : form_.linear) try_linear(set);
     return best_cost_ < std::numeric_limits<double>::infinity();
@@ -65,89 +78,147 @@ class AxisChoice {
       is_partial |= now(i).is_partial();
     }
     if (!is_partial) return;
-    for (Place& place : outputs_) place = Place::partial();
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if ((form_.sums >> i & 1U) != 0) outputs_[i] = Place::partial();
+    }
     consider();
   }
 
   void try_factor(Factor factor) {
     begin();
-    const std::optional<Cuts> cuts = cuts_of(factor);  // of the factor
-    if (!cuts) return;
+    const std::optional<Split> split = split_of(factor);
+    if (!split) return;
+    granule_ = factor == form_.granular ? form_.granule : 1;
+    if (std::ranges::any_of(split->cuts, [&](int64_t cut) { return cut % granule_ != 0; })) return;
+    length_ = length_of(form_, arguments_, factor);
     const bool is_sum = (form_.contracted >> factor & 1U) != 0;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!is_there(i)) continue;
-      const auto& dims = form_.inputs[i];
-      const auto at = std::ranges::find(dims, factor);
-      if (at == dims.end()) {
-        if (is_sum && (form_.added >> i & 1U) != 0) inputs_[i] = Place::partial();
-        continue;
+      const int dim = dim_with(form_.inputs[i], factor);
+      if (dim >= 0) {
+        if (!put(inputs_[i], *split, dim, form_.input_scale(i, dim), chosen_->inputs[i])) return;
+      } else if (const JoinedFactor* joined = joined_with(factor, false)) {
+        if (!put_joined(inputs_[i], *split, *joined, chosen_->inputs[i])) return;
+      } else if (is_sum && (form_.added >> i & 1U) != 0) {
+        inputs_[i] = Place::partial();
       }
-      const size_t dim = at - dims.begin();
-      if (!split(inputs_[i], *cuts, dim, form_.input_scale(i, dim), chosen_->inputs[i])) return;
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
-      const auto& dims = form_.outputs[i];
-      const auto at = std::ranges::find(dims, factor);
-      if (at == dims.end()) {
-        if (is_sum) outputs_[i] = Place::partial();
-        continue;
+      const int dim = dim_with(form_.outputs[i], factor);
+      if (dim >= 0) {
+        if (!put(outputs_[i], *split, dim, form_.output_scale(i, dim), chosen_->outputs[i])) return;
+      } else if (const JoinedFactor* joined = joined_with(factor, true)) {
+        if (!put_joined(outputs_[i], *split, *joined, chosen_->outputs[i])) return;
+      } else if (is_sum && (form_.sums >> i & 1U) != 0) {
+        outputs_[i] = Place::partial();
       }
-      const size_t dim = at - dims.begin();
-      if (!split(outputs_[i], *cuts, dim, form_.output_scale(dim), chosen_->outputs[i])) return;
     }
-    consider();
+    const bool is_exchanged = (form_.exchanged >> factor & 1U) != 0;
+    consider(is_exchanged ? bytes_moved(Place::partial(), {}, size_, form_.exchanged_bytes) : 0);
+  }
+
+  static int dim_with(const Factors& dims, Factor factor) {
+    const auto at = std::ranges::find(dims, factor);
+    return at == dims.end() ? -1 : static_cast<int>(at - dims.begin());
   }
 
   // Of the first argument that is split there; else even in the first that has the factor.
-  std::optional<Cuts> cuts_of(Factor factor) const {
-    std::optional<Cuts> even;
+  std::optional<Split> split_of(Factor factor) const {
+    std::optional<Split> even;
     for (size_t i = 0; i < form_.inputs.size(); ++i) {
-      const auto& dims = form_.inputs[i];
-      const auto at = std::ranges::find(dims, factor);
-      if (at == dims.end() || !is_there(i)) continue;
-      const int dim = static_cast<int>(at - dims.begin());
+      const int dim = dim_with(form_.inputs[i], factor);
+      if (dim < 0 || !is_there(i)) continue;
       const bool is_split = now(i).is_sharded(dim);
       if (!is_split && even) continue;
+      if (is_split && now(i).period != 0) {
+        // Its elements are not in the order of the dimension: only as such does it pass.
+        if (form_.has_scales() || !form_.joined.empty()) continue;
+        return Split{positions(now(i), now(i).period), now(i).period};
+      }
       Cuts cuts = positions(is_split ? now(i) : Place::sharded(dim), arguments_[i].sizes[dim]);
       for (int64_t& cut : cuts) cut *= form_.input_scale(i, dim);
-      if (is_split) return cuts;
-      even = std::move(cuts);
+      if (is_split) return Split{std::move(cuts)};
+      even = Split{std::move(cuts)};
+    }
+    for (const JoinedFactor& joined : form_.joined) {
+      if (joined.is_output || joined.factor != factor) continue;
+      const Place& place = now(0);
+      if (place.is_sharded(joined.dim) && place.period == joined.period)
+        return Split{positions(place, joined.period)};
     }
     return even;
   }
 
+  const JoinedFactor* joined_with(Factor factor, bool is_output) const {
+    for (const JoinedFactor& joined : form_.joined) {
+      if (joined.is_output == is_output && joined.factor == factor) return &joined;
+    }
+    return nullptr;
+  }
+
+  bool put_joined(Place& place, const Split& split, const JoinedFactor& joined,
+                  const Places& outer) const {
+    for (int axis = 0; axis < axis_; ++axis) {
+      if (outer[axis].is_sharded(joined.dim) && outer[axis].period != 0) return false;
+    }
+    place = Place::sharded(joined.dim);
+    place.period = joined.period;
+    if (split.cuts != positions(place, joined.period)) place.cuts = shared(split.cuts);
+    return true;
+  }
+
   Cuts positions(const Place& place, int64_t length) const {
+    return positions(place, length, size_);
+  }
+  static Cuts positions(const Place& place, int64_t length, int size) {
     Cuts cuts = {0};
-    for (int c = 0; c < size_; ++c) {
-      const mesh::Range part = part_of(place, length, size_, c);
+    for (int c = 0; c < size; ++c) {
+      const mesh::Range part = part_of(place, length, size, c);
       cuts.push_back(part.offset + part.size);
     }
     return cuts;
   }
 
   // False: the cuts are not between this dimension's elements, or another axis splits it too, in a
-  // way that goes with even blocks only.
-  bool split(Place& place, const Cuts& cuts, size_t dim, int64_t scale, const Places& outer) const {
-    if (std::ranges::any_of(cuts, [&](int64_t cut) { return cut % scale != 0; })) return false;
-    place = Place::sharded(static_cast<int>(dim));
-    Cuts own = cuts;
+  // way that does not go with them.
+  bool put(Place& place, const Split& split, int dim, int64_t scale, const Places& outer) const {
+    if (std::ranges::any_of(split.cuts, [&](int64_t cut) { return cut % scale != 0; }))
+      return false;
+    place = Place::sharded(dim);
+    place.period = split.period;
+    Cuts own = split.cuts;
     for (int64_t& cut : own) cut /= scale;
     const bool is_even = own == positions(place, own.back());
-    if (!is_even) place.cuts = std::make_shared<const Cuts>(std::move(own));
+    if (!is_even) place.cuts = shared(own);
     int64_t parts = size_;
     for (int axis = 0; axis < axis_; ++axis) {
-      if (!outer[axis].is_sharded(static_cast<int>(dim))) continue;
-      if (!is_even || outer[axis].cuts) return false;
-      parts *= grid_.size(axis);
+      if (!outer[axis].is_sharded(dim)) continue;
+      if (!go_together(outer[axis], grid_.size(axis), place, own)) return false;
+      if (outer[axis].period == 0 && place.period == 0) parts *= grid_.size(axis);
     }
-    const bool is_view = !form_.input_scales.empty() || !form_.output_scales.empty();
-    return parts == size_ || !is_view || cuts.back() / scale % parts == 0;
+    if (parts == size_) return true;
+    if (granule_ > 1 && split.cuts.back() % (granule_ * parts) != 0) return false;
+    return !form_.has_scales() || split.cuts.back() / scale % parts == 0;
   }
 
-  void consider() {
+  // Two axes on one dimension: the inner one splits evenly what the outer one leaves, or one of
+  // them splits each period and the other lies between periods.
+  bool go_together(const Place& outer, int outer_size, const Place& inner,
+                   const Cuts& inner_cuts) const {
+    if (outer.period != 0 && inner.period != 0) return false;
+    if (outer.period == 0 && inner.period == 0) return !outer.cuts && !inner.cuts;
+    if (outer.period != 0) {
+      return std::ranges::all_of(inner_cuts, [&](int64_t cut) { return cut % outer.period == 0; });
+    }
+    return std::ranges::all_of(positions(outer, length_, outer_size),
+                               [&](int64_t cut) { return cut % inner.period == 0; });
+  }
+
+  // extra: bytes that the rule exchanges by itself
+  void consider(double extra = 0) {
     if (fixed_ >= 0 && inputs_[fixed_] != now(fixed_)) return;
     if (fixed_ >= 0 && !outputs_.empty() && outputs_[0] != now(fixed_)) return;
-    double cost = 0;
+    double cost = extra;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!is_there(i) || now(i) == inputs_[i]) continue;
       // A change without bytes is better left out; less memory is no reason by itself.
@@ -169,6 +240,7 @@ class AxisChoice {
   c10::ArrayRef<Argument> arguments_;
   int fixed_;
   const Strategy* chosen_ = nullptr;
+  int64_t granule_ = 1, length_ = 0;  // of the factor that is tried
   c10::SmallVector<Place, 4> inputs_{}, best_inputs_{};
   c10::SmallVector<Place, 3> outputs_{}, best_outputs_{};
   double best_cost_ = std::numeric_limits<double>::infinity();
@@ -199,6 +271,9 @@ int64_t length_of(const Form& form, c10::ArrayRef<Argument> arguments, Factor fa
       if (form.inputs[i][dim] != factor || arguments[i].places == nullptr) continue;
       return arguments[i].sizes[dim] * form.input_scale(i, dim);
     }
+  }
+  for (const JoinedFactor& joined : form.joined) {
+    if (joined.factor == factor) return joined.period;
   }
   return -1;
 }

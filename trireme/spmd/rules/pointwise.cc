@@ -1,6 +1,7 @@
 // Operators that treat elements alike: a dimension is split as its arguments' are.
 #include <algorithm>
 
+#include "trireme/base/error.h"
 #include "trireme/spmd/rule.h"
 
 namespace trireme::spmd {
@@ -31,6 +32,21 @@ void elements(const OperatorCall& call, Form& form) {
     form.inputs.push_back(std::move(own_factors));
   }
   form.outputs.assign(call.op().schema().returns().size(), factors(dims));
+  form.keeps_order = true;
+}
+
+// The last argument is where the result goes.
+void elements_out(const OperatorCall& call, Form& form) {
+  elements(call, form);
+  const size_t out = call.tensors().size() - 1;
+  for (size_t i = 0; i < out; ++i) {
+    TRIREME_CHECK(call.dims(i) <= call.dims(out), call.described(),
+                  " puts its result into a tensor of other sizes; expected those of the result");
+  }
+  for (size_t dim = 0; dim < form.inputs[out].size(); ++dim) {
+    TRIREME_CHECK(form.inputs[out][dim] != kWholeDim, call.described(),
+                  " puts its result into a tensor of other sizes; expected those of the result");
+  }
 }
 
 void linear_in_all(const OperatorCall& call, Form& form) {
@@ -155,37 +171,82 @@ constexpr const char* kOther[] = {"abs",
                                   "lerp.Tensor",
                                   "lerp.Scalar",
                                   "lerp_.Scalar",
-                                  "softplus_backward",
                                   "fill_.Scalar",
                                   "fill.Scalar",
-                                  "huber_loss",
-                                  "xlogy.Tensor"};
+                                  "xlogy.Tensor",
+                                  "sinh",
+                                  "cosh",
+                                  "asin",
+                                  "acos",
+                                  "atan",
+                                  "asinh",
+                                  "acosh",
+                                  "atanh",
+                                  "erfc",
+                                  "exp2",
+                                  "log10",
+                                  "sgn",
+                                  "frac",
+                                  "logit",
+                                  "nan_to_num",
+                                  "softshrink",
+                                  "hardshrink",
+                                  "celu",
+                                  "clamp_min.Tensor",
+                                  "clamp_max.Tensor",
+                                  "gelu_",
+                                  "mish_",
+                                  "hardswish_",
+                                  "hardsigmoid_",
+                                  "floor_divide",
+                                  "div.Tensor_mode",
+                                  "div.Scalar_mode",
+                                  "bitwise_xor.Tensor",
+                                  "bitwise_left_shift.Tensor",
+                                  "bitwise_left_shift.Tensor_Scalar",
+                                  "bitwise_right_shift.Tensor",
+                                  "bitwise_right_shift.Tensor_Scalar",
+                                  "__lshift__.Scalar",
+                                  "__rshift__.Scalar",
+                                  "add_.Scalar",
+                                  "sub_.Scalar",
+                                  "lerp_.Tensor",
+                                  "fill_.Tensor",
+                                  "masked_fill_.Tensor",
+                                  "_prelu_kernel",
+                                  "heaviside"};
 constexpr const char* kLinearInAll[] = {
-    "add.Tensor", "add_.Tensor", "sub.Tensor", "sub_.Tensor", "neg",       "neg_",
-    "mul.Scalar", "mul_.Scalar", "div.Scalar", "div_.Scalar", "clone",     "_to_copy",
-    "copy_",      "alias",       "detach",     "zero_",       "contiguous"};
+    "add.Tensor", "add_.Tensor", "sub.Tensor", "sub_.Tensor", "neg",     "neg_",
+    "mul.Scalar", "mul_.Scalar", "div.Scalar", "div_.Scalar", "clone",   "_to_copy",
+    "copy_",      "alias",       "detach",     "zero_",       "detach_", "lift_fresh"};
 constexpr const char* kLinearInEach[] = {"mul.Tensor", "mul_.Tensor"};
 constexpr const char* kLinearInFirst[] = {
-    "div.Tensor",           "div_.Tensor",   "gelu_backward",          "log_sigmoid_backward",
-    "silu_backward",        "tanh_backward", "sigmoid_backward",       "threshold_backward",
-    "leaky_relu_backward",  "elu_backward",  "hardtanh_backward",      "hardswish_backward",
-    "hardsigmoid_backward", "mish_backward", "native_dropout_backward"};
-constexpr const char* kShapedLike[] = {"empty_like", "zeros_like", "ones_like", "full_like"};
+    "div.Tensor",           "div_.Tensor",         "gelu_backward",
+    "log_sigmoid_backward", "silu_backward",       "tanh_backward",
+    "sigmoid_backward",     "threshold_backward",  "leaky_relu_backward",
+    "elu_backward",         "hardtanh_backward",   "hardswish_backward",
+    "hardsigmoid_backward", "mish_backward",       "native_dropout_backward",
+    "softplus_backward",    "softshrink_backward", "hardshrink_backward",
+    "logit_backward"};
 
 }  // namespace
 
 void add_pointwise_rules(Rules& rules) {
-  const auto add = [&](auto& names, Rule::MakeForm form) {
+  const auto add = [&](auto& names, const char* splits, Rule::MakeForm form) {
     for (const char* name : names)
-      rules.push_back({.name = std::string("aten::") + name, .make_form = form});
+      rules.push_back({.name = std::string("aten::") + name, .splits = splits, .make_form = form});
   };
-  add(kOther, elements);
-  add(kLinearInAll, linear_in_all);
-  add(kLinearInEach, linear_in_each);
-  add(kLinearInFirst, linear_in_first);
-  add(kShapedLike, elements);
-  rules.push_back({.name = "aten::addcmul", .make_form = linear_in_first_and_one_of_two});
-  rules.push_back({.name = "aten::addcmul_", .make_form = linear_in_first_and_one_of_two});
+  add(kOther, "all dims", elements);
+  add(kLinearInAll, "all dims; partial sums, if all are", linear_in_all);
+  add(kLinearInEach, "all dims; partial sums in one factor", linear_in_each);
+  add(kLinearInFirst, "all dims; partial sums in the first", linear_in_first);
+  constexpr const char* const kOut[] = {"add.out",     "sub.out",     "mul.out", "div.out",
+                                        "maximum.out", "minimum.out", "sqrt.out"};
+  add(kOut, "all dims", elements_out);
+  constexpr const char* const kFused[] = {"addcmul", "addcmul_"};
+  add(kFused, "all dims; partial sums in the first and one factor", linear_in_first_and_one_of_two);
+  rules.push_back(
+      {.name = "aten::_prelu_kernel_backward", .splits = "all dims", .make_form = linear_in_first});
 }
 
 }  // namespace trireme::spmd

@@ -74,15 +74,39 @@ void along(const OperatorCall& call, Form& form, size_t dim_argument) {
   form.outputs.assign(call.op().schema().returns().size(), dims);
 }
 void along_first(const OperatorCall& call, Form& form) { along(call, form, 1); }
-void along_backward(const OperatorCall& call, Form& form) {
-  along(call, form, 2);
-  form.linear = {1};
-}
 void cumsum(const OperatorCall& call, Form& form) {
   along(call, form, 1);
   form.linear = {1};
 }
-void top_k(const OperatorCall& call, Form& form) { along(call, form, 2); }
+void along_second(const OperatorCall& call, Form& form) { along(call, form, 2); }
+// grad, self, dim
+void glu_backward(const OperatorCall& call, Form& form) {
+  along(call, form, 2);
+  form.linear = {1};
+}
+
+// Norms over split dims: sums over ranks of what each adds, for the orders where that is so.
+bool norm(const OperatorCall& call) {
+  const at::Tensor& x = call.tensors()[0];
+  const double order = call[1].toScalar().toDouble();
+  const PlacedMeta* meta = placed(x);
+  const uint64_t set = reduced_dims(call[2], x.dim());
+  bool is_split = false;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    is_split |= (set >> dim & 1U) != 0 && num_splits(meta->places, static_cast<int>(dim)) > 0;
+  }
+  if (!is_split || (order != 1 && order != 2)) return false;
+  const auto type = call[4].isNone() ? std::nullopt : std::optional(call[4].toScalarType());
+  const at::Tensor own = summed(type ? x.to(*type) : x);
+  const at::Tensor terms = order == 1 ? own.abs() : own * own;
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if ((set >> dim & 1U) != 0) dims.push_back(dim);
+  }
+  const at::Tensor total = summed(terms.sum(dims, call[3].toBool()));
+  call.finish(order == 1 ? total : total.sqrt());
+  return true;
+}
 
 int64_t count_of(const at::Tensor& tensor, const c10::IValue& dims) {
   const uint64_t set = reduced_dims(dims, tensor.dim());
@@ -112,6 +136,18 @@ bool mean_dims(const OperatorCall& call) {
   return true;
 }
 
+// self, order, and where there are more: dims, whether they stay, dtype
+template <bool kHasDims>
+bool old_norm(const OperatorCall& call) {
+  const at::Scalar order = call[1].isNone() ? at::Scalar(2) : call[1].toScalar();
+  const std::vector<int64_t> dims = kHasDims ? call[2].toIntVector() : std::vector<int64_t>();
+  const bool keeps = kHasDims && call[3].toBool();
+  const at::Tensor& x = call.tensors()[0];
+  call.finish(dims.empty() ? at::linalg_vector_norm(x, order, std::nullopt, keeps)
+                           : at::linalg_vector_norm(x, order, dims, keeps));
+  return true;
+}
+
 bool scalar(const OperatorCall& call) {
   const at::Tensor tensor = call.tensors()[0];
   const PlacedMeta* meta = placed(tensor);
@@ -127,27 +163,39 @@ bool scalar(const OperatorCall& call) {
 }  // namespace
 
 void add_reduction_rules(Rules& rules) {
-  const auto add = [&](const char* name, Rule::MakeForm form) {
-    rules.push_back({.name = std::string("aten::") + name, .make_form = form});
+  constexpr const char* kSums = "all dims; over reduced ones the result is a partial sum";
+  constexpr const char* kKept = "dims that are not reduced";
+  constexpr const char* kAlong = "all dims but the one it runs along";
+  const auto add = [&](const char* name, const char* splits, Rule::MakeForm form,
+                       Rule::Compose compose = nullptr) {
+    rules.push_back({.name = std::string("aten::") + name,
+                     .splits = splits,
+                     .make_form = form,
+                     .compose = compose});
   };
-  add("sum", sum);
-  add("sum.dim_IntList", sum_dims);
+  add("sum", kSums, sum);
+  add("sum.dim_IntList", kSums, sum_dims);
   for (const char* name : {"amax", "amin", "max.dim", "min.dim", "argmax", "argmin", "logsumexp",
-                           "any.dim", "all.dim", "prod.dim_int"}) {
-    add(name, dims_whole);
+                           "any.dim", "all.dim", "prod.dim_int", "median.dim", "mode"}) {
+    add(name, kKept, dims_whole);
   }
-  for (const char* name : {"max", "min", "any", "all"}) add(name, whole);
-  add("var.correction", var);
-  add("std.correction", var);
-  add("linalg_vector_norm", vector_norm);
-  for (const char* name : {"_softmax", "_log_softmax", "sort"}) add(name, along_first);
-  add("cumsum", cumsum);
-  add("topk", top_k);
-  add("_softmax_backward_data", along_backward);
-  add("_log_softmax_backward_data", along_backward);
-  rules.push_back({.name = "aten::mean", .compose = mean});
-  rules.push_back({.name = "aten::mean.dim", .compose = mean_dims});
-  rules.push_back({.name = "aten::_local_scalar_dense", .compose = scalar});
+  for (const char* name : {"max", "min", "any", "all", "prod", "median"}) add(name, kKept, whole);
+  add("var.correction", kKept, var);
+  add("std.correction", kKept, var);
+  add("linalg_vector_norm", "all dims for orders 1 and 2, else those that are not reduced",
+      vector_norm, norm);
+  add("norm.ScalarOpt_dim", "as linalg_vector_norm", nullptr, old_norm<true>);
+  add("norm.Scalar", "as linalg_vector_norm", nullptr, old_norm<false>);
+  add("sort", kAlong, along_first);
+  add("sort.stable", kAlong, along_second);
+  add("cumsum", kAlong, cumsum);
+  add("cumprod", kAlong, along_first);
+  add("topk", kAlong, along_second);
+  add("glu", kAlong, along_first);
+  add("glu_backward", kAlong, glu_backward);
+  add("mean", kSums, nullptr, mean);
+  add("mean.dim", kSums, nullptr, mean_dims);
+  add("_local_scalar_dense", "none: item() of a split value is refused", nullptr, scalar);
 }
 
 }  // namespace trireme::spmd
