@@ -11,6 +11,7 @@ one rank that begins with other weights, or with other samples. Every result is 
 
 import argparse
 import json
+import shutil
 import signal
 import sys
 import time
@@ -75,6 +76,7 @@ def try_layout(place, ranks, keys):
 
 
 def try_control(place, keys):
+    shutil.rmtree(place.folder / "control", ignore_errors=True)
     words = [f"--{key}" for key in keys]
     result = place.run("train", "layouts.toml", "--output.folder=control", "--checkpoint.interval=0", "--train.precision=fp32",
                        f"--train.steps={STEPS}", *words)
