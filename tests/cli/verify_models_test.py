@@ -71,7 +71,6 @@ VIT = [(r"vit\.embeddings\..*", "embedding"),
 DIT = [(r"pos_embed\..*", "embedding"), (r"emb\..*", "conditioning"),
        (r"(transformer_blocks\.\d+)\.(norm1|attn1)\..*", r"\1.attention"),
        (r"(transformer_blocks\.\d+)\..*", r"\1"), (r"proj_out_[12]\..*", "norm")]
-RESNET = [(r"(conv1|bn1)\..*", "link.0"), (r"(layer\d\.\d)\..*", r"\1"), (r"fc\..*", "fc")]
 CLICKS = [(r"(bottom|cross|top|deep|wide)\..*", r"\1")]
 
 LANGUAGE = {
@@ -86,9 +85,6 @@ LANGUAGE = {
 OTHERS = {
     "vit": ("vision.toml", [], TENSOR, VIT),
     "dit": ("diffusion.toml", [], TENSOR, DIT),
-    # 11 million weights, without states of the optimizer. Both ranks together take statistics of as many samples as one.
-    "resnet": ("vision.toml", ["--model.family=resnet18", "--model.stem=small", "--optimizer.name=sgd"],
-               (2, ["zero=1", "train.micro_batch=2"]), RESNET),
     "dlrm": ("clicks.toml", ["--model.family=dlrm"], DATA, CLICKS),
     "dlrm-dcnv2": ("clicks.toml", ["--model.family=dlrm-dcnv2", "--model.cross_rank=4"], DATA, CLICKS),
     "wide-deep": ("clicks.toml", ["--model.family=wide-deep"], DATA, CLICKS),
