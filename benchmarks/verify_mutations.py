@@ -4,7 +4,8 @@ Each mistake of tests/mutations is made in a drawn layout of a tiny model. Says 
 it at the right tensor first, and whether two detectors that people use today do: a relative difference above 1e-5
 of the loss or the gradient norm in fp32 within 3 steps, and one above 1 % of the loss within 20 steps. Layouts
 without a mistake count its false alarms. Every result is a line of results.jsonl in --folder: the same command
-goes on where it was stopped. Exits with 1 when a mistake is not found, or on a false alarm.
+goes on where it was stopped, by SIGTERM or after --minutes. Exits with 1 when a mistake is not found, or on a
+false alarm.
 
     benchmarks/verify_mutations.py --layouts 200
     benchmarks/verify_mutations.py --only final-norm-unsummed --layouts 0
@@ -16,8 +17,10 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -180,13 +183,20 @@ def try_clean(place, number, seed, steps=STEPS):
 class Results:
     """Lines of JSON by what they are about; those of an earlier start are kept."""
 
-    def __init__(self, path):
-        self.path = path
-        lines = path.read_text().splitlines() if path.exists() else []
+    def __init__(self, path, end=float("inf")):
+        """end: nothing new is made after this time.monotonic()."""
+        self.path, self.end = path, end
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        if lines and not lines[-1].endswith("\n"):  # half a line of a start that was killed
+            path.write_text("".join(lines[:-1]))
+            lines.pop()
         self.found = {line["about"]: line for line in map(json.loads, lines)}
 
     def get(self, about, make):
+        """None when there is no time left to make it."""
         if about not in self.found:
+            if time.monotonic() > self.end:
+                return None
             line = {"about": about, **make()}
             with self.path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
@@ -198,7 +208,7 @@ def table_of(mistakes, results):
     yes = lambda value: "yes" if value else "no"
     lines = ["| mistake | stands for | layout | found | named | first | threshold | curve |",
              "|---|---|---|---|---|---|---|---|"]
-    for mistake, result in zip(mistakes, results, strict=True):
+    for mistake, result in zip(mistakes, results):  # those that there was time for
         made = "" if result["made"] else " (never made)"
         lines.append(f"| {mistake['name']} | {mistake['source']} | {result['layout']} | "
                      f"{yes(result['finding'] == 'bug')}{made} | {yes(result['named'])} | "
@@ -223,21 +233,29 @@ def main():
     parser.add_argument("--only", metavar="NAME", help="this mistake alone")
     parser.add_argument("--layouts", type=int, default=200, help="layouts without a mistake")
     parser.add_argument("--seed", type=int, default=1, help="of the layouts")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so many")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # kills the program that runs
     place = Place(args.mutations, args.folder)
     mistakes = [m for m in place.mistakes() if args.only in (None, m["name"])]
     if not mistakes:
         parser.error(f"--only: there is no mistake {args.only}; `{args.mutations} table` lists them")
-    store = Results(args.folder / "results.jsonl")
+    store = Results(args.folder / "results.jsonl", time.monotonic() + 60 * args.minutes)
     results, clean = [], []
     for number, mistake in enumerate(mistakes, 1):
-        results.append(store.get(f"{mistake['name']} {args.seed}", lambda m=mistake: try_mistake(place, m, args.seed)))
-        print(f"bench: {number} of {len(mistakes)}: {mistake['name']}: {results[-1]['finding']}, "
-              f"{results[-1].get('first') or results[-1].get('refused')}", file=sys.stderr, flush=True)
+        result = store.get(f"{mistake['name']} {args.seed}", lambda m=mistake: try_mistake(place, m, args.seed))
+        if result is None:
+            break
+        results.append(result)
+        print(f"bench: {number} of {len(mistakes)}: {mistake['name']}: {result['finding']}, "
+              f"{result.get('first') or result.get('refused')}", file=sys.stderr, flush=True)
     for number in range(args.layouts):
-        clean.append(store.get(f"clean {number} {args.seed}", lambda n=number: try_clean(place, n, args.seed)))
-        print(f"bench: layout {number + 1} of {args.layouts}: {clean[-1]['finding']}, {clean[-1]['layout']}",
+        result = store.get(f"clean {number} {args.seed}", lambda n=number: try_clean(place, n, args.seed))
+        if result is None:
+            break
+        clean.append(result)
+        print(f"bench: layout {number + 1} of {args.layouts}: {result['finding']}, {result['layout']}",
               file=sys.stderr, flush=True)
     alarms = [line for line in clean if line["finding"] not in ("same", "rounding")]
     summary = {**counts_of(results), "layouts": len(clean), "false_alarms": len(alarms)}

@@ -11,7 +11,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import verify_mutations as mutations  # noqa: E402
 
 SEED = 1
-# Of a group's sums, gathers and messages, of labels, of the loss, and of what is reported; with the steps they need.
+# Of a group's sums, gathers and messages, of labels, of the loss, which may make copies of gradients differ, and of what is
+# reported; with the steps they need.
 SOME = {"final-norm-unsummed": 1, "stale-gather": 2, "pipeline-gradient-scale": 1, "labels-at-cut": 1,
         "gathered-logits": 1, "norm-omits-experts": 1}
 NUM_CLEAN = 4

@@ -161,6 +161,21 @@ class FromRun(VerifyTest):
         self.assertEqual({probe["step"] for probe in found["probes"] + found["same"]}, {11, 12})
         self.assertEqual([path.read_bytes() for path in files], before)
 
+    def test_a_run_in_bf16_goes_on_in_its_own_precision_and_is_judged_by_roundoffs(self):
+        self.succeed("train", "tiny.toml", "--train.steps=8", "--train.precision=bf16")
+        words = ["--layout", "tensor=2", "--ranks-b", 2, "--from-step", 5, "--steps", 1, "--tier", 3]
+        found = self.from_run(*words, "--output", "twins")
+        self.assertIn(found["finding"], ("rounding", "same"))
+        self.assertFalse(found["proved"])
+        self.assertEqual({probe["step"] for probe in found["probes"] + found["same"]}, {6})
+        # The weights that both begin with are those of the checkpoint, in its precision.
+        self.assertGreater(max(probe["relative"] for probe in found["probes"] if probe["kind"] == "activation"), 1e-4)
+        self.program = os.environ["TRIREME_OWN_CALLBACK"]
+        found = self.from_run(*words, "--b", "mistake.kind=gradient", "--b", f"mistake.parameter={UP}",
+                              "--b", "mistake.factor=100", "--output", "mistaken", code=BUG)
+        self.assertEqual((found["first"]["step"], found["first"]["kind"], found["first"]["name"]), (6, "gradient", UP))
+        self.assertFalse(found["proved"])
+
     def test_what_cannot_go_on_is_one_line(self):
         self.succeed("train", "tiny.toml", "--train.steps=6", "--train.precision=bf16")
         layout = ["--layout", "tensor=2", "--ranks-b", 2, "--steps", 1]

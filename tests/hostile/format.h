@@ -80,6 +80,8 @@ void add_outputs_formats(Formats& formats, const std::filesystem::path& folder);
 void add_watch_formats(Formats& formats, const std::filesystem::path& folder);
 // Checkpoints of other programs.
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder);
+// Steps of other frameworks, recorded to be compared with a run's.
+void add_reference_formats(Formats& formats, const std::filesystem::path& folder);
 
 // Plain file access, independent of the library under test. Files are not synced, because none must
 // outlast its case.

@@ -106,6 +106,7 @@ int run(const Arguments& arguments) {
   add_launch_formats(formats);
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);
+  add_reference_formats(formats, folder);
   add_journal_formats(formats, folder);
   add_series_formats(formats, folder);
   add_job_formats(formats, folder);

@@ -11,6 +11,9 @@
 #include "tests/harness/tensors.h"
 #include "tests/train/points_run.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/mesh/probe.h"
+#include "trireme/train/callbacks/activation_record.h"
 
 namespace trireme::train {
 namespace {
@@ -66,6 +69,27 @@ TEST_F(ChainModelTest, BuffersAreInTheCheckpoint) {
   // 6 steps of 2 microbatches.
   EXPECT_EQ(saved(folder_ / "whole", "more.norm.num_batches_tracked").item<int64_t>(), 12);
   EXPECT_EQ(saved(folder_ / "whole", "shift.constant").sizes(), at::IntArrayRef{5});
+}
+
+TEST_F(ChainModelTest, ProbesHaveTheNamesOfLinksOrTheirPlacesAtEveryLayout) {
+  const auto names = [&](const std::string& name, std::vector<Override> more, int num_ranks) {
+    more.insert(more.end(), {{"points.batch_norm", "true"},
+                             {"record.activations", "1"},
+                             {"train.micro_batch", "4"},
+                             {"train.steps", "1"}});
+    run(config(name, more), num_ranks);
+    return checkpoint::load_global(folder_ / name / kActivationFolder / checkpoint::folder_name(1));
+  };
+  const auto whole = names("whole", {}, 1);
+  for (const char* name : {"first", "norm", "second", "more.norm", "link.4", "head"}) {
+    EXPECT_EQ(whole.count(name), 1U) << name;
+    EXPECT_EQ(whole.count(concat(name, verify::kGradientEnd)), 1U) << name;
+  }
+  EXPECT_EQ(whole.size(), 2 * 6U);
+  for (const auto& [probe, values] : names("stages", {{"parallel.pipeline", "3"}}, 3)) {
+    ASSERT_TRUE(whole.contains(probe)) << probe;
+    harness::assert_close(values, whole.at(probe), 1e-6, 1e-6, probe);
+  }
 }
 
 TEST_F(ChainModelTest, AStepThatIsLeftOutLeavesNoStatistics) {

@@ -264,6 +264,18 @@ TEST_F(ActivationsTest, ReplicasThatDifferAreJudgedAsTwoRuns) {
   EXPECT_THAT(found.first()->note, testing::EndsWith(": 1"));
 }
 
+TEST_F(ActivationsTest, AGradientThatRanksHoldDifferentlyIsABugBehindTheActivations) {
+  const nlohmann::json replicas = {
+      {"head.weight", {{"ranks", {1}}, {"absolute", nullptr}, {"relative", nullptr}}}};
+  steps_["b32"][1].gradient_replicas = steps_["b64"][1].gradient_replicas = replicas;
+  const Comparison found = compared();
+  ASSERT_EQ(found.finding(), Finding::kBug);
+  EXPECT_EQ(found.first()->step, 2);
+  EXPECT_EQ(found.first()->kind, ProbeKind::kGradient);
+  EXPECT_EQ(found.first()->name, "head.weight");
+  EXPECT_THAT(found.first()->note, testing::HasSubstr("ranks of B"));
+}
+
 TEST_F(ActivationsTest, WithoutARecordInOneRunTheyAreNotCompared) {
   for (RecordedStep& step : steps_["b64"]) step.activations.clear();
   EXPECT_EQ(compared().num_probes, 2 * 9);

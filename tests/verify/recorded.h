@@ -21,6 +21,7 @@ struct RecordedStep {
   double loss = 1;
   double norm = 2;
   Tensors gradients{};
+  nlohmann::json gradient_replicas = nlohmann::json::object();  // that differ
   Tensors checkpoint{};
   Tensors activations{};             // with their gradients and choices; empty: not recorded
   std::vector<std::string> order{};  // of them
@@ -43,12 +44,13 @@ inline void write_run(const std::filesystem::path& folder,
                       const std::vector<std::string>& parameters,
                       const std::vector<RecordedStep>& steps) {
   std::filesystem::create_directories(folder);
-  const std::string state = nlohmann::json{{"parameters", parameters}}.dump();
   std::ofstream metrics(folder / "metrics.jsonl");
   metrics.precision(17);
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto step = static_cast<int64_t>(i) + 1;
-    save_tensors(folder / "gradients", step, steps[i].gradients, state);
+    nlohmann::json state = {{"parameters", parameters}};
+    if (!steps[i].gradient_replicas.empty()) state["replicas_differ"] = steps[i].gradient_replicas;
+    save_tensors(folder / "gradients", step, steps[i].gradients, state.dump());
     save_tensors(folder / "checkpoints", step, steps[i].checkpoint, "{}");
     if (!steps[i].activations.empty()) {
       const nlohmann::json probes = {{"probes", steps[i].order},

@@ -34,9 +34,6 @@ namespace trireme::train {
 
 namespace {
 
-// The probe of a link without a name, which is the only one.
-constexpr std::string_view kLonelyLink = "output";
-
 std::string join(const std::string& link, const std::string& parameter) {
   return link.empty() ? parameter : concat(link, ".", parameter);
 }
@@ -186,7 +183,7 @@ class ChainStage : public StageModel {
             [&link](const std::vector<at::Tensor>& inputs) { return link.forward(inputs[0]); },
             {input});
       });
-      x = verify::probe(links_[i].name.empty() ? kLonelyLink : links_[i].name, x);
+      if (verify::is_probing()) x = verify::probe(probe_of(i), x);
     }
     if (!part_.has_head || goal_.gives_output) return {x};
     std::vector<at::Tensor> outputs = {goal_.loss_sum(x, in)};
@@ -197,6 +194,11 @@ class ChainStage : public StageModel {
   int64_t num_terms(const dataset::Batch& batch) const override { return batch.size(); }
 
  private:
+  // A link whose parameters have no prefix is named by its place in the chain.
+  std::string probe_of(size_t i) const {
+    const int64_t place = part_.first_layer + static_cast<int64_t>(i);
+    return links_[i].name.empty() ? concat("link.", place) : links_[i].name;
+  }
   void for_each_link_of_part(const std::function<void(const Chain::Link& link)>& use) const {
     int64_t layer = 0;
     for_each_link(make_, seed_, [&](const Chain::Link& link) {

@@ -78,7 +78,11 @@ class Comparing {
       if (std::ranges::find(result_.left_out, name) == result_.left_out.end())
         result_.left_out.push_back(name);
     }
-    add_replicas(step);
+    add_replicas(
+        step, [step](const RecordedRun& run) { return run.activations(step)->replicas; },
+        [](const std::string& name) {
+          return is_gradient(name) ? ProbeKind::kActivationGradient : ProbeKind::kActivation;
+        });
     add_tensors(step, {.compare = compare_activations(step),
                        .wanted =
                            [lacking](const std::string& name) {
@@ -108,6 +112,9 @@ class Comparing {
     // Backward makes the last parameter's gradient first.
     std::vector<std::string> order = parameters();
     std::ranges::reverse(order);
+    add_replicas(
+        step, [step](const RecordedRun& run) { return run.gradient_replicas(step); },
+        [](const std::string&) { return ProbeKind::kGradient; });
     add_tensors(step, {.compare =
                            [step](const RunPair& pair, const DifferenceOptions& options) {
                              return differences(*pair.a.gradients(step), *pair.b.gradients(step),
@@ -194,24 +201,24 @@ class Comparing {
     };
   }
 
+  using Replicas = std::map<std::string, ReplicaDifference>;
+
   // Of those that ranks of one side hold differently.
-  void add_replicas(int64_t step) {
-    replicas_.clear();  // of activations that the step before had and did not compare
+  void add_replicas(int64_t step, const std::function<Replicas(const RecordedRun&)>& of_run,
+                    ProbeKind (*kind_of)(const std::string& name)) {
+    replicas_.clear();  // of activations that were not compared
     for (const char* side : {"A", "B"}) {
       const auto of = [&](const RunPairs& runs) {
         const RunPair& pair = runs.pairs.front();
-        return (*side == 'A' ? pair.a : pair.b).activations(step)->replicas;
+        return of_run(*side == 'A' ? pair.a : pair.b);
       };
-      const std::map<std::string, ReplicaDifference> found = of(found_), scale = of(scale_);
+      const Replicas found = of(found_), scale = of(scale_);
       std::set<std::string> names;
       for (const auto* const map : {&found, &scale}) {
         for (const auto& [name, difference] : *map) names.insert(name);
       }
       for (const std::string& name : names) {
-        Probe probe{
-            .step = step,
-            .kind = is_gradient(name) ? ProbeKind::kActivationGradient : ProbeKind::kActivation,
-            .name = name};
+        Probe probe{.step = step, .kind = kind_of(name), .name = name};
         std::set<int> ranks;
         for (const auto& [map, difference] :
              {std::pair(&found, &probe.found), std::pair(&scale, &probe.scale)}) {

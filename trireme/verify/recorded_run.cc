@@ -43,6 +43,25 @@ std::vector<std::string> parameters_of(const checkpoint::SavedTensors& record,
   return names_in(JsonView(state, source).at(train::kRecordedParameters));
 }
 
+// {"NAME": {"ranks": [1], "absolute": 0.5, "relative": null}}
+std::map<std::string, ReplicaDifference> replicas_in(const JsonView& object) {
+  std::map<std::string, ReplicaDifference> replicas;
+  for (const auto& [name, replica] : object.members()) {
+    ReplicaDifference& one = replicas[name];
+    for (const int64_t rank : replica.at("ranks").integers(0, kMostRanks)) {
+      one.ranks.push_back(static_cast<int>(rank));
+    }
+    const double infinite = std::numeric_limits<double>::infinity();
+    const auto number = [&](const char* key) {
+      const JsonView value = replica.at(key);
+      return value.value().is_null() ? infinite : value.number(0);
+    };
+    one.absolute = number("absolute");
+    one.relative = number("relative");
+  }
+  return replicas;
+}
+
 }  // namespace
 
 StepNumbers read_step_numbers(const fs::path& folder) {
@@ -82,24 +101,20 @@ std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const 
   const JsonView view(state, source);
   found.order = names_in(view.at(train::kRecordedProbes));
   found.left_out = names_in(view.at(train::kPartialProbes));
-  for (const auto& [name, replica] : view.at(train::kDifferingProbes).members()) {
-    ReplicaDifference& one = found.replicas[name];
-    for (const int64_t rank : replica.at("ranks").integers(0, kMostRanks)) {
-      one.ranks.push_back(static_cast<int>(rank));
-    }
-    const double infinite = std::numeric_limits<double>::infinity();
-    const auto number = [&](const char* key) {
-      const JsonView value = replica.at(key);
-      return value.value().is_null() ? infinite : value.number(0);
-    };
-    one.absolute = number("absolute");
-    one.relative = number("relative");
-  }
+  found.replicas = replicas_in(view.at(train::kDifferingProbes));
   return found;
 }
 
 std::unique_ptr<checkpoint::SavedTensors> RecordedRun::gradients(int64_t step) const {
   return std::make_unique<checkpoint::SavedTensors>(gradients_of(folder_, step));
+}
+
+std::map<std::string, ReplicaDifference> RecordedRun::gradient_replicas(int64_t step) const {
+  const fs::path where = gradients_of(folder_, step);
+  const checkpoint::SavedTensors record(where);
+  const nlohmann::json state = parse_json(record.state(), where.string());
+  const auto found = JsonView(state, where.string()).find(train::kDifferingGradients);
+  return found ? replicas_in(*found) : std::map<std::string, ReplicaDifference>();
 }
 
 std::unique_ptr<checkpoint::SavedTensors> RecordedRun::checkpoint(int64_t step) const {

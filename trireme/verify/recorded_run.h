@@ -55,6 +55,8 @@ class RecordedRun {
   // Nothing when they were not recorded in this step.
   std::optional<RecordedActivations> activations(int64_t step) const;
   std::unique_ptr<checkpoint::SavedTensors> gradients(int64_t step) const;
+  // By name, the first gradient that ranks hold differently; by how much is not known: infinite.
+  std::map<std::string, ReplicaDifference> gradient_replicas(int64_t step) const;
   std::unique_ptr<checkpoint::SavedTensors> checkpoint(int64_t step) const;
   // The number of that name in the step's line of metrics.jsonl; NaN when it is null or missing.
   double metric(int64_t step, const std::string& name) const;

@@ -120,7 +120,7 @@ TEST_F(DiffusionTest, IsTheSameModelOnEveryAxis) {
   }
 }
 
-// Those of its tokens: the conditioning that blocks pass on is no activation of a sample's rows.
+// Those of its tokens, and the conditioning once: what blocks pass on of it is no row of a token.
 TEST_F(DiffusionTest, RecordsTheSameActivationsOnEveryAxis) {
   const auto record = [&](const std::string& name, int num_ranks, std::vector<Override> overrides) {
     overrides.insert(
@@ -130,8 +130,9 @@ TEST_F(DiffusionTest, RecordsTheSameActivationsOnEveryAxis) {
     return checkpoint::load_global(folder_ / name / "activations" / checkpoint::folder_name(1));
   };
   const auto one = record("one", 1, {});
-  // The embedding, the last product, and two of each block, with gradients.
-  EXPECT_EQ(one.size(), 2 * (2 + 3 * 2U));
+  // The embedding, the last product, and two of each block, with gradients; the conditioning.
+  EXPECT_EQ(one.size(), 2 * (2 + 3 * 2U) + 1);
+  EXPECT_EQ(one.at("conditioning").sizes(), (std::vector<int64_t>{8, 24}));
   EXPECT_EQ(one.at("transformer_blocks.1").sizes(), (std::vector<int64_t>{8 * 16, 24}));
   const std::vector<std::tuple<std::string, int, std::vector<Override>>> layouts = {
       {"sequence", 2, {{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}},

@@ -95,6 +95,8 @@ std::vector<std::string> command_of(const TwinOptions& options, const TwinRun& r
         std::pair("record.perturb", std::to_string(run.perturb)),
         std::pair("record.end", std::string("true")),
         std::pair("checkpoint.interval", std::string("1")),
+        // Copies that differ are a finding: their gradients or what they compute in the next step.
+        std::pair("checkpoint.compare_replicas", std::string("false")),
         std::pair("checkpoint.keep", std::to_string(options.steps)),
         std::pair("output.folder", run.folder.string())}) {
     words.push_back(concat("--", key, "=", value));

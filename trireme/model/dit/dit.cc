@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/mesh/probe.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/layers/patches.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
@@ -128,7 +129,10 @@ at::Tensor DitEmbeddings::conditioning(const Conditions& conditions) const {
 
 at::Tensor DitEmbeddings::forward(const at::Tensor& images, const Conditions& conditions,
                                   const TokenBatch& batch) const {
-  return Conditioning::join(tokens(images, batch), conditioning(conditions));
+  const at::Tensor c_BD = conditioning(conditions);
+  // Its values alone: ranks with a part of the tokens have a part of its gradient.
+  if (batch.training) verify::probe("conditioning", c_BD.detach());
+  return Conditioning::join(tokens(images, batch), c_BD);
 }
 
 DitBlock::DitBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,

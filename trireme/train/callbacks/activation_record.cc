@@ -192,8 +192,9 @@ void ActivationRecord::on_gradients(RunView& run) {
       {kRecordedProbes, in_order(ranks)},
       {kDifferingProbes, nlohmann::json::parse(differing_replicas(world, files, ranks, whole))},
       {kPartialProbes, partial}};
+  // Not synced, as GradientRecord's.
   checkpoint::save(folder_, step_, entries, state.dump(), world,
-                   {.keep = 0, .incremental = false, .compare_replicas = false});
+                   {.keep = 0, .fsync = false, .incremental = false, .compare_replicas = false});
   file_.reset();
 }
 

@@ -1,11 +1,13 @@
 #include "trireme/train/callbacks/gradient_record.h"
 
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/replicas_differ.h"
 #include "trireme/checkpoint/checkpoint.h"
 
 namespace trireme::train {
@@ -26,10 +28,25 @@ void GradientRecord::on_gradients(RunView& run) {
     entries.push_back({shard.name, values.detach(), shard.layout, shard.rank});
   }
   const std::span<const std::string> names = run.parameter_names();
-  const nlohmann::json state = {
+  nlohmann::json state = {
       {kRecordedParameters, std::vector<std::string>(names.begin(), names.end())}};
-  checkpoint::save(run.folder() / kGradientFolder, run.metrics().step, entries, state.dump(),
-                   run.world(), {.keep = 0, .incremental = false});
+  // Not synced: no run goes on from a record, and one that a power failure damages is refused.
+  checkpoint::SaveOptions options{.keep = 0, .fsync = false, .incremental = false};
+  const auto save = [&] {
+    checkpoint::save(run.folder() / kGradientFolder, run.metrics().step, entries, state.dump(),
+                     run.world(), options);
+  };
+  try {
+    save();
+  } catch (const Error& error) {
+    // All ranks have found the same.
+    const std::optional<ReplicasDiffer> found = parse_replicas_differ(error.what());
+    if (!found) throw;
+    state[kDifferingGradients][found->tensor] = {
+        {"ranks", found->ranks}, {"absolute", nullptr}, {"relative", nullptr}};
+    options.compare_replicas = false;
+    save();
+  }
 }
 
 void GradientRecord::on_step(RunView& run) {

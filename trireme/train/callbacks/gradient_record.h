@@ -28,10 +28,13 @@ struct GradientRecordConfig {
 inline constexpr const char* kGradientFolder = "gradients";
 // In the state of such a record: the names of all parameters, in the model's order.
 inline constexpr const char* kRecordedParameters = "parameters";
+// Also there, if ranks that hold the same part of a gradient have other bits: its name, as in the
+// records of activations. It is the first of such gradients.
+inline constexpr const char* kDifferingGradients = "replicas_differ";
 
 // A record of step s is the folder gradients/step-00000s with a tensor for each parameter that is
 // trained, under its name. Without the embedding tables of recommendation, whose gradients are of
-// rows. Refuses replicas that differ between ranks.
+// rows. Of replicas that differ between ranks one is kept.
 // Comm:   names, boxes and digests, in a step that is recorded
 // Memory: with a loss scale this rank's gradients once more
 class GradientRecord final : public Callback {
