@@ -1,5 +1,7 @@
 // What a config with learners must be.
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -128,8 +130,10 @@ void check_meeting(const RunConfig& config) {
   };
   refuse(!outer.has_common(), "outer.method = \"" + name_of(kOuterMethods, outer.method) + "\"",
          "who comes late takes the common weights, and there are none");
-  refuse(outer.is_decoupled(), "outer.method = \"decoupled\"",
-         "its common weights are on parameter servers, which are ranks of the same run");
+  refuse(config.parallel.servers > 0, concat("parallel.servers = ", config.parallel.servers),
+         "these learners keep the common weights themselves");
+  refuse(outer.staleness != OuterConfig().staleness, concat("outer.staleness = ", outer.staleness),
+         "a late learner takes the newest weights before a round waits for it again");
   refuse(outer.begin > 0, concat("outer.begin = ", outer.begin),
          "learners that come and go cannot sum gradients in every step");
   refuse(outer.fragments > 1, concat("outer.fragments = ", outer.fragments),
@@ -141,14 +145,23 @@ void check_meeting(const RunConfig& config) {
   refuse(config.train.epochs > 0, "train.epochs", "learners begin at steps of their own");
 }
 
+// Rounds with a quorum.
+std::vector<LearnerRule> quorum_rules(const RunConfig& config) {
+  const OuterConfig& outer = config.outer;
+  return {
+      {"train.reproducible", config.train.reproducible, "it depends on who is in time",
+       "set it to false, or outer.method to \"diloco\""},
+      {concat("outer.grace_seconds = ", outer.grace_seconds),
+       outer.grace_seconds > 0 && (outer.quorum == 0 || outer.quorum == config.parallel.learners),
+       "a quorum of all has no others to wait for", "set outer.quorum to less, or leave it out"}};
+}
+
 // Each learner's first rank talks to servers, which have the common weights.
 std::vector<LearnerRule> decoupled_rules(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const OuterConfig& outer = config.outer;
   const std::string whole = "each rank of a learner has the whole model", one = "set it to 1";
   std::vector<LearnerRule> rules = {
-      {"train.reproducible", config.train.reproducible, "it depends on who is in time",
-       "set it to false, or outer.method to \"diloco\""},
       {"parallel.served = \"tables\"", parallel.served == Served::kTables,
        "the servers have all weights", "leave it out"},
       {concat("parallel.staleness = ", parallel.staleness), parallel.staleness != 0,
@@ -164,10 +177,7 @@ std::vector<LearnerRule> decoupled_rules(const RunConfig& config) {
        "servers have no master weights", "set it to fp32 or fp64"},
       {concat("train.device = \"", name_of(kDeviceChoices, config.train.device), "\""),
        config.train.device == DeviceChoice::kCuda || !config.device.is_cpu(),
-       "servers and learners compute on CPUs", "set it to cpu"},
-      {concat("outer.grace_seconds = ", outer.grace_seconds),
-       outer.grace_seconds > 0 && (outer.quorum == 0 || outer.quorum == parallel.learners),
-       "a quorum of all has no others to wait for", "set outer.quorum to less, or leave it out"}};
+       "servers and learners compute on CPUs", "set it to cpu"}};
   for (const AxisKey& key : kAxisKeys) {
     if (std::string_view(key.axis) == "data") continue;
     const int64_t size = parallel.*key.size;
@@ -187,13 +197,16 @@ void check_decoupled(const RunConfig& config) {
                   name_of(kOuterMethods, outer.method), "\"; leave them out");
     return;
   }
-  TRIREME_CHECK(config.parallel.servers > 0,
+  TRIREME_CHECK(config.parallel.servers > 0 || outer.meets(),
                 "outer.method is \"decoupled\" without parallel.servers, which have the common "
-                "weights; set parallel.servers, for example to 1, and start as many ranks more");
+                "weights; set parallel.servers, for example to 1, and start as many ranks more, or "
+                "let learners be runs of their own with outer.meeting");
   TRIREME_CHECK(outer.quorum <= config.parallel.learners, "outer.quorum is ", outer.quorum,
                 ", and there are ", config.parallel.learners,
                 " learners; expected at most as many, or 0 for all");
-  for (const LearnerRule& rule : decoupled_rules(config)) {
+  std::vector<LearnerRule> rules = quorum_rules(config);
+  if (!outer.meets()) std::ranges::move(decoupled_rules(config), std::back_inserter(rules));
+  for (const LearnerRule& rule : rules) {
     TRIREME_CHECK(!rule.is_set, "outer.method is \"decoupled\" with ", rule.setting, ": ",
                   rule.reason, "; ", rule.remedy);
   }
