@@ -107,13 +107,15 @@ void LearnerState::make_groups() {
   }
   comm::Communicator& of_cut = group_of(model.mesh(), copies, "data");
   comm::Communicator& of_whole = group_of(model.mesh(), all_copies, "data");
+  const auto sums = std::make_shared<parallel::SumsGroup>(learners_);
   const auto add = [&](comm::Communicator& replicas, const auto& has) {
     const int tag = kTagsOfGroup * static_cast<int>(groups_.size());
     Group& made = groups_.emplace_back();
     made.replicas = &replicas;
     made.differences = std::make_unique<parallel::DifferenceExchange>(
-        learners_, replicas, tag, wire_form(config_.outer), carrier_);
-    made.exact = std::make_unique<parallel::DifferenceExchange>(learners_, replicas, tag + 2);
+        learners_, replicas, tag, wire_form(config_.outer), carrier_, sums);
+    made.exact = std::make_unique<parallel::DifferenceExchange>(
+        learners_, replicas, tag + 2, parallel::WireForm(), nullptr, sums);
     for (size_t i = 0; i < weights_.size(); ++i) {
       if (has(*weights_[i].shard)) made.weights.push_back(i);
     }
