@@ -1,10 +1,12 @@
 """Decoupled learners: one that stands still does not hold up the others, the log repeats the run, what reads its
-checkpoint, and lines for what cannot be combined."""
+checkpoint, and lines for what cannot be combined; and as runs of their own: one that is killed and comes back, one that
+is late, and the last round."""
 import json
 import os
 import signal
 import unittest
 
+from meeting_learners import ENDLESS, MeetingTest
 from program import TIMEOUT, ProgramTest, rank_of
 
 USER = 2
@@ -74,6 +76,50 @@ class Decoupled(ProgramTest):
         self.fail_with(USER, ["outer.quorum", "belong to outer.method"],
                        *self.command("none", *OUTER, "--outer.method=diloco", servers=0))
         self.assertFalse((self.folder / "none").exists())
+
+
+class DecoupledMeeting(MeetingTest):
+    def begin(self, lease, *options, **others):
+        self.serve(lease=lease)
+        return {place: self.join_decoupled(place, *options, **others) for place in range(3)}
+
+    def join_decoupled(self, place, *options, **others):
+        # Enough grace for all that are not late for a reason.
+        return self.join(place, "--outer.method=decoupled", "--outer.quorum=2", "--outer.grace_seconds=1", *options,
+                         **others)
+
+    def test_the_others_go_on_without_a_killed_learner_which_comes_back(self):
+        learners = self.begin(2, steps=ENDLESS)
+        self.await_round(1, learners[1], lambda step, number: number == 3 and step >= 10)
+        learners[1].kill()
+        learners[1].wait()
+        alone = self.await_round(0, learners[0], lambda step, number: number == 2)
+        learners[1] = self.join_decoupled(1, steps=ENDLESS)
+        back = self.await_round(1, learners[1], lambda step, number: number == 3 and step > alone)
+        self.await_round(0, learners[0], lambda step, number: step >= back)
+        self.stop(learners)
+        self.assertIn("learners 3 (decoupled every 5 steps, quorum 2) x data 1", self.output(0))
+        self.assertRegex(self.output(1), r"resume  after step \d+")
+        self.assertIn("behind the other learners: takes their common weights of step", self.output(1))
+        self.expect_equal_rounds(range(3))
+
+    def test_the_work_of_a_late_learner_counts_to_the_last_round(self):
+        steps = 600
+        learners = self.begin(600, "--checkpoint.interval=0", steps=steps)
+        self.await_round(2, learners[2], lambda step, number: number == 3 and step >= 10)
+        os.kill(learners[2].pid, signal.SIGSTOP)
+        try:
+            last = max(self.rounds(2))  # of which it has heard
+            self.await_round(0, learners[0], lambda step, number: step == steps - 5)
+        finally:
+            os.kill(learners[2].pid, signal.SIGCONT)
+        self.finish(learners)
+        # Its message of the round after that may have counted.
+        self.assertEqual({self.rounds(0)[step][1] for step in range(last + 10, steps, 5)}, {2})
+        self.assertEqual(self.rounds(0)[steps][1], 3)
+        self.assertRegex(self.output(2), rf"takes their common weights of step {steps - 5} and goes on from there")
+        self.expect_equal_rounds(range(3))
+        self.assertEqual(len({self.weights(place) for place in range(3)}), 1)
 
 
 if __name__ == "__main__":

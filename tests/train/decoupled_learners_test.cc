@@ -173,7 +173,9 @@ TEST_F(DecoupledLearnersTest, OneLineSaysWhatCannotBeCombined) {
       {{{"outer.begin", "2"}}, "outer.begin = 2"},
       {{{"outer.states", "average"}}, "outer.states"},
       {{{"outer.meeting", "127.0.0.1:29400"}},
-       "outer.meeting cannot be combined with outer.method"},
+       "outer.meeting cannot be combined with parallel.servers = 2"},
+      {{{"outer.meeting", "127.0.0.1:29400"}, {"parallel.servers", "0"}, {"outer.staleness", "1"}},
+       "outer.meeting cannot be combined with outer.staleness = 1"},
       {{{"outer.delay", "5"}}, "outer.delay is 5"},
       {{{"outer.fragments", "3"}}, "outer.fragments 3"}};
   for (const auto& [overrides, words] : cases) {

@@ -1,5 +1,6 @@
 #include "trireme/comm/sized_message.h"
 
+#include <chrono>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -24,6 +25,13 @@ WorkPtr send_sized(Communicator& group, at::Tensor data, int peer, const Options
 
 WorkPtr recv_sized(Communicator& group, at::Tensor data, int peer, const Options& options) {
   return run(group, Collective::Kind::kRecv, std::move(data), peer, options);
+}
+
+void await_sized(Communicator& group, int peer, Work& received) {
+  if (received.poll()) return received.wait();  // which throws what has failed
+  const auto begin = std::chrono::steady_clock::now();
+  received.wait();
+  group.add_wait(peer, std::chrono::steady_clock::now() - begin);
 }
 
 }  // namespace trireme::comm

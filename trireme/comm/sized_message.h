@@ -27,4 +27,9 @@ constexpr int shown_tag(int tag) { return tag & ~kSizedTag; }
 [[nodiscard]] WorkPtr recv_sized(Communicator& group, at::Tensor data, int peer,
                                  const Options& options);
 
+// Waits for the message that recv_sized() has begun to take from `peer`, and counts for how long
+// (Communicator::add_wait). A sized message is one of several at once: for all of them together a
+// rank waits only as long as somebody waits here.
+void await_sized(Communicator& group, int peer, Work& received);
+
 }  // namespace trireme::comm

@@ -79,8 +79,8 @@ void LearnerUpdates::start(const RunStart& start, TrainingState* state) {
       TRIREME_CHECK(!buffer.is_floating_point(), "outer.meeting with a model that has ", name,
                     ", which is neither trained nor fixed; use learners that are ranks of one run");
     }
-    met_ = start.step;
-    while (met_ > 0 && !rounds_.beginning(met_)) --met_;
+    begun_ = base_ = start.step;
+    while (base_ > 0 && !rounds_.beginning(base_)) --base_;
     model_ = &state->model();
     joins_ = start.step < num_steps_;
     if (!joins_) meeting_->come_back(*state_, num_steps_);
@@ -109,9 +109,9 @@ void LearnerUpdates::connect(const std::function<bool()>& is_stopped) {
     observer_.on_finding(concat("meets the other learners at ", config_.outer.meeting,
                                 " and waits until it is one of them"));
   }
-  const std::optional<int64_t> reached = meeting_->join(*state_, met_, num_steps_, is_stopped);
+  const std::optional<int64_t> reached = meeting_->join(*state_, base_, num_steps_, is_stopped);
   if (reached) model_->spread_weights();  // each rank has taken its own part
-  take_over(reached);
+  take_over(reached, begun_ - base_);
 }
 
 void LearnerUpdates::begin_step(int64_t step) {
@@ -214,22 +214,36 @@ void LearnerUpdates::take_in(const LearnerState::Arrival& arrival) {
 void LearnerUpdates::meet_others() {
   const bool is_due = rounds_.beginning(step_).has_value();
   const auto begin = Clock::now();
-  state_->start(/*fragment=*/0, take_notes());
+  // Decoupled learners count by what they have trained.
+  const int64_t num_steps = step_ - base_;
+  const double share = static_cast<double>(num_steps) / static_cast<double>(config_.outer.every);
+  state_->start(/*fragment=*/0, take_notes(), config_.outer.is_decoupled() ? share : 1);
   const std::optional<int64_t> reached = meeting_->exchange(*state_, step_);
   waited_ += Clock::now() - begin;
-  if (reached) return take_over(reached);
+  if (reached) {
+    const bool is_kept = config_.outer.is_decoupled() && !meeting_->has_counted();
+    num_late_ = is_kept ? num_late_ + num_steps : 0;
+    return take_over(reached, is_kept || meeting_->has_counted() ? 0 : num_steps);
+  }
+  base_ = step_;
+  num_late_ = 0;
   const LearnerState::Arrival arrival = state_->finish(/*own_share=*/0, /*is_mean=*/!is_due);
   spread_ = arrival.spread;
   take_in(arrival);
   meeting_->commit(*state_, step_);
 }
 
-void LearnerUpdates::take_over(std::optional<int64_t> reached) {
+// num_left_out: steps since the common weights that this learner has had
+void LearnerUpdates::take_over(std::optional<int64_t> reached, int64_t num_left_out) {
   if (!reached) return;
-  reached_ = *reached;
+  const int64_t before = base_;
+  reached_ = base_ = *reached;
   if (world_.rank() != 0) return;
+  std::string own;
+  if (num_left_out > 0) own = concat("; leaves out its ", num_left_out, " steps since ", before);
+  if (num_late_ > 0) own = concat("; its last ", num_late_, " steps count in a later round");
   observer_.on_finding(concat("behind the other learners: takes their common weights of step ",
-                              reached_, " and goes on from there"));
+                              reached_, " and goes on from there", own));
 }
 
 void LearnerUpdates::end_step() {
@@ -290,6 +304,10 @@ Meeting LearnerUpdates::meet(int64_t step, Leave leave) {
 
 // Once the last checkpoint is saved: a learner that dies before it is expected again.
 Outcome LearnerUpdates::finish(Outcome outcome) {
+  if (num_late_ > 0 && world_.rank() == 0) {
+    observer_.on_finding(concat("what this learner has learned in ", num_late_,
+                                " steps came too late for their rounds, and is lost with its end"));
+  }
   if (meeting_) meeting_->leave();
   return outcome;
 }

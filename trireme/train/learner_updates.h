@@ -64,7 +64,7 @@ class LearnerUpdates final : public UpdateStrategy {
   void finish(double own_share, bool is_mean = false);
   void finish_run();
   void meet_others();
-  void take_over(std::optional<int64_t> reached);
+  void take_over(std::optional<int64_t> reached, int64_t num_left_out);
   void mix(int fragment);
   void take_in(const LearnerState::Arrival& arrival);
   std::vector<double> take_notes();
@@ -83,8 +83,10 @@ class LearnerUpdates final : public UpdateStrategy {
   int64_t step_ = 0;
   int64_t reached_ = 0;             // that others' weights were taken of
   ParallelModel* model_ = nullptr;  // of one that joins
-  int64_t met_ = 0;                 // the last step before the start with a round
   bool joins_ = false;              // has to meet the others before it trains
+  int64_t begun_ = 0;               // the step after which it has started
+  int64_t base_ = 0;                // the step of the common weights that this learner has
+  int64_t num_late_ = 0;            // of its steps, what they have taught is in no round yet
   double terms_ = 1;
   double losses_ = 0;  // of this learner since the last exchange
   double num_losses_ = 0;

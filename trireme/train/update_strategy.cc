@@ -31,7 +31,7 @@ Leave agree(comm::Communicator& ranks, const AskLeave& ask) {
 std::unique_ptr<UpdateStrategy> make_update_strategy(const RunConfig& config,
                                                      comm::Communicator& world,
                                                      TrainObserver& observer) {
-  if (config.parallel.learners > 1 && config.outer.is_decoupled()) {
+  if (config.parallel.learners > 1 && config.outer.is_decoupled() && !config.outer.meets()) {
     return std::make_unique<DecoupledLearners>(config, world, observer);
   }
   if (config.parallel.learners > 1) {

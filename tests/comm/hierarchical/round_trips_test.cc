@@ -1,6 +1,10 @@
 // How many round trips a small collective takes between hosts, over a channel whose time the test
 // keeps (wires.h).
 #include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -80,6 +84,77 @@ TEST(RoundTrips, ALargerOneTakesMore) {
                        group.all_reduce(data)->wait();
                      }),
             2);
+}
+
+// As plan/cost/device_seconds.cc counts them for so many hosts.
+TEST(RoundTrips, LargerOnesTakeThoseThatThePlannerCounts) {
+  constexpr int64_t kCount = 1000;
+  const std::vector<std::pair<std::vector<int>, int>> cases = {
+      {{0, 1}, 2}, {{0, 0, 1, 1}, 2}, {{0, 1, 2}, 3}};
+  for (const auto& [hosts, num_hosts] : cases) {
+    SCOPED_TRACE(::testing::PrintToString(hosts));
+    const auto room = [](const Communicator& group) {
+      std::vector<at::Tensor> all;
+      for (int i = 0; i < group.size(); ++i) all.push_back(at::ones({kCount}));
+      return all;
+    };
+    EXPECT_LE(ticks_of(hosts,
+                       [&](Communicator& group) {
+                         group.all_gather(room(group), at::ones({kCount}))->wait();
+                       }),
+              4);
+    EXPECT_LE(ticks_of(hosts,
+                       [&](Communicator& group) {
+                         group.reduce_scatter(at::ones({kCount}), room(group))->wait();
+                       }),
+              num_hosts + 3);
+    EXPECT_LE(
+        ticks_of(hosts, [&](Communicator& group) { group.all_reduce(at::ones({kCount}))->wait(); }),
+        num_hosts + 5);
+  }
+}
+
+// Notes the sizes of what it sends (above 0) and asks for (below 0), in order.
+class NotingChannel final : public WireChannel {
+ public:
+  NotingChannel(Wires& wires, int rank, int size, std::vector<int64_t>& notes)
+      : WireChannel(wires, rank, size), notes_(notes) {}
+  ChannelMessagePtr send(const void* data, size_t num_bytes, int peer, int tag) override {
+    note(static_cast<int64_t>(num_bytes));
+    return WireChannel::send(data, num_bytes, peer, tag);
+  }
+  ChannelMessagePtr recv(void* data, size_t num_bytes, int peer, int tag) override {
+    note(-static_cast<int64_t>(num_bytes));
+    return WireChannel::recv(data, num_bytes, peer, tag);
+  }
+
+ private:
+  void note(int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    notes_.push_back(bytes);
+  }
+  std::mutex mutex_;
+  std::vector<int64_t>& notes_;
+};
+
+TEST(RoundTrips, TheNextBlockIsAskedForBeforeTheSumOfThisOneLeaves) {
+  constexpr int64_t kBlock = 1 << 19;  // bytes, of each of two ranks
+  Wires wires;
+  std::vector<int64_t> notes;  // of the last host
+  harness::run_ranks(2, [&](Communicator& world) {
+    std::vector<int64_t> others;
+    auto inner = world.split(world.rank(), 0, "inner");
+    auto outer = std::make_unique<MessageCommunicator>(
+        std::make_unique<NotingChannel>(wires, world.rank(), 2, world.rank() == 1 ? notes : others),
+        "outer", 60s);
+    const HostMap map = host_map_of({0, 1});
+    const auto group = make_hierarchical_group(std::move(inner), std::move(outer), map, "hull");
+    group->all_reduce(at::ones({2 * kBlock / 4}))->wait();
+  });
+  std::erase_if(notes, [](int64_t bytes) { return std::abs(bytes) < kBlock; });
+  // Both partial sums, the first block's sum, and then the other block of each.
+  const std::vector<int64_t> expected = {-kBlock, -kBlock, kBlock, -kBlock, kBlock};
+  EXPECT_EQ(notes, expected);
 }
 
 // Those that are announced take more.

@@ -38,14 +38,16 @@ TEST(RoundWire, AMemberIsReadAsItWasWritten) {
                            .run = "train.seed = 1\n",
                            .step = 50,
                            .hash = "abc",
-                           .last_step = 1000};
+                           .last_step = 1000,
+                           .quorum = 3,
+                           .grace_ms = 250};
   const auto read = read_only_whole(
       fields_of([&](FrameWriter& writer) { write_member(writer, member); }), read_member);
   ASSERT_TRUE(read);
   EXPECT_EQ(std::tie(read->place, read->num_places, read->rank, read->num_ranks, read->step,
-                     read->last_step),
+                     read->last_step, read->quorum, read->grace_ms),
             std::tie(member.place, member.num_places, member.rank, member.num_ranks, member.step,
-                     member.last_step));
+                     member.last_step, member.quorum, member.grace_ms));
   EXPECT_EQ(std::tie(read->process, read->run, read->hash),
             std::tie(member.process, member.run, member.hash));
 }
@@ -71,25 +73,29 @@ TEST(RoundWire, AWelcomeIsReadAsItWasWritten) {
 }
 
 TEST(RoundWire, AnOutcomeIsReadAsItWasWritten) {
-  const RoundOutcome outcome{.kind = RoundOutcome::Kind::kDecided, .places = {0, 2, 3}, .donor = 2};
+  const RoundOutcome outcome{
+      .kind = RoundOutcome::Kind::kDecided, .places = {0, 2, 3}, .donor = 2, .has_counted = true};
   const auto read = read_only_whole(
       fields_of([&](FrameWriter& writer) { write_outcome(writer, outcome); }), read_outcome);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->kind, outcome.kind);
   EXPECT_EQ(read->places, outcome.places);
   EXPECT_EQ(read->donor, 2);
+  EXPECT_TRUE(read->has_counted);
 }
 
 TEST(RoundWire, AnOutcomeWithWrongPlacesIsNone) {
   for (const std::vector<int64_t>& numbers :
-       std::vector<std::vector<int64_t>>{{2, 0, 2, 1, 1},
-                                         {2, 0, 2, 1, 0},
-                                         {2, 0, 1, -1},
-                                         {2, 0, 1, kMaxRoundPlaces},
-                                         {4, 0, 0},
-                                         {-1, 0, 0},
-                                         {2, 0, int64_t{1} << 40},
-                                         {2, 0, -2}}) {
+       std::vector<std::vector<int64_t>>{{2, 0, 0, 2, 1, 1},
+                                         {2, 0, 0, 2, 1, 0},
+                                         {2, 0, 0, 1, -1},
+                                         {2, 0, 0, 1, kMaxRoundPlaces},
+                                         {4, 0, 0, 0},
+                                         {-1, 0, 0, 0},
+                                         {2, 0, 2, 0},
+                                         {2, 0, -1, 0},
+                                         {2, 0, 0, int64_t{1} << 40},
+                                         {2, 0, 0, -2}}) {
     const Bytes fields = fields_of([&](FrameWriter& writer) {
       for (const int64_t number : numbers) writer.number(number);
     });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -12,6 +13,7 @@
 #include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_communicator.h"
+#include "trireme/comm/recorder/recorder.h"
 
 namespace trireme::parallel {
 namespace {
@@ -45,6 +47,29 @@ TEST(DifferenceExchange, SumsInRankOrderWithAnyNumberOfReplicas) {
       }
     }
   }
+}
+
+TEST(DifferenceExchange, CountsHowLongALearnerIsWaitedFor) {
+  const std::vector<int> in_world{1, 3, 5};
+  comm::Wires wires;
+  harness::run_ranks(3, [&](comm::Communicator& world) {
+    const auto recorder = std::make_shared<comm::Recorder>(
+        comm::RecorderOptions{.rank = in_world[world.rank()], .world_size = 6});
+    comm::MessageCommunicator learners(std::make_unique<comm::WireChannel>(wires, world.rank(), 3),
+                                       "learners", std::chrono::seconds(60),
+                                       comm::GroupRecorder(recorder, "learners", 3, in_world));
+    const auto own = world.split(world.rank(), 0, "learner");
+    DifferenceExchange exchange(learners, *own);
+    world.barrier()->wait();
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    exchange.start(drawn(100, world.rank(), at::kFloat), {1, 2});
+    exchange.finish();
+    const auto sums = recorder->waits()->take_largest(1);
+    if (world.rank() == 1) return;
+    ASSERT_EQ(sums.size(), 1U);
+    EXPECT_EQ(sums[0].group, "learners");
+    EXPECT_EQ(sums[0].world_rank, 3);
+  });
 }
 
 // Of two learners, each sends its difference once, whatever the number of replicas.

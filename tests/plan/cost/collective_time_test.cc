@@ -64,6 +64,27 @@ TEST(CollectiveTime, ASendGoesOverTheLinkOrTheNetwork) {
   EXPECT_DOUBLE_EQ(send_seconds(cluster, {2, 4}, 1e9), 0.1);
 }
 
+// tests/comm/hierarchical/round_trips_test.cc counts the same latencies.
+TEST(CollectiveTime, SumsInRankOrderVisitOneNodeAfterTheOther) {
+  Cluster cluster = two_nodes_of_four();
+  cluster.device.sums_in_rank_order = true;
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(cluster, {8, 1}, 4e9), 1.5 * 0.1);
+  EXPECT_DOUBLE_EQ(reduce_scatter_seconds(cluster, {8, 1}, 4e9), 0.1);
+  EXPECT_DOUBLE_EQ(all_gather_seconds(cluster, {8, 1}, 4e9), 0.5 * 0.1);
+  EXPECT_EQ(all_reduce_seconds(cluster, {4, 1}, 1e9), 2 * 0.75 * 1e9 / 100e9) << "on one node";
+  cluster.device.network_seconds = 1;
+  EXPECT_DOUBLE_EQ(small_call_seconds(cluster, {8, 1}), 2);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(cluster, {8, 1}, 0), 7);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(cluster, {8, 1}, 4e9, 3), 1.5 * 0.1 + 3 * 7);
+  EXPECT_DOUBLE_EQ(reduce_scatter_seconds(cluster, {8, 1}, 0, 2), 2 * 5);
+  EXPECT_DOUBLE_EQ(all_gather_seconds(cluster, {8, 1}, 0), 4);
+  cluster.nodes = 3;
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(cluster, {12, 1}, 0), 8);
+  EXPECT_DOUBLE_EQ(reduce_scatter_seconds(cluster, {12, 1}, 0), 6);
+  EXPECT_DOUBLE_EQ(all_gather_seconds(cluster, {12, 1}, 0), 4);
+  EXPECT_EQ(small_call_seconds(two_nodes_of_four(), {8, 1}), 0);
+}
+
 TEST(CollectiveTime, SitesAreFartherApartThanNodes) {
   Cluster cluster = two_nodes_of_four();
   cluster.nodes = 4;

@@ -1,6 +1,7 @@
 // Learners that are runs of their own, each with ranks as threads, and a service in this process.
 #include "trireme/train/learner/learner_rounds.h"
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -100,11 +101,14 @@ class LearnerRoundsTest : public TextRun {
 
   // A state and rounds for each rank of each learner, in threads of their own.
   template <typename Function>
-  void with_states(const Function& function, int num_ranks = 1) {
+  void with_states(const Function& function, int num_ranks = 1,
+                   const std::vector<Override>& overrides = {}) {
     std::vector<std::thread> threads;
     for (int place = 0; place < kLearners; ++place) {
       threads.emplace_back([&, place] {
-        RunConfig mine = learner(place, "state", {{"parallel.gradient_order", "microbatch-first"}});
+        std::vector<Override> all{{"parallel.gradient_order", "microbatch-first"}};
+        all.insert(all.end(), overrides.begin(), overrides.end());
+        RunConfig mine = learner(place, "state", all);
         open_inputs(mine, num_ranks);
         harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
           const auto same_place = world.split(world.rank(), 0, "learners");
@@ -147,6 +151,66 @@ TEST_F(LearnerRoundsTest, LearnersOfTheirOwnHaveTheBitsOfRanksOfOneRun) {
     for (int place = 0; place < kLearners; ++place) expect_same_bits(concat(own, place), one);
     EXPECT_TRUE(service_->is_done());
   }
+}
+
+TEST_F(LearnerRoundsTest, DecoupledOnesThatAreAllInTimeHaveTheBitsOfDiloco) {
+  run(learners("one"), kLearners);
+  run_all("own", {{"outer.method", "decoupled"}}, 1);
+  for (int place = 0; place < kLearners; ++place) expect_same_bits(concat("own", place), "one");
+}
+
+TEST_F(LearnerRoundsTest, WhatADecoupledOneSaysTooLateCountsInItsNextRoundByItsSteps) {
+  std::mutex mutex;
+  std::set<std::string> hashes;
+  std::atomic<bool> is_decided = false, has_left = false, is_in_again = false;
+  const auto await = [](const std::atomic<bool>& what) {
+    while (!what) std::this_thread::yield();
+  };
+  const auto visit = [&](int place, TrainingState& state, LearnerState& learner,
+                         LearnerRounds& rounds) {
+    const at::Tensor before = learner.common();
+    EXPECT_FALSE(rounds.join(learner, 0, 100));
+    fill(state, place == 0 ? 0.25 : place == 1 ? 0.5 : 1.0);
+    if (place == 2) await(is_decided);
+    learner.start(0, {}, 0.5);
+    if (place == 2) {
+      EXPECT_EQ(rounds.exchange(learner, 2), 2);
+      EXPECT_FALSE(rounds.has_counted());
+      await(has_left);
+      is_in_again = true;
+    } else {
+      EXPECT_FALSE(rounds.exchange(learner, 2));
+      EXPECT_THAT(rounds.places(), ElementsAre(0, 1));
+      learner.finish(0);
+      rounds.commit(learner, 2);
+      is_decided = true;
+    }
+    // The mean of both, for which weights do not change.
+    EXPECT_TRUE(learner.common().allclose(before + 0.375, 0, 1e-6)) << place;
+    if (place == 1) {
+      rounds.leave();
+      has_left = true;
+      return;
+    }
+    if (place == 0) await(is_in_again);
+    fill(state, place == 0 ? 0.5 : 0.25);
+    learner.start(0, {}, place == 0 ? 1 : 0.25);
+    EXPECT_FALSE(rounds.exchange(learner, 4));
+    EXPECT_THAT(rounds.places(), ElementsAre(0, 2));
+    learner.finish(0);
+    rounds.commit(learner, 4);
+    const double mean = (1 * 0.5 + 0.5 * 1.0 + 0.25 * 0.25) / (1 + 0.5 + 0.25);
+    EXPECT_TRUE(learner.common().allclose(before + 0.375 + mean, 0, 1e-6)) << place;
+    const std::lock_guard lock(mutex);
+    hashes.insert(learner.common_hash());
+  };
+  with_states(visit, 1,
+              {{"outer.method", "decoupled"},
+               {"outer.quorum", "2"},
+               {"outer.optimizer", "sgd"},
+               {"outer.learning_rate", "1"},
+               {"outer.momentum", "0"}});
+  EXPECT_EQ(hashes.size(), 1U);
 }
 
 TEST_F(LearnerRoundsTest, OneThatComesAfterTheLastRoundTakesItsWeights) {

@@ -74,6 +74,30 @@ TEST(CheckMemory, ServersOfDecoupledLearnersHaveNoModel) {
   EXPECT_DOUBLE_EQ(momentum, 4.0 * static_cast<double>(model::num_parameters(model_of(config))));
 }
 
+TEST(CheckMemory, CountsWhatAnExchangeOfLearnersHolds) {
+  const auto need = [](std::vector<Override> keys) {
+    keys.insert(keys.end(), {{"train.global_batch", "16"}, {"outer.every", "4"}});
+    return least_memory(memory_config(keys, 4));
+  };
+  const auto weights = static_cast<double>(
+      model::num_parameters(model_of(memory_config({{"train.global_batch", "16"}}, 4))));
+  const MemoryNeed four = need({{"parallel.learners", "4"}});
+  // The difference, three quarters of the terms, and the sums.
+  EXPECT_DOUBLE_EQ(four.exchange, (1 + 0.75 + 1) * 4 * weights);
+  EXPECT_DOUBLE_EQ(four.total(),
+                   four.states + std::max(four.activations, four.exchange) + four.samples);
+  const MemoryNeed behind = need({{"parallel.learners", "4"}, {"outer.delay", "1"}});
+  EXPECT_DOUBLE_EQ(behind.states, four.states + four.exchange);
+  EXPECT_EQ(behind.exchange, 0);
+  EXPECT_DOUBLE_EQ(need({{"parallel.learners", "4"}, {"outer.fragments", "2"}}).exchange,
+                   four.exchange / 2);
+  // Two learners of two ranks, each of which gets half of the other's.
+  EXPECT_DOUBLE_EQ(need({{"parallel.learners", "2"}}).exchange, 1.5 * 4 * weights);
+  const MemoryNeed coded = need({{"parallel.learners", "4"}, {"outer.wire", "int8"}});
+  EXPECT_DOUBLE_EQ(coded.exchange, 4 * weights);
+  EXPECT_DOUBLE_EQ(coded.states, four.states + 4 * weights) << "what messages lose";
+}
+
 TEST(CheckMemory, NamesTheKeysOfTheLargestPart) {
   constexpr double kGiB = 1 << 30;
   EXPECT_THAT(error_of(memory_config({{"train.global_batch", "10000000"}}), 1, kGiB),

@@ -119,6 +119,8 @@ TEST(RankNumbers, TakeTheLargestWaitsNowAndThen) {
   EXPECT_EQ(row.waits[0], (WaitRecord{16, "other", 0, 3, 100}));
   EXPECT_EQ(row.waits[1], (WaitRecord{16, "data", 0, RankNumbers::kMostSent + 1, 9}));
   EXPECT_EQ(row_of(32).waits.size(), 2U);  // those that were left
+  waits->add("learners", 5, 1s);
+  EXPECT_EQ(row_of(48).waits, (std::vector<WaitRecord>{{48, "learners", 0, 5, 1}}));
 }
 
 TEST(RankNumbers, AreLeftOutWhereTheKeySaysSoOrARowIsTooLarge) {

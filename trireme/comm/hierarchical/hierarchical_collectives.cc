@@ -36,6 +36,11 @@ at::ScalarType accumulator_of(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
+// Elements of a message.
+int64_t chunk_of(at::ScalarType wide) {
+  return kChunkBytes / static_cast<int64_t>(c10::elementSize(wide));
+}
+
 // Reduces `inputs` in their order, in the accumulator's dtype.
 at::Tensor fold(const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   const at::ScalarType dtype = accumulator_of(inputs.back().scalar_type());
@@ -213,6 +218,28 @@ void HierarchicalCollectives::reduce_blocks(const at::Tensor& out,
   if (host() != last && out.numel() > 0) {
     arriving.push_back(recv_sized(outer_, out, deputy(last, rank()), wire()));
   }
+  const at::ScalarType wide = accumulator_of(contributions[0].scalar_type());
+  std::vector<std::pair<int, int64_t>> chunks;  // of partial sums: the block's rank, elements
+  for (const int target : ranks_in_my_care()) {
+    for (int64_t left = blocks[target].numel(); left > 0; left -= chunk_of(wide)) {
+      chunks.emplace_back(target, std::min(left, chunk_of(wide)));
+    }
+  }
+  std::deque<Outgoing> partials;  // on their way here
+  size_t requested = 0;
+  // Some chunks ahead, so the network is never idle, and of the next block too: a request that is
+  // made while this block's sum leaves waits behind it, and the line stands still meanwhile.
+  const auto next_partial = [&] {
+    for (; requested < chunks.size() && partials.size() < kWindow; ++requested) {
+      const auto [target, count] = chunks[requested];
+      const at::Tensor room = at::empty({count}, wide);
+      partials.push_back({room, recv_sized(outer_, room, deputy(host() - 1, target), wire())});
+    }
+    partials.front().work->wait();
+    const at::Tensor data = partials.front().data;
+    partials.pop_front();
+    return data;
+  };
   std::vector<Outgoing> outgoing;
   int64_t begin = 0;
   for (const int target : ranks_in_my_care()) {
@@ -220,7 +247,7 @@ void HierarchicalCollectives::reduce_blocks(const at::Tensor& out,
     std::vector<at::Tensor> inputs;
     for (const at::Tensor& each : contributions) inputs.push_back(each.narrow(0, begin, length));
     begin += length;
-    if (length > 0) reduce_block(out, target, inputs, operation, outgoing);
+    if (length > 0) reduce_block(out, target, inputs, operation, next_partial, outgoing);
   }
   for (const Outgoing& each : outgoing) each.work->wait();
   wait_all(arriving);
@@ -230,29 +257,20 @@ void HierarchicalCollectives::reduce_blocks(const at::Tensor& out,
 // Sends the result to the next host or, from the last host, to the rank that owns the block.
 void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
                                            const std::vector<at::Tensor>& inputs,
-                                           ReduceOp operation, std::vector<Outgoing>& outgoing) {
+                                           ReduceOp operation,
+                                           const std::function<at::Tensor()>& next_partial,
+                                           std::vector<Outgoing>& outgoing) {
   const at::ScalarType dtype = inputs[0].scalar_type();
   const at::ScalarType wide = accumulator_of(dtype);
   const bool is_last = host() == hosts_.num_hosts() - 1;
   const int64_t length = inputs[0].numel();
-  const int64_t chunk = kChunkBytes / static_cast<int64_t>(c10::elementSize(wide));
+  const int64_t chunk = chunk_of(wide);
   // Only the last host has the whole sum, so only it rounds.
   const at::Tensor result = is_last ? at::empty({length}, dtype) : at::Tensor();
-  std::deque<Outgoing> partials;  // on their way here
-  int64_t requested = 0;
   for (int64_t begin = 0; begin < length; begin += chunk) {
     const int64_t count = std::min(chunk, length - begin);
     std::vector<at::Tensor> terms;
-    if (host() > 0) {
-      // Some chunks ahead, so the network is never idle.
-      for (; requested < length && partials.size() < kWindow; requested += chunk) {
-        const at::Tensor room = at::empty({std::min(chunk, length - requested)}, wide);
-        partials.push_back({room, recv_sized(outer_, room, deputy(host() - 1, target), wire())});
-      }
-      partials.front().work->wait();
-      terms.push_back(partials.front().data);
-      partials.pop_front();
-    }
+    if (host() > 0) terms.push_back(next_partial());
     for (const at::Tensor& input : inputs) terms.push_back(input.narrow(0, begin, count));
     const at::Tensor sum = fold(terms, operation);
     if (is_last) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -80,8 +81,10 @@ class HierarchicalCollectives {
   void await_readers();
   std::vector<int> ranks_in_my_care() const;
   std::vector<at::Tensor> gather_contributions(const std::vector<at::Tensor>& blocks);
+  // next_partial: waits for what the host before sends, chunk by chunk
   void reduce_block(const at::Tensor& out, int target, const std::vector<at::Tensor>& inputs,
-                    ReduceOp operation, std::vector<Outgoing>& outgoing);
+                    ReduceOp operation, const std::function<at::Tensor()>& next_partial,
+                    std::vector<Outgoing>& outgoing);
 
   Communicator& inner_;
   Communicator& outer_;

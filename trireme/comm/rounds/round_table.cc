@@ -9,8 +9,9 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kMostFormer = 64;    // processes per place
-constexpr size_t kMostNews = 10'000;  // lines that nobody has taken
+constexpr size_t kMostFormer = 64;                // processes per place
+constexpr size_t kMostNews = 10'000;              // lines that nobody has taken
+constexpr int64_t kMostGrace = int64_t{1} << 40;  // in milliseconds
 
 std::string names_of(const std::set<int>& places) {
   std::string names;
@@ -49,6 +50,10 @@ void RoundTable::check_member(const RoundMember& member) const {
                     member.rank < member.num_ranks,
                 name, " has a rank ", member.rank, " of ", member.num_ranks);
   TRIREME_CHECK(member.step >= 0, name, " has the weights of step ", member.step);
+  TRIREME_CHECK(member.quorum >= 0 && member.quorum <= member.num_places && member.grace_ms >= 0 &&
+                    member.grace_ms <= kMostGrace,
+                name, " has outer.quorum = ", member.quorum, " and a grace of ", member.grace_ms,
+                " ms; expected 0 to ", member.num_places, ", and 0 to ", kMostGrace, " ms");
   if (!pattern_) return;
   TRIREME_CHECK(member.run == pattern_->run, name, " has another config than learner ",
                 pattern_->place, ": ", first_difference(member.run, pattern_->run),
@@ -68,7 +73,8 @@ RoundTable::Place& RoundTable::place_for(const RoundMember& member) {
   if (place.former.size() > kMostFormer) place.former.erase(place.former.begin());
   place.process = member.process;
   place.ranks.clear();
-  place.is_told = false;
+  place.is_told = place.is_late = false;
+  place.counted = -1;
   offers_.erase(member.place);
   arrivals_.erase(member.place);
   fetching_.erase(member.place);
@@ -158,18 +164,18 @@ bool RoundTable::has_head(int place, int64_t step) const {
 RoundOutcome RoundTable::outcome(int place, int64_t step, Time now) {
   advance(now);
   using Kind = RoundOutcome::Kind;
+  const Place& asker = places_.at(place);
+  const RoundOutcome behind{.kind = Kind::kBehind, .has_counted = asker.counted == step};
   if (decision_ && decision_->step == step) {
     const auto found = decision_->processes.find(place);
-    if (found == decision_->processes.end() || found->second != places_.at(place).process) {
-      return {.kind = Kind::kBehind};
-    }
+    if (found == decision_->processes.end() || found->second != asker.process) return behind;
     if (decision_->donor >= 0) choose_donor(now);
     RoundOutcome outcome{.kind = Kind::kDecided, .donor = decision_->donor};
     for (const auto& [each, process] : decision_->processes) outcome.places.push_back(each);
     return outcome;
   }
-  if (!head_) return {.kind = Kind::kOpen};
-  return {.kind = is_in(places_.at(place)) && step > head_->step ? Kind::kOpen : Kind::kBehind};
+  const bool is_open = !head_ || (is_in(asker) && step > head_->step);
+  return is_open ? RoundOutcome{.kind = Kind::kOpen} : behind;
 }
 
 void RoundTable::leave(int place, int rank, const std::string& process) {
@@ -233,6 +239,30 @@ bool RoundTable::will_be_in(int number, const Place& place) const {
   return found != decision_->processes.end() && found->second == place.process;
 }
 
+// Whether the open round waits for it.
+bool RoundTable::is_expected(int number, const Place& place, Time now) const {
+  if (!is_there(place, now)) return false;
+  if (is_in(place) || will_be_in(number, place) || fetching_.contains(number)) return true;
+  // One that trains on from older weights comes once more before the end, if there is a state for
+  // it.
+  const bool is_last = pattern_->quorum > 0 && step_ == pattern_->last_step;
+  return is_last && place.is_late && decision_ && decision_->donor >= 0 &&
+         is_there(places_.at(decision_->donor), now);
+}
+
+// Who has offered and then died counts on both sides.
+bool RoundTable::is_quorum_over(const std::set<int>& expected, Time now) const {
+  if (pattern_->quorum == 0 || step_ == pattern_->last_step) return false;
+  std::set<int> all = whole_offers();
+  all.insert(expected.begin(), expected.end());
+  const size_t quorum = std::min(static_cast<size_t>(pattern_->quorum), all.size());
+  if (arrivals_.size() < quorum) return false;
+  std::vector<Time> times;
+  for (const auto& [place, arrival] : arrivals_) times.push_back(arrival);
+  std::ranges::sort(times);
+  return now - times[quorum - 1] >= std::chrono::milliseconds(pattern_->grace_ms);
+}
+
 // With all places there, nobody elsewhere can have newer weights than the newest here. With fewer,
 // one that is away may, so the others wait a lease for it; and once somebody has been seen with
 // newer weights, they wait for these.
@@ -269,6 +299,9 @@ void RoundTable::elect(Time now) {
   floor_ = step;
   headless_.reset();
   decision_.reset();
+  for (auto& [each, place] : places_) {
+    if (place.counted > step) place.counted = -1;  // in a round that was undone
+  }
   fetching_.clear();
   offers_.clear();
   arrivals_.clear();
@@ -291,13 +324,12 @@ void RoundTable::advance(Time now) {
   for (const auto& [place, arrival] : arrivals_) first = std::min(first, arrival);
   const auto limit = patience_.limit();
   const bool is_over = limit && now - first > *limit;
-  const bool all_offered = std::ranges::all_of(places_, [&](const auto& each) {
-    const auto& [number, place] = each;
-    const bool is_expected = is_there(place, now) && (is_in(place) || will_be_in(number, place) ||
-                                                      fetching_.contains(number));
-    return !is_expected || offered.contains(number);
-  });
-  if (all_offered || is_over) decide(offered, now);
+  std::set<int> expected;
+  for (const auto& [number, place] : places_) {
+    if (is_expected(number, place, now)) expected.insert(number);
+  }
+  const bool all_offered = std::ranges::includes(offered, expected);
+  if (all_offered || is_over || is_quorum_over(expected, now)) decide(offered, now);
 }
 
 void RoundTable::decide(const std::set<int>& offered, Time now) {
@@ -309,8 +341,14 @@ void RoundTable::decide(const std::set<int>& offered, Time now) {
   Decision decision{.step = step_};
   for (const int place : offered) decision.processes[place] = places_.at(place).process;
   std::set<int> without;
-  for (const auto& [number, place] : places_) {
-    if (!offered.contains(number) && is_there(place, now)) without.insert(number);
+  for (auto& [number, place] : places_) {
+    if (offered.contains(number)) {
+      place.is_late = false;
+      place.counted = step_;
+      continue;
+    }
+    place.is_late = place.is_late || is_in(place);
+    if (is_there(place, now)) without.insert(number);
   }
   tell(concat("round of step ", step_, ": ", names_of(offered),
               without.empty() ? "" : concat("; without ", names_of(without))));

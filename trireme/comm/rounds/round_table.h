@@ -6,6 +6,10 @@
 // message, and is decided once all that are in and there have offered theirs, or the patience with
 // the others is over. A decision is final: who is in it gets its messages and comes to the same new
 // head, and everybody else is behind and takes the weights of one that was in it.
+//
+// With a quorum, a round is also decided when so many have offered, or all that are in if these are
+// fewer, and the grace has passed since. Who is late for it offers what it has in a later round. So
+// the last round has no quorum, and waits for them too.
 #pragma once
 
 #include <chrono>
@@ -36,6 +40,9 @@ struct RoundMember {
   int64_t step = 0;       // of the last round that its common weights have seen
   std::string hash{};     // of its part of the common weights
   int64_t last_step = 0;  // of the run
+  // Learners that end a round, and how long it then waits for the others. 0: all end it
+  int quorum = 0;
+  int64_t grace_ms = 0;
 };
 
 enum class RoundStanding : uint8_t {
@@ -50,6 +57,8 @@ struct RoundOutcome {
   Kind kind = Kind::kOpen;
   std::vector<int> places{};  // that were in it, in order
   int donor = -1;             // the place that gives its state to those behind; -1: nobody needs it
+  // kBehind: the learner's message of that round counts all the same
+  bool has_counted = false;
 };
 
 // Not thread safe. `now` never goes back.
@@ -104,6 +113,8 @@ class RoundTable {
     std::set<std::string> former{};  // processes that have lost the place
     std::map<int, Rank> ranks{};
     bool is_told = false;  // that it is there
+    bool is_late = false;  // what it has learned since its last round is in none yet
+    int64_t counted = -1;  // step of the last round that its process was in
   };
   struct Head {
     int64_t step = 0;
@@ -123,6 +134,8 @@ class RoundTable {
   bool is_there(const Place& place, Time now) const;
   bool is_in(const Place& place) const;
   bool will_be_in(int number, const Place& place) const;
+  bool is_expected(int number, const Place& place, Time now) const;
+  bool is_quorum_over(const std::set<int>& expected, Time now) const;
   void advance(Time now);
   void elect(Time now);
   void decide(const std::set<int>& offered, Time now);

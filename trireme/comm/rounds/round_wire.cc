@@ -22,7 +22,9 @@ void write_member(FrameWriter& writer, const RoundMember& member) {
       .text(member.run)
       .number(member.step)
       .text(member.hash)
-      .number(member.last_step);
+      .number(member.last_step)
+      .number(member.quorum)
+      .number(member.grace_ms);
 }
 
 std::optional<RoundMember> read_member(FrameReader& reader) {
@@ -36,6 +38,8 @@ std::optional<RoundMember> read_member(FrameReader& reader) {
   member.step = reader.number();
   member.hash = reader.text();
   member.last_step = reader.number();
+  member.quorum = small_number(reader);
+  member.grace_ms = reader.number();
   const bool is_short = member.process.size() <= kMaxRoundText &&
                         member.run.size() <= kMaxRoundText && member.hash.size() <= kMaxRoundText;
   if (!reader.ok() || !reader.at_end() || !is_short) return std::nullopt;
@@ -68,6 +72,7 @@ std::optional<RoundWelcome> read_welcome(FrameReader& reader) {
 void write_outcome(FrameWriter& writer, const RoundOutcome& outcome) {
   writer.number(static_cast<int64_t>(outcome.kind))
       .number(outcome.donor)
+      .number(outcome.has_counted ? 1 : 0)
       .number(std::ssize(outcome.places));
   for (const int place : outcome.places) writer.number(place);
 }
@@ -77,9 +82,12 @@ std::optional<RoundOutcome> read_outcome(FrameReader& reader) {
   const int64_t kind = reader.number();
   outcome.kind = static_cast<RoundOutcome::Kind>(kind);
   outcome.donor = small_number(reader);
+  const int has_counted = small_number(reader);
+  outcome.has_counted = has_counted == 1;
   const int num_places = small_number(reader);
   const bool is_valid = kind >= 0 && kind <= static_cast<int64_t>(RoundOutcome::Kind::kBehind) &&
-                        num_places >= 0 && num_places <= kMaxRoundPlaces;
+                        (has_counted == 0 || has_counted == 1) && num_places >= 0 &&
+                        num_places <= kMaxRoundPlaces;
   if (!reader.ok() || !is_valid) return std::nullopt;
   for (int i = 0; i < num_places; ++i) {
     const int place = small_number(reader);

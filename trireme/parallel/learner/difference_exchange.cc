@@ -41,17 +41,39 @@ void wait_all(const std::vector<comm::WorkPtr>& works) {
 
 }  // namespace
 
+void SumsGroup::make() {
+  const std::lock_guard lock(mutex_);
+  if (!group_) group_ = learners_.split(0, learners_.rank(), learners_.name() + "' sums");
+}
+
+comm::WorkPtr SumsGroup::send(const at::Tensor& data, int peer, const comm::Options& options) {
+  const std::lock_guard lock(mutex_);
+  return comm::send_sized(*group_, data, peer, options);
+}
+
+comm::WorkPtr SumsGroup::recv(const at::Tensor& data, int peer, const comm::Options& options) {
+  const std::lock_guard lock(mutex_);
+  return comm::recv_sized(*group_, data, peer, options);
+}
+
+void SumsGroup::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (group_) group_->abort(reason);
+}
+
 DifferenceExchange::DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas,
-                                       int tag, const WireForm& form, ShareCarrier* carrier)
+                                       int tag, const WireForm& form, ShareCarrier* carrier,
+                                       std::shared_ptr<SumsGroup> sums)
     : learners_(learners),
       replicas_(replicas),
       tag_(tag),
       form_(form),
       carrier_(carrier),
+      sums_(sums ? std::move(sums) : std::make_shared<SumsGroup>(learners)),
       queue_([this] {
-        for (comm::Communicator* const group : {sums_.get(), &learners_}) {
-          if (group != nullptr) group->abort("an exchange of learners was left");
-        }
+        constexpr const char* kReason = "an exchange of learners was left";
+        sums_->abort(kReason);
+        learners_.abort(kReason);
       }) {
   check_wire_form(form);
 }
@@ -63,8 +85,8 @@ std::vector<at::Tensor> DifferenceExchange::swap(const at::Tensor& mine, int tag
   all[static_cast<size_t>(learners_.rank())] = mine;
   if (mine.numel() == 0) return all;
   for (const int peer : others_of(learners_)) {
-    works_.push_back(
-        comm::recv_sized(learners_, all[static_cast<size_t>(peer)], peer, {.tag = tag}));
+    arriving_.emplace_back(
+        peer, comm::recv_sized(learners_, all[static_cast<size_t>(peer)], peer, {.tag = tag}));
   }
   for (const int peer : others_of(learners_)) {
     works_.push_back(comm::send_sized(learners_, mine, peer, {.tag = tag}));
@@ -100,20 +122,18 @@ void DifferenceExchange::start_sum_of_parts() {
   for (const int peer : others) {
     works_.push_back(comm::send_sized(learners_, parts[static_cast<size_t>(peer)], peer, options));
   }
-  if (!sums_) sums_ = learners_.split(0, learners_.rank(), learners_.name() + "' sums");
+  sums_->make();
   // The sums go on while the caller trains. They get memory of their own: the terms may still leave
   // theirs.
   for (const at::Tensor& part : parts) summed_.push_back(at::empty_like(part));
   const auto take_round = [this, rank, options, others, sums = summed_, terms, arriving] {
     std::vector<comm::WorkPtr> works;
     for (const int peer : others) {
-      works.push_back(comm::recv_sized(*sums_, sums[static_cast<size_t>(peer)], peer, options));
+      works.push_back(sums_->recv(sums[static_cast<size_t>(peer)], peer, options));
     }
     wait_all(arriving);
     sums[rank].copy_(sum_in_order(terms));
-    for (const int peer : others) {
-      works.push_back(comm::send_sized(*sums_, sums[rank], peer, options));
-    }
+    for (const int peer : others) works.push_back(sums_->send(sums[rank], peer, options));
     wait_all(works);
     return -1;
   };
@@ -173,6 +193,10 @@ void DifferenceExchange::add_shares() {
 
 DifferenceExchange::Result DifferenceExchange::finish() {
   TRIREME_ASSERT(is_under_way(), "the end of no exchange of differences");
+  // The notes came first: a learner is waited for when it begins late.
+  for (const auto& [peer, work] : std::exchange(arriving_, {})) {
+    comm::await_sized(learners_, peer, *work);
+  }
   wait_all(std::exchange(works_, {}));
   if (carrier_ != nullptr) {
     shares_ = carrier_->take(part_);

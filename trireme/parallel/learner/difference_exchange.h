@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -31,6 +34,27 @@ class ShareCarrier {
   virtual std::vector<at::Tensor> take(size_t part) const = 0;
 };
 
+// A second group of the learners' ranks, on which exchanges send sums from threads of their own
+// while their caller uses the first. Several exchanges may share one: their tags differ.
+class SumsGroup {
+ public:
+  // learners: must outlive it
+  explicit SumsGroup(comm::Communicator& learners) : learners_(learners) {}
+
+  // Makes the group at first. For the thread of the caller.
+  // Collective: every rank of `learners`, in the same order
+  void make();
+  // One call on the group. Thread safe once it is made.
+  comm::WorkPtr send(const at::Tensor& data, int peer, const comm::Options& options);
+  comm::WorkPtr recv(const at::Tensor& data, int peer, const comm::Options& options);
+  void abort(const std::string& reason);
+
+ private:
+  comm::Communicator& learners_;
+  std::mutex mutex_;
+  std::unique_ptr<comm::Communicator> group_;
+};
+
 // Not thread safe. The groups must outlive it. Every function but the queries is collective: every
 // rank of all learners that exchange calls it, in the same order.
 class DifferenceExchange {
@@ -41,8 +65,10 @@ class DifferenceExchange {
   // form:     in which differences are sent
   // carrier:  brings the messages in place of `learners`; null: none does. finish() comes once it
   //           has brought them
+  // sums:     of exchanges of `learners`; null: it has one of its own
   DifferenceExchange(comm::Communicator& learners, comm::Communicator& replicas, int tag = 0,
-                     const WireForm& form = {}, ShareCarrier* carrier = nullptr);
+                     const WireForm& form = {}, ShareCarrier* carrier = nullptr,
+                     std::shared_ptr<SumsGroup> sums = nullptr);
 
   // Begins to sum. It goes on in the background.
   // difference: [n] fp32 or fp64, contiguous; taken, nobody else may change it
@@ -93,11 +119,11 @@ class DifferenceExchange {
   std::vector<at::Tensor> shares_;  // of the learners, as sent; empty: none are added up here
   std::vector<at::Tensor> summed_;  // the parts of the sum, where each learner sums one
   std::vector<at::Tensor> notes_;   // of the learners
-  std::vector<comm::WorkPtr> works_;
+  std::vector<std::pair<int, comm::WorkPtr>> arriving_;  // from other learners
+  std::vector<comm::WorkPtr> works_;                     // all else
   int64_t sent_bytes_ = 0;
-  // Brings the summed parts to all, on a thread of its own. The first sum of parts makes it.
-  std::unique_ptr<comm::Communicator> sums_{};
-  comm::WorkQueue queue_;  // last: its thread ends first
+  std::shared_ptr<SumsGroup> sums_;  // on which the summed parts come to all
+  comm::WorkQueue queue_;            // last: its thread ends first
 };
 
 }  // namespace trireme::parallel

@@ -22,15 +22,18 @@ using Tensors = std::vector<at::Tensor>;
 // Brings x to those that receive from this rank, and theirs into from[r]; undefined: none comes.
 void send_along(const GraphRound& round, const at::Tensor& x, const Tensors& from,
                 comm::Communicator& group, const comm::Options& options) {
-  std::vector<comm::WorkPtr> works;
+  std::vector<std::pair<int, comm::WorkPtr>> arriving;
+  std::vector<comm::WorkPtr> leaving;
   for (int peer = 0; peer < group.size(); ++peer) {
     const at::Tensor& theirs = from[static_cast<size_t>(peer)];
-    if (theirs.defined()) works.push_back(comm::recv_sized(group, theirs, peer, options));
+    if (!theirs.defined()) continue;
+    arriving.emplace_back(peer, comm::recv_sized(group, theirs, peer, options));
   }
   for (const GraphEdge& edge : round) {
-    if (edge.from == group.rank()) works.push_back(comm::send_sized(group, x, edge.to, options));
+    if (edge.from == group.rank()) leaving.push_back(comm::send_sized(group, x, edge.to, options));
   }
-  for (const comm::WorkPtr& work : works) work->wait();
+  for (const auto& [peer, work] : arriving) comm::await_sized(group, peer, *work);
+  for (const comm::WorkPtr& work : leaving) work->wait();
 }
 
 // The same as a collective, for tensors of a GPU: as messages they would go through the host's

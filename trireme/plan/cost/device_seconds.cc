@@ -10,6 +10,35 @@ namespace {
 // product with the keys, masked softmax, dropout and its mask, and the product with the values.
 constexpr double kPassesOverScores = 6;
 
+// Sums in rank order between nodes (comm/hierarchical/hierarchical_collectives.cc), in latencies
+// and in bytes over the busiest direction of a node's line.
+// First each call is compared with the other nodes': they ask for it, and it comes.
+constexpr double kToCompare = 2;
+// Data are sent once their receiver has asked for them.
+constexpr double kToAsk = 1;
+constexpr double kToSend = 1;
+
+// What is between the nodes of a group: none if their sums are not in rank order.
+struct Visits {
+  double nodes = 1;
+  RingRate line{};
+
+  Visits(const Cluster& cluster, const Group& group) {
+    if (!cluster.device.sums_in_rank_order || group.is_on_one_node(cluster)) return;
+    nodes =
+        std::ceil(static_cast<double>(group.ranks) / static_cast<double>(group.per_node(cluster)));
+    line = ring_rate(cluster, group);
+  }
+  bool are_some() const { return nodes > 1; }
+  double seconds(double bytes, double latencies, double num_calls) const {
+    return bytes / line.bytes_per_second + num_calls * latencies * line.seconds;
+  }
+  // Partial sums of all blocks go from node to node, and the last node sends each to its owner.
+  double latencies_of_sum() const { return kToAsk + (nodes - 1) * kToSend + kToSend; }
+  // Each node sends its blocks to every other one.
+  double share_gathered() const { return (nodes - 1) / nodes; }
+};
+
 }  // namespace
 
 double product_seconds(const Device& device, const Product& product, double itemsize) {
@@ -68,16 +97,40 @@ RingRate ring_rate(const Cluster& cluster, const Group& group) {
   return {std::min({in_node, out, far}), cluster.site_seconds};
 }
 
-double all_gather_seconds(const Cluster& cluster, const Group& group, double bytes) {
+double all_gather_seconds(const Cluster& cluster, const Group& group, double bytes,
+                          double num_calls) {
   if (group.ranks == 1) return 0;
+  if (const Visits visits(cluster, group); visits.are_some()) {
+    return visits.seconds(visits.share_gathered() * bytes, kToCompare + kToAsk + kToSend,
+                          num_calls);
+  }
   const auto p = static_cast<double>(group.ranks);
   const RingRate rate = ring_rate(cluster, group);
   const double ring = (p - 1) * rate.seconds, tree = 2 * std::ceil(std::log2(p)) * rate.seconds;
   return (p - 1) / p * bytes / rate.bytes_per_second + std::min(ring, tree);
 }
 
-double all_reduce_seconds(const Cluster& cluster, const Group& group, double bytes) {
+double reduce_scatter_seconds(const Cluster& cluster, const Group& group, double bytes,
+                              double num_calls) {
+  if (const Visits visits(cluster, group); visits.are_some()) {
+    return visits.seconds(bytes, kToCompare + visits.latencies_of_sum(), num_calls);
+  }
+  return all_gather_seconds(cluster, group, bytes);
+}
+
+double all_reduce_seconds(const Cluster& cluster, const Group& group, double bytes,
+                          double num_calls) {
+  if (const Visits visits(cluster, group); visits.are_some()) {
+    const double gather = kToAsk + kToSend;
+    return visits.seconds((1 + visits.share_gathered()) * bytes,
+                          kToCompare + visits.latencies_of_sum() + gather, num_calls);
+  }
   return 2 * all_gather_seconds(cluster, group, bytes);
+}
+
+double small_call_seconds(const Cluster& cluster, const Group& group) {
+  const Visits visits(cluster, group);
+  return visits.are_some() ? visits.seconds(0, kToCompare, 1) : 0;
 }
 
 double all_to_all_seconds(const Cluster& cluster, const Group& group, double bytes) {

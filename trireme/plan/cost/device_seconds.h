@@ -50,13 +50,18 @@ struct RingRate {
 };
 RingRate ring_rate(const Cluster& cluster, const Group& group);
 
-// `bytes`: of the whole tensor. Rings for much data, trees for little.
+// `bytes`: of the whole tensor. Rings for much data, trees for little. Between nodes whose sums
+// keep rank order: what goes over the busiest direction of a line, and the latencies that follow
+// one another in each of `num_calls` calls (device_seconds.cc).
 // Source: Thakur et al. 2005, doi:10.1177/1094342005051521
-double all_gather_seconds(const Cluster& cluster, const Group& group, double bytes);
-inline double reduce_scatter_seconds(const Cluster& cluster, const Group& group, double bytes) {
-  return all_gather_seconds(cluster, group, bytes);
-}
-double all_reduce_seconds(const Cluster& cluster, const Group& group, double bytes);
+double all_gather_seconds(const Cluster& cluster, const Group& group, double bytes,
+                          double num_calls = 1);
+double reduce_scatter_seconds(const Cluster& cluster, const Group& group, double bytes,
+                              double num_calls = 1);
+double all_reduce_seconds(const Cluster& cluster, const Group& group, double bytes,
+                          double num_calls = 1);
+// A call whose data travel while the ranks' calls are compared, such as the sum of a few numbers.
+double small_call_seconds(const Cluster& cluster, const Group& group);
 
 // `bytes`: what a rank sends to all together, to itself too.
 double all_to_all_seconds(const Cluster& cluster, const Group& group, double bytes);

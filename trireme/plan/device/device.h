@@ -46,6 +46,9 @@ struct Device {
   double transfer_cost = 0.5;  // share of a pipeline's transfer in which both ranks wait
   // Whether the host runs ahead of the device, so that launches hide behind kernels.
   bool is_asynchronous = true;
+  // Whether sums between nodes keep rank order: a partial sum visits one node after the other, and
+  // every call is compared first (comm/hierarchical/hierarchical_collectives.h).
+  bool sums_in_rank_order = false;
   // Memory that the driver, the libraries and their workspaces take.
   double reserved_bytes = 0;
   double fragmentation = 0;  // what the allocator wastes, as a share of what is allocated

@@ -2,6 +2,7 @@
 #include "trireme/plan/step/step_prediction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -133,24 +134,26 @@ std::vector<RankWork> work_of_ranks(const Workload& work, const std::vector<Stag
 double reduction_seconds(const Workload& work, const Cluster& cluster, const RankWork& rank) {
   const double bytes = rank.parameters * work.sizes.gradient,
                of_experts = rank.expert_parameters * work.sizes.gradient;
+  const auto calls = [&](double of) { return std::ceil(of / number(work.bucket_bytes)); };
   double reduction = 0;
   if (work.sizes.rank_first) {
     // Each microbatch's backward has it: stage_seconds.cc.
   } else if (work.zero == 0) {
-    reduction = all_reduce_seconds(cluster, data_group(work), bytes) +
-                all_reduce_seconds(cluster, expert_data_group(work), of_experts);
+    reduction = all_reduce_seconds(cluster, data_group(work), bytes, calls(bytes)) +
+                all_reduce_seconds(cluster, expert_data_group(work), of_experts, calls(of_experts));
   } else {
-    reduction = reduce_scatter_seconds(cluster, shard_group(work), bytes) +
-                replica_seconds(work, cluster, bytes + (work.axes.expert == 1 ? of_experts : 0)) +
-                reduce_scatter_seconds(cluster, expert_shard_group(work), of_experts);
+    reduction =
+        reduce_scatter_seconds(cluster, shard_group(work), bytes, calls(bytes)) +
+        replica_seconds(work, cluster, bytes + (work.axes.expert == 1 ? of_experts : 0)) +
+        reduce_scatter_seconds(cluster, expert_shard_group(work), of_experts, calls(of_experts));
   }
   const double hidden = work.overlap ? std::min(reduction, 0.9 * rank.last_backward) : 0;
   double gathers = 0;
   if (work.zero == 1 || work.zero == 2) {
     const double changed = work.sizes.trained_share * work.sizes.weight;
-    gathers =
-        all_gather_seconds(cluster, shard_group(work), rank.parameters * changed) +
-        all_gather_seconds(cluster, expert_data_group(work), rank.expert_parameters * changed);
+    const double whole = rank.parameters * changed, expert = rank.expert_parameters * changed;
+    gathers = all_gather_seconds(cluster, shard_group(work), whole, calls(bytes)) +
+              all_gather_seconds(cluster, expert_data_group(work), expert, calls(of_experts));
   }
   return reduction - hidden + cluster.device.overlap_cost * hidden + gathers;
 }
@@ -403,7 +406,10 @@ StepPrediction put_together(const Workload& work, const Cluster& cluster, const 
         std::max(step.seconds.optimizer, optimizer_seconds(work, cluster, rank));
   }
   step.seconds.data = busiest->busy.data + after;
-  step.seconds.rest = cluster.device.step_seconds;
+  // The count of a step's terms, its losses, and what ranks say at its end.
+  constexpr double kSmallCalls = 3;
+  step.seconds.rest = cluster.device.step_seconds +
+                      kSmallCalls * small_call_seconds(cluster, {work.axes.num_ranks(), 1});
   step.bubble_fraction = step.seconds.bubble / std::max(pipeline_seconds, 1e-30);
   step.memory = memory_of(as_on_device(work, cluster.device), cluster, layout, stages, held);
   // Each pipeline of a data rank, and its tensor and context ranks, do the same.

@@ -1,4 +1,6 @@
 // What a config with learners must be.
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -106,8 +108,10 @@ void check_meeting(const RunConfig& config) {
   const SettingRule rules[] = {
       {"outer.method = \"" + name_of(kOuterMethods, outer.method) + "\"", !outer.has_common(),
        "who comes late takes the common weights, and there are none", remedy},
-      {"outer.method = \"decoupled\"", outer.is_decoupled(),
-       "its common weights are on parameter servers, which are ranks of the same run", remedy},
+      {concat("parallel.servers = ", config.parallel.servers), config.parallel.servers > 0,
+       "these learners keep the common weights themselves", remedy},
+      {concat("outer.staleness = ", outer.staleness), outer.staleness != OuterConfig().staleness,
+       "a late learner takes the newest weights before a round waits for it again", remedy},
       {concat("outer.begin = ", outer.begin), outer.begin > 0,
        "learners that come and go cannot sum gradients in every step", remedy},
       {concat("outer.fragments = ", outer.fragments), outer.fragments > 1,
@@ -120,14 +124,23 @@ void check_meeting(const RunConfig& config) {
   refuse_settings("outer.meeting cannot be combined with", rules);
 }
 
+// Rounds with a quorum.
+std::vector<SettingRule> quorum_rules(const RunConfig& config) {
+  const OuterConfig& outer = config.outer;
+  return {
+      {"train.reproducible", config.train.reproducible, "it depends on who is in time",
+       "set it to false, or outer.method to \"diloco\""},
+      {concat("outer.grace_seconds = ", outer.grace_seconds),
+       outer.grace_seconds > 0 && (outer.quorum == 0 || outer.quorum == config.parallel.learners),
+       "a quorum of all has no others to wait for", "set outer.quorum to less, or leave it out"}};
+}
+
 // Each learner's first rank talks to servers, which have the common weights.
 std::vector<SettingRule> decoupled_rules(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const OuterConfig& outer = config.outer;
   const std::string whole = "each rank of a learner has the whole model", one = "set it to 1";
   std::vector<SettingRule> rules = {
-      {"train.reproducible", config.train.reproducible, "it depends on who is in time",
-       "set it to false, or outer.method to \"diloco\""},
       {"parallel.served = \"tables\"", parallel.served == Served::kTables,
        "the servers have all weights", "leave it out"},
       {concat("parallel.staleness = ", parallel.staleness), parallel.staleness != 0,
@@ -143,10 +156,7 @@ std::vector<SettingRule> decoupled_rules(const RunConfig& config) {
        "servers have no master weights", "set it to fp32 or fp64"},
       {concat("train.device = \"", name_of(kDeviceChoices, config.train.device), "\""),
        config.train.device == DeviceChoice::kCuda || !config.device.is_cpu(),
-       "servers and learners compute on CPUs", "set it to cpu"},
-      {concat("outer.grace_seconds = ", outer.grace_seconds),
-       outer.grace_seconds > 0 && (outer.quorum == 0 || outer.quorum == parallel.learners),
-       "a quorum of all has no others to wait for", "set outer.quorum to less, or leave it out"}};
+       "servers and learners compute on CPUs", "set it to cpu"}};
   for (const AxisKey& key : kAxisKeys) {
     if (std::string_view(key.axis) == "data") continue;
     const int64_t size = parallel.*key.size;
@@ -166,13 +176,16 @@ void check_decoupled(const RunConfig& config) {
                   name_of(kOuterMethods, outer.method), "\"; leave them out");
     return;
   }
-  TRIREME_CHECK(config.parallel.servers > 0,
+  TRIREME_CHECK(config.parallel.servers > 0 || outer.meets(),
                 "outer.method is \"decoupled\" without parallel.servers, which have the common "
-                "weights; set parallel.servers, for example to 1, and start as many ranks more");
+                "weights; set parallel.servers, for example to 1, and start as many ranks more, or "
+                "let learners be runs of their own with outer.meeting");
   TRIREME_CHECK(outer.quorum <= config.parallel.learners, "outer.quorum is ", outer.quorum,
                 ", and there are ", config.parallel.learners,
                 " learners; expected at most as many, or 0 for all");
-  refuse_settings("outer.method is \"decoupled\" with", decoupled_rules(config));
+  std::vector<SettingRule> rules = quorum_rules(config);
+  if (!outer.meets()) std::ranges::move(decoupled_rules(config), std::back_inserter(rules));
+  refuse_settings("outer.method is \"decoupled\" with", rules);
 }
 
 void check_outer(const RunConfig& config) {

@@ -46,7 +46,8 @@ struct OuterConfig {
               "what they have changed; gossip = each to a mean with its neighbours in outer.graph; "
               "push-sum = the same on graphs where what a learner gives and what it gets differ; "
               "gradient-tracking and d2 = gossip for learners whose data differ; decoupled = as "
-              "diloco, on parameter servers, which wait for outer.quorum learners",
+              "diloco, but a round waits for outer.quorum learners, on parameter servers or with "
+              "outer.meeting",
               kOuterMethods)
   TRIREME_KEY(
       std::string, graph, "ring", kMustStay,

@@ -37,8 +37,27 @@ std::string LearnerState::common_hash() const {
   return checksum(std::as_bytes(std::span(hashes)));
 }
 
-void LearnerState::take_common(const at::Tensor& common) {
+// The message of a round that has not taken it.
+void LearnerState::keep_message() {
+  if (is_lost_) return forget_late();
+  for (const Weight& weight : weights_) weight.late.copy_(weighted_difference(weight));
+  late_weight_ += weight_;
+}
+
+void LearnerState::forget_late() {
+  if (late_weight_ == 0) return;
+  for (const Weight& weight : weights_) weight.late.zero_();
+  late_weight_ = 0;
+}
+
+void LearnerState::take_common(const at::Tensor& common, bool keeps_message) {
   const c10::NoGradGuard no_grad;
+  if (keeps_message) {
+    TRIREME_ASSERT(fragment_ && config_.outer.is_decoupled(), "no message to keep");
+    keep_message();
+  } else {
+    forget_late();
+  }
   if (fragment_) {
     for (const Group& group : groups_) {
       group.differences->abandon();
@@ -53,7 +72,7 @@ void LearnerState::take_common(const at::Tensor& common) {
   for (const Weight& weight : weights_) {
     weight.anchor.copy_(take(common, weight.anchor, begin));
     set(weight, weight.anchor);
-    if (weight.residual.defined()) weight.residual.zero_();
+    if (weight.residual.defined() && !keeps_message) weight.residual.zero_();
   }
   for (const Weight& weight : weights_) {
     if (weight.momentum.defined()) weight.momentum.copy_(take(common, weight.momentum, begin));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -38,6 +39,12 @@ std::span<const uint8_t> bytes_of(const at::Tensor& tensor) {
           static_cast<size_t>(tensor.nbytes())};
 }
 
+// For the service; 0: rounds wait for all.
+int quorum_of(const RunConfig& config) {
+  if (!config.outer.is_decoupled()) return 0;
+  return static_cast<int>(config.outer.quorum > 0 ? config.outer.quorum : config.parallel.learners);
+}
+
 Bytes joined(const std::vector<at::Tensor>& parts) {
   Bytes all;
   for (const at::Tensor& part : parts) {
@@ -72,7 +79,9 @@ void LearnerRounds::enroll(const LearnerState& state, int64_t step, int64_t last
                         .run = describe_run(config_),
                         .step = step,
                         .hash = state.common_hash(),
-                        .last_step = last_step});
+                        .last_step = last_step,
+                        .quorum = quorum_of(config_),
+                        .grace_ms = std::llround(config_.outer.grace_seconds * 1000)});
 }
 
 // False: it was stopped.
@@ -92,7 +101,8 @@ std::optional<int64_t> LearnerRounds::join(LearnerState& state, int64_t step, in
   const bool is_here = waits([&] {
     enroll(state, step, last_step, std::chrono::seconds(config_.parallel.timeout_seconds));
   });
-  const std::optional<int64_t> taken = do_all(is_here) ? settle(state) : std::nullopt;
+  const std::optional<int64_t> taken =
+      do_all(is_here) ? settle(state, /*keeps_message=*/false) : std::nullopt;
   is_stopped_ = nullptr;
   return taken;
 }
@@ -108,7 +118,7 @@ void LearnerRounds::come_back(const LearnerState& state, int64_t last_step) {
 }
 
 // Until this learner has the weights of the head. Rank 0 asks for all of them.
-std::optional<int64_t> LearnerRounds::settle(LearnerState& state) {
+std::optional<int64_t> LearnerRounds::settle(LearnerState& state, bool keeps_message) {
   std::optional<int64_t> taken;
   while (true) {
     comm::wire::RoundWelcome welcome;
@@ -130,7 +140,7 @@ std::optional<int64_t> LearnerRounds::settle(LearnerState& state) {
     if (!do_all(is_answered)) return taken;
     if (!do_all(bytes.has_value())) continue;  // a newer round has been decided
     if (!bytes->empty()) std::memcpy(common.mutable_data_ptr(), bytes->data(), bytes->size());
-    state.take_common(common);
+    state.take_common(common, std::exchange(keeps_message, false));
     parts_.clear();
     taken = step;
     if (!do_all(waits([&] { client_->enroll(step, state.common_hash()); }))) return taken;
@@ -139,7 +149,9 @@ std::optional<int64_t> LearnerRounds::settle(LearnerState& state) {
 
 std::optional<int64_t> LearnerRounds::exchange(LearnerState& state, int64_t step) {
   while (!do_all(bring(step))) {
-    if (const auto taken = settle(state)) return taken;
+    has_counted_ = !do_all(!has_counted_);  // as all its ranks together know
+    const bool keeps_message = config_.outer.is_decoupled() && !has_counted_;
+    if (const auto taken = settle(state, keeps_message)) return taken;
     // The round was undone before anyone had come to its end: once more, with what was kept.
   }
   return std::nullopt;
@@ -152,6 +164,7 @@ bool LearnerRounds::bring(int64_t step) {
   // lost. So its outcome alone counts.
   static_cast<void>(client_->send(RoundBytes::kMessage, step, mine));
   const RoundOutcome outcome = client_->await_outcome(step, mine);
+  has_counted_ = outcome.kind == RoundOutcome::Kind::kDecided || outcome.has_counted;
   if (outcome.kind != RoundOutcome::Kind::kDecided) return false;
   messages_.clear();
   for (const int place : outcome.places) {

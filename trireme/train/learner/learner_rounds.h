@@ -41,10 +41,13 @@ class LearnerRounds final : public parallel::ShareCarrier {
   void come_back(const LearnerState& state, int64_t last_step);
 
   // Brings the message that has been added to those that take part in the round of `step`, and
-  // theirs here. If this learner is not one of them, the state takes newer common weights, whose
-  // step is returned.
+  // theirs here. If this learner is not one of them, or too late for theirs, the state takes newer
+  // common weights, whose step is returned. A decoupled learner then keeps a message that has not
+  // counted.
   // Comm: the message to the service, and those of the others from it
   std::optional<int64_t> exchange(LearnerState& state, int64_t step);
+  // Whether the last message counted in its round.
+  bool has_counted() const { return has_counted_; }
   // The state has come to what the round makes of the common weights. Gives it to learners that are
   // behind, if it is this one's turn.
   void commit(const LearnerState& state, int64_t step);
@@ -60,7 +63,7 @@ class LearnerRounds final : public parallel::ShareCarrier {
  private:
   void enroll(const LearnerState& state, int64_t step, int64_t last_step,
               std::chrono::milliseconds timeout);
-  std::optional<int64_t> settle(LearnerState& state);
+  std::optional<int64_t> settle(LearnerState& state, bool keeps_message);
   bool bring(int64_t step);
   bool do_all(bool is_true);
   bool is_stopped() const { return is_stopped_ && is_stopped_(); }
@@ -74,6 +77,7 @@ class LearnerRounds final : public parallel::ShareCarrier {
   std::vector<int> places_;
   std::function<bool()> is_stopped_{};  // while it joins
   int donor_ = -1;
+  bool has_counted_ = false;
   int64_t last_step_ = 0;
 };
 

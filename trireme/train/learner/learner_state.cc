@@ -23,8 +23,8 @@ namespace trireme::train {
 namespace {
 
 // Notes of an exchange that come before the caller's.
-constexpr size_t kSquares = 0;
-constexpr size_t kIsLost = 1;
+constexpr size_t kSquares = 0;  // of the difference, by its weight
+constexpr size_t kWeight = 1;   // 0: it is not finite
 constexpr size_t kOwnNotes = 2;
 
 constexpr int kTagsOfGroup = 4;
@@ -87,6 +87,7 @@ LearnerState::LearnerState(const RunConfig& config, TrainingState& state,
       weight.residual = at::zeros_like(weight.anchor, at::TensorOptions(at::kFloat));
     }
     if (config.outer.corrects()) weight.correction = at::zeros_like(weight.anchor);
+    if (config.outer.is_decoupled()) weight.late = at::zeros_like(weight.anchor);
     weight.fragment = fragments.at(shard.name);
     weight.counts = model.counts(shard);
     weights_.push_back(std::move(weight));
@@ -106,13 +107,15 @@ void LearnerState::make_groups() {
   }
   comm::Communicator& of_cut = group_of(model.mesh(), copies, "data");
   comm::Communicator& of_whole = group_of(model.mesh(), all_copies, "data");
+  const auto sums = std::make_shared<parallel::SumsGroup>(learners_);
   const auto add = [&](comm::Communicator& replicas, const auto& has) {
     const int tag = kTagsOfGroup * static_cast<int>(groups_.size());
     Group& made = groups_.emplace_back();
     made.replicas = &replicas;
     made.differences = std::make_unique<parallel::DifferenceExchange>(
-        learners_, replicas, tag, wire_form(config_.outer), carrier_);
-    made.exact = std::make_unique<parallel::DifferenceExchange>(learners_, replicas, tag + 2);
+        learners_, replicas, tag, wire_form(config_.outer), carrier_, sums);
+    made.exact = std::make_unique<parallel::DifferenceExchange>(
+        learners_, replicas, tag + 2, parallel::WireForm(), nullptr, sums);
     for (size_t i = 0; i < weights_.size(); ++i) {
       if (has(*weights_[i].shard)) made.weights.push_back(i);
     }
@@ -185,14 +188,21 @@ std::vector<size_t> LearnerState::of_fragment(const Group& group, int fragment) 
   return found;
 }
 
+// With what this learner could not say before.
+at::Tensor LearnerState::weighted_difference(const Weight& weight) const {
+  // To what the last exchange has left of the anchor in weights of fewer bits.
+  const at::Tensor begun = weight.anchor.to(weight.live.scalar_type());
+  at::Tensor difference = begun.to(weight.anchor.scalar_type()) - weight.live;
+  if (weight_ != 1) difference.mul_(weight_);
+  return late_weight_ > 0 ? difference.add_(weight.late) : difference;
+}
+
 LearnerState::Flat LearnerState::differences_of(const std::vector<size_t>& weights) const {
   Flat flat;
   std::vector<at::Tensor> differences, residuals;
   for (const size_t i : weights) {
     const Weight& weight = weights_[i];
-    // To what the last exchange has left of the anchor in weights of fewer bits.
-    const at::Tensor begun = weight.anchor.to(weight.live.scalar_type());
-    differences.push_back(begun.to(weight.anchor.scalar_type()) - weight.live);
+    differences.push_back(weighted_difference(weight));
     const double squares = squares_of(differences.back());
     flat.is_finite = flat.is_finite && std::isfinite(squares);
     if (weight.counts) flat.squares += squares;
@@ -205,10 +215,11 @@ LearnerState::Flat LearnerState::differences_of(const std::vector<size_t>& weigh
   return flat;
 }
 
-void LearnerState::start(int fragment, std::vector<double> notes) {
+void LearnerState::start(int fragment, std::vector<double> notes, double weight) {
   TRIREME_ASSERT(!fragment_, "fragment ", fragment, " before another has arrived");
   const c10::NoGradGuard no_grad;
   fragment_ = fragment;
+  weight_ = weight;
   std::vector<Flat> flats;
   bool is_finite = true;
   for (const Group& group : groups_) {
@@ -223,7 +234,8 @@ void LearnerState::start(int fragment, std::vector<double> notes) {
       flats[i].values.zero_();
       if (flats[i].residual.defined()) flats[i].residual.zero_();
     }
-    std::vector<double> with_notes = {flats[i].squares, is_lost_ ? 1.0 : 0.0};
+    const double all = weight_ + late_weight_;
+    std::vector<double> with_notes = {flats[i].squares / all, is_lost_ ? 0.0 : all};
     if (i == 0) std::ranges::copy(notes, std::back_inserter(with_notes));
     groups_[i].differences->start(flats[i].values, std::move(with_notes), flats[i].residual);
     std::vector<at::Tensor> states;
@@ -242,16 +254,17 @@ void LearnerState::await() {
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     auto [sum, notes, residual] = group.differences->finish();
-    double squares = 0;
+    double squares = 0, weight = 0;
     std::vector<int> excluded;
     for (size_t learner = 0; learner < notes.size(); ++learner) {
       squares += notes[learner][kSquares];
-      if (notes[learner][kIsLost] != 0) excluded.push_back(static_cast<int>(learner));
+      weight += notes[learner][kWeight];
+      if (notes[learner][kWeight] == 0) excluded.push_back(static_cast<int>(learner));
     }
-    const auto active = static_cast<double>(notes.size() - excluded.size());
-    group.mean = sum.div_(std::max(active, 1.0));
-    group.mean_states = group.exact->finish().sum.div_(std::max(active, 1.0));
-    mine[0] += squares / std::max(active, 1.0);
+    if (weight == 0) weight = 1;  // of nobody
+    group.mean = sum.div_(weight);
+    group.mean_states = group.exact->finish().sum.div_(weight);
+    mine[0] += squares / weight;
     int64_t begin = 0, begin_of_residual = 0;
     for (const size_t i : of_fragment(group, *fragment_)) {
       const Weight& weight = weights_[i];
@@ -285,6 +298,7 @@ LearnerState::Arrival LearnerState::finish(double own_share, bool is_mean) {
   await();
   const auto options = is_mean ? parallel::OuterOptimizerOptions() : outer_options(config_.outer);
   for (Group& group : groups_) apply(group, options, is_lost_ ? 0 : own_share);
+  forget_late();
   if (*fragment_ == config_.outer.fragments - 1) average_buffers();
   fragment_.reset();
   is_lost_ = false;

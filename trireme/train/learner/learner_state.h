@@ -28,8 +28,8 @@ namespace trireme::train {
 // Not thread safe. Every function but the queries is collective: every rank of all learners calls
 // it. All that it is made from must outlive it.
 //
-// Memory: 4 bytes per weight of this rank (fp64: 8), as many again with momentum or a correction,
-//         and the differences of one fragment while they travel
+// Memory: 4 bytes per weight of this rank (fp64: 8), as many again with momentum or a correction
+//         and for decoupled learners, and the differences of one fragment while they travel
 class LearnerState final : public SavedForm {
  public:
   // state:    built
@@ -48,9 +48,10 @@ class LearnerState final : public SavedForm {
   void follow();
 
   // Begins to exchange a fragment.
-  // notes: numbers for all learners, the same on all ranks of a learner
-  // Comm:  see DifferenceExchange; 8 bytes among the ranks of the learner
-  void start(int fragment, std::vector<double> notes);
+  // notes:  numbers for all learners, the same on all ranks of a learner
+  // weight: of this learner's difference in their mean, above 0; the same on all its ranks
+  // Comm:   see DifferenceExchange; 8 bytes among the ranks of the learner
+  void start(int fragment, std::vector<double> notes, double weight = 1);
   bool is_under_way() const { return fragment_.has_value(); }
   std::optional<int> fragment_under_way() const { return fragment_; }
   // How often each fragment has been mixed before, when a run goes on.
@@ -83,7 +84,9 @@ class LearnerState final : public SavedForm {
   std::string common_hash() const;
   // Begins anew with those of another learner. An exchange that a carrier has not brought about is
   // forgotten, and so is what messages have lost.
-  void take_common(const at::Tensor& common);
+  // keeps_message: decoupled learners: what it had to say comes with its next message, and so does
+  //                what messages have lost
+  void take_common(const at::Tensor& common, bool keeps_message = false);
 
   // Bytes that the ranks of this learner have sent in the last exchange, as far as finish() knows.
   int64_t sent_bytes() const { return sent_bytes_; }
@@ -101,6 +104,7 @@ class LearnerState final : public SavedForm {
     at::Tensor momentum;    // undefined without it
     at::Tensor residual;    // fp32, of this learner's messages; undefined without it
     at::Tensor correction;  // of what this learner mixes; undefined without it
+    at::Tensor late;        // differences that no round has taken, weighted; undefined without them
     int fragment = 0;
     bool counts = false;  // this rank's part counts in sums over the learner
     bool has_master = false;
@@ -136,7 +140,10 @@ class LearnerState final : public SavedForm {
       "outer.base";  // of methods with neighbours: the weights after the last exchange
 
   std::vector<size_t> of_fragment(const Group& group, int fragment) const;
+  at::Tensor weighted_difference(const Weight& weight) const;
   Flat differences_of(const std::vector<size_t>& weights) const;
+  void keep_message();
+  void forget_late();
   at::TensorOptions wide_options() const;
   void apply(Group& group, const parallel::OuterOptimizerOptions& options, double own_share);
   void make_groups();
@@ -177,6 +184,8 @@ class LearnerState final : public SavedForm {
   std::map<int, int64_t> num_mixed_;
   std::optional<int> fragment_;  // under way
   bool is_lost_ = false;         // this learner's part of it is not finite
+  double weight_ = 1;            // of its difference in the mean
+  double late_weight_ = 0;       // of Weight::late
   std::optional<Arrival> arrival_;
   int64_t sent_bytes_ = 0;
 };

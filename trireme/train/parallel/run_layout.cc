@@ -235,14 +235,16 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
 
 std::string describe_layout(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
+  const int64_t quorum = config.outer.quorum > 0 ? config.outer.quorum : parallel.learners;
   std::string text;
   if (parallel.learners > 1) {
+    const bool has_quorum = config.outer.is_decoupled() && config.outer.meets();
     text = concat("learners ", parallel.learners, " (", name_of(kOuterMethods, config.outer.method),
-                  " every ", config.outer.every, " steps) x ");
+                  " every ", config.outer.every, " steps",
+                  has_quorum ? concat(", quorum ", quorum) : "", ") x ");
   }
   text += concat("data ", parallel.data);
   if (parallel.servers > 0) {
-    const int64_t quorum = config.outer.quorum > 0 ? config.outer.quorum : parallel.learners;
     const std::string apart = parallel.learners > 1     ? concat("quorum ", quorum)
                               : parallel.staleness < 0  ? "asynchronous"
                               : parallel.staleness == 0 ? "synchronous"

@@ -72,6 +72,16 @@ std::string advice(const RunConfig& config, const MemoryNeed& need, int num_rank
                 " and more ranks");
 }
 
+// Whether messages of learners lose something, which is kept for the next one.
+bool is_coded(const OuterConfig& outer) {
+  return outer.wire != parallel::WireCode::kFloat32 || outer.kept < 1;
+}
+
+// Of a number that learners exchange.
+double exchanged_bytes(const RunConfig& config) {
+  return config.train.precision == c10::kDouble ? 8 : 4;
+}
+
 // Bytes of what a rank keeps of the weights after the last exchange, and of what goes with them.
 double common_weights(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
@@ -81,9 +91,26 @@ double common_weights(const RunConfig& config) {
   const bool has_momentum = outer.has_optimizer() && outer.momentum != 0;
   const double tensors =
       1.0 + (outer.is_decoupled() ? 1 : 0) + (has_momentum || outer.corrects() ? 1 : 0);
-  const double bytes = config.train.precision == c10::kDouble ? 8 : 4;
-  return static_cast<double>(config.task->model().traits().num_parameters) / parts * tensors *
-         bytes;
+  const double residual = is_coded(outer) ? sizeof(float) : 0;
+  return static_cast<double>(config.task->model().traits().num_parameters) / parts *
+         (tensors * exchanged_bytes(config) + residual);
+}
+
+// Of an exchange of the smallest possible largest fragment: the difference, and beside it, in whole
+// numbers on CPUs, what other ranks send of this rank's share (difference_exchange.h): one share of
+// two learners, and of more the terms of the part that it sums and the sums of all parts.
+double exchange_of_learners(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const OuterConfig& outer = config.outer;
+  const bool is_exchanged = outer.has_common() && (!outer.is_decoupled() || outer.meets());
+  if (parallel.learners == 1 || !is_exchanged) return 0;
+  const auto parts = static_cast<double>(parallel.tensor * parallel.pipeline * parallel.shard);
+  const double fragment = static_cast<double>(config.task->model().traits().num_parameters) /
+                          parts / static_cast<double>(outer.fragments) * exchanged_bytes(config);
+  if (is_coded(outer) || outer.meets() || !config.device.is_cpu()) return fragment;
+  const double others = static_cast<double>(parallel.learners - 1);
+  const double shares = parallel.learners == 2 ? 1 : 1 + others / (others + 1);
+  return fragment * (1 + shares / static_cast<double>(sample_ranks(parallel) * parallel.context));
 }
 
 }  // namespace
@@ -103,6 +130,7 @@ MemoryNeed least_memory(const RunConfig& config) {
   need.states /= stages;
   need.activations /= stages;
   need.states += common_weights(config);
+  (config.outer.delay > 0 ? need.states : need.exchange) += exchange_of_learners(config);
   need.samples = static_cast<double>(config.train.global_batch) /
                  static_cast<double>(sample_ranks(config.parallel) * config.parallel.learners) *
                  sample_bytes(*config.task);

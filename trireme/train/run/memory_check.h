@@ -2,6 +2,7 @@
 // advises when memory runs out all the same.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,10 +17,11 @@ namespace trireme::train {
 // mean over pipeline stages. Excludes optimizer states on disk, buckets, gathered weights and
 // libtorch itself.
 struct MemoryNeed {
-  double states = 0;
+  double states = 0;  // with an exchange of learners that goes on behind the training
   double activations = 0;
+  double exchange = 0;  // of learners, between two steps
   double samples = 0;
-  double total() const { return states + activations + samples; }
+  double total() const { return states + std::max(activations, exchange) + samples; }
 };
 MemoryNeed least_memory(const RunConfig& config);
 

@@ -35,7 +35,7 @@ std::vector<std::string_view> axes_of(const ParallelConfig& parallel) {
 std::vector<std::string_view> wait_axes() {
   std::vector<std::string_view> axes =
       mesh::axes_where([](const mesh::AxisKind& /*kind*/) { return true; });
-  axes.insert(axes.end(), {"world", "other"});
+  axes.insert(axes.end(), {"world", "learners", "other"});
   return axes;
 }
 
