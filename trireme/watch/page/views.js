@@ -294,7 +294,7 @@ class StragglerView {
     const answer = await page.latest(this, '/api/straggler', { rank });
     if (!answer) return;
     if (!Number.isFinite(answer.step_seconds) || !(answer.without > 0)) {
-      put(this.summary, `The steps of rank ${answer.rank} are not recorded.`);
+      put(this.summary, `Of rank ${answer.rank}, or of any peer of it, no steps are recorded.`);
       put(this.bars);
       return;
     }
