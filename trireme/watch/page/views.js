@@ -294,7 +294,7 @@ class StragglerView {
     const answer = await page.latest(this, '/api/straggler', { rank });
     if (!answer) return;
     if (!Number.isFinite(answer.step_seconds) || !(answer.without > 0)) {
-      put(this.summary, `The steps of rank ${answer.rank} are not recorded.`);
+      put(this.summary, `Of rank ${answer.rank}, or of any peer of it, no steps are recorded.`);
       put(this.bars);
       return;
     }
@@ -343,7 +343,7 @@ class PredictedView {
     const { about } = this.page;
     const names = Object.keys(about.predicted).filter((name) => Number.isFinite(about.predicted[name])).sort((a, b) => isMemory(a) - isMemory(b));
     const known = new Set(about.scalars.map(({ name }) => name));
-    const list = await this.page.latestSeries(this, names.filter((name) => known.has(name)), null);
+    const list = await this.page.latestSeries(this, names.filter((name) => known.has(name)), null, 200);
     if (!list) return;
     const measured = new Map(list.map(({ name, mean }) => [name, isMemory(name) ? mean[mean.length - 1] : medianOf(mean)]));
     const rows = names.map((name) => ({ name, unit: unitOfColumn(name), predicted: about.predicted[name], measured: measured.get(name) ?? NaN }));
