@@ -1,5 +1,5 @@
 // Checkpoints of other programs: Hugging Face's shards, PyTorch's state dicts and distributed
-// checkpoints; and what diffusers says of a model.
+// checkpoints; and what diffusers, transformers and timm say of a model.
 #include <map>
 
 #include <ATen/ops/arange.h>
@@ -8,10 +8,13 @@
 #include "tests/checkpoint/foreign/forged.h"
 #include "tests/hostile/format.h"
 #include "tests/hostile/zip_damage.h"
+#include "trireme/base/bounds.h"
 #include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/tasks/diffusion/diffusers_config.h"
+#include "trireme/tasks/vision/foreign_image_config.h"
+#include "trireme/tasks/vision/image_configs.h"
 
 namespace trireme::hostile {
 namespace {
@@ -187,6 +190,38 @@ class DiffusersJson : public Format {
   std::string scheduler_;
 };
 
+// What transformers, timm and exports of weights say of an image classifier.
+class ImageConfig : public Format {
+ public:
+  std::string name() const override { return "image-config"; }
+
+  void write(Random& random) override {
+    tasks::ExportedImageModel model{.problem = {}, .classes = {"a", "b"}};
+    model.problem.shape = {.channels = 3, .height = 8, .width = 8};
+    model.problem.config.vit = {
+        .image_size = 8, .patch_size = 4, .layers = 2, .width = 12, .heads = 2, .ffn_width = 16};
+    const bool is_vit = random.one_in(2);
+    model.problem.config.model.family =
+        is_vit ? tasks::ImageFamily::kVit : tasks::ImageFamily::kResNet50;
+    const std::string text = random.one_in(3)   ? tasks::transformers_config(model, at::kFloat)
+                             : random.one_in(2) ? tasks::timm_config(model)
+                                                : tasks::own_config(model);
+    text_ = damaged_json(ordered_json::parse(text), 2, random);
+    if (random.one_in(4)) damage_text(text_, random);
+  }
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const auto found = tasks::parse_foreign_image_config(text_, "config.json");
+      require(found.vit.classes >= 0 && found.vit.classes <= kMaxClasses, "so many classes");
+      const bool is_vit = found.model.family == tasks::ImageFamily::kVit;
+      require(!is_vit || found.vit.width % found.vit.heads == 0, "a model that cannot be");
+    });
+  }
+
+ private:
+  std::string text_;
+};
+
 }  // namespace
 
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder) {
@@ -194,6 +229,7 @@ void add_foreign_formats(Formats& formats, const std::filesystem::path& folder) 
   formats.push_back(std::make_unique<StateDict>(folder / "state-dict"));
   formats.push_back(std::make_unique<DistributedCheckpoint>(folder / "distributed"));
   formats.push_back(std::make_unique<DiffusersJson>());
+  formats.push_back(std::make_unique<ImageConfig>());
 }
 
 }  // namespace trireme::hostile

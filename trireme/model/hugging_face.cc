@@ -425,12 +425,12 @@ class Reader {
   }
 
   void refuse_unknown() const {
-    std::set<std::string_view> known(std::begin(kKept), std::end(kKept));
-    known.insert(std::begin(kLeftOut), std::end(kLeftOut));
+    std::set<std::string_view> known;
     for (const HuggingFaceKey& key : keys_) known.insert({key.name, key.other_name});
     for (const auto& [name, value] : root_.members()) {
-      TRIREME_CHECK(known.contains(name) || value.value().is_null(), source_, ": ", in_quotes(name),
-                    " is ", quoted(value.value()), ", a key that this program does not know for a ",
+      const bool is_known = known.contains(name) || is_harmless_key(name);
+      TRIREME_CHECK(is_known || value.value().is_null(), source_, ": ", in_quotes(name), " is ",
+                    quoted(value.value()), ", a key that this program does not know for a ",
                     kind_.name,
                     "; if it changes nothing that is computed, remove it from the file");
     }
@@ -457,6 +457,13 @@ HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::str
     root[kRopeObject] = json::parse(kind.missing_rope);
   unpack_rope(root, source, notes);
   return Reader(root, source, std::move(notes)).read();
+}
+
+bool is_harmless_key(std::string_view name) {
+  const auto is_in = [&](const auto& keys) {
+    return std::ranges::find(keys, name) != std::end(keys);
+  };
+  return is_in(kKept) || is_in(kLeftOut);
 }
 
 std::string kept_keys(std::string_view text, const std::string& source, const ModelConfig& config) {

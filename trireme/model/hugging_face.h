@@ -59,6 +59,9 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
 // Throws: ConfigError with the key, the value found and the value expected
 HuggingFaceModel parse_hugging_face_config(std::string_view text, const std::string& source);
 
+// Whether a key of a config.json changes no logits, whatever the class.
+bool is_harmless_key(std::string_view name);
+
 // The members of a config.json that an export of the imported model repeats, as one object: token
 // ids, keys of generation, and rates of transformers' own training.
 // config: the model that is exported

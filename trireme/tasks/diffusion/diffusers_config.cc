@@ -10,6 +10,7 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/tasks/export/foreign_keys.h"
 
 namespace trireme::tasks {
 namespace {
@@ -25,12 +26,6 @@ constexpr const char* kOlderClass = "Transformer2DModel";
 // The names of diffusers.
 constexpr Choice<model::NoiseForm> kBetaSchedules[] = {
     {"linear", model::NoiseForm::kLinear}, {"squaredcos_cap_v2", model::NoiseForm::kCosine}};
-
-// A key that is computed for one value only, as JSON. Null stands for that value, too.
-struct FixedKey {
-  std::string_view name;
-  const char* value;
-};
 
 constexpr FixedKey kFixedOfModel[] = {{"activation_fn", R"("gelu-approximate")"},
                                       {"attention_bias", "true"},
@@ -86,28 +81,13 @@ constexpr std::string_view kHarmlessOfScheduler[] = {"algorithm_type",
                                                      "use_lu_lambdas",
                                                      "variance_type"};
 
-bool is_among(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 // Names with an underscore in front are of the library that wrote the file.
-void check_keys(const JsonView& root, std::span<const FixedKey> fixed,
-                std::span<const std::string_view> taken,
-                std::span<const std::string_view> harmless) {
-  for (const auto& [name, value] : root.members()) {
-    if (name.starts_with('_') || is_among(taken, name) || is_among(harmless, name)) continue;
-    const auto key = std::ranges::find(fixed, name, &FixedKey::name);
-    if (key == fixed.end())
-      value.fail("no such key, which may change what is computed: remove it if it does not");
-    if (!value.value().is_null() && value.value() != json::parse(key->value))
-      value.fail(concat(key->value, ": nothing else is computed here"));
-  }
+bool is_harmless(std::string_view name, std::span<const std::string_view> harmless) {
+  return name.starts_with('_') || std::ranges::find(harmless, name) != harmless.end();
 }
-
-// A value that is there and not null.
-std::optional<JsonView> given(const JsonView& root, std::string_view key) {
-  auto found = root.find(key);
-  return found && found->value().is_null() ? std::nullopt : found;
+bool is_harmless_of_model(std::string_view name) { return is_harmless(name, kHarmlessOfModel); }
+bool is_harmless_of_scheduler(std::string_view name) {
+  return is_harmless(name, kHarmlessOfScheduler);
 }
 
 }  // namespace
@@ -152,7 +132,7 @@ DiffusersModel parse_diffusers_config(std::string_view text, const std::string& 
   const JsonView name = root.at("_class_name");
   if (name.text() != kClass && name.text() != kOlderClass)
     name.fail(concat("\"", kClass, "\", the only model of diffusers that is read"));
-  check_keys(root, kFixedOfModel, kTakenOfModel, kHarmlessOfModel);
+  check_foreign_keys(root, kFixedOfModel, kTakenOfModel, is_harmless_of_model);
   DiffusersModel found;
   model::DitConfig& dit = found.dit;
   dit.heads = root.at("num_attention_heads").integer(1, kMaxWidth);
@@ -183,7 +163,7 @@ void take_diffusers_scheduler(std::string_view text, const std::string& source,
                               NoiseConfig& noise) {
   const json parsed = parse_json(text, source, kDiffusersLimits);
   const JsonView root(parsed, source);
-  check_keys(root, kFixedOfScheduler, kTakenOfScheduler, kHarmlessOfScheduler);
+  check_foreign_keys(root, kFixedOfScheduler, kTakenOfScheduler, is_harmless_of_scheduler);
   NoiseConfig found{.class_dropout = noise.class_dropout};
   if (const auto number = given(root, "num_train_timesteps"))
     found.timesteps = number->integer(1, 1'000'000);

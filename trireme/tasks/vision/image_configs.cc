@@ -20,22 +20,7 @@ std::string text_of(const ordered_json& object) {
   return object.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-struct ResNetShape {
-  std::vector<int> depths{};
-  bool is_bottleneck = false;
-};
-
-ResNetShape shape_of(ImageFamily family) {
-  switch (family) {
-    case ImageFamily::kResNet18: return {{2, 2, 2, 2}, false};
-    case ImageFamily::kResNet34: return {{3, 4, 6, 3}, false};
-    case ImageFamily::kResNet50: return {{3, 4, 6, 3}, true};
-    case ImageFamily::kResNet101: return {{3, 4, 23, 3}, true};
-    case ImageFamily::kResNet152: return {{3, 8, 36, 3}, true};
-    case ImageFamily::kVit: break;
-  }
-  TRIREME_ASSERT(false, "a ResNet of another family");
-}
+constexpr int64_t kFirstWidth = 64;  // of a ResNet's first group
 
 ordered_json vit_keys(const model::VitConfig& vit) {
   return {{"architectures", {"ViTForImageClassification"}},
@@ -55,17 +40,12 @@ ordered_json vit_keys(const model::VitConfig& vit) {
 }
 
 ordered_json resnet_keys(const ExportedImageModel& model) {
-  const ResNetShape shape = shape_of(model.problem.config.model.family);
-  constexpr int kWidth = 64;  // of the first group
-  std::vector<int> widths;
-  for (int group = 0; group < 4; ++group) {
-    widths.push_back((kWidth << group) * (shape.is_bottleneck ? 4 : 1));
-  }
+  const ResNetShape shape = resnet_shape(model.problem.config.model.family);
   return {{"architectures", {"ResNetForImageClassification"}},
           {"model_type", "resnet"},
           {"num_channels", model.problem.shape.channels},
-          {"embedding_size", kWidth},
-          {"hidden_sizes", widths},
+          {"embedding_size", kFirstWidth},
+          {"hidden_sizes", shape.widths()},
           {"depths", shape.depths},
           {"layer_type", shape.is_bottleneck ? "bottleneck" : "basic"},
           {"hidden_act", "relu"},
@@ -92,6 +72,32 @@ PixelStatistics statistics_of(const ExportedImageModel& model) {
 }
 
 }  // namespace
+
+std::vector<int64_t> ResNetShape::widths() const {
+  std::vector<int64_t> widths;
+  for (size_t group = 0; group < depths.size(); ++group)
+    widths.push_back((kFirstWidth << group) * (is_bottleneck ? 4 : 1));
+  return widths;
+}
+
+ResNetShape resnet_shape(ImageFamily family) {
+  switch (family) {
+    case ImageFamily::kResNet18: return {{2, 2, 2, 2}, false};
+    case ImageFamily::kResNet34: return {{3, 4, 6, 3}, false};
+    case ImageFamily::kResNet50: return {{3, 4, 6, 3}, true};
+    case ImageFamily::kResNet101: return {{3, 4, 23, 3}, true};
+    case ImageFamily::kResNet152: return {{3, 8, 36, 3}, true};
+    case ImageFamily::kVit: break;
+  }
+  TRIREME_ASSERT(false, "a ResNet of another family");
+}
+
+std::optional<ImageFamily> find_resnet(const ResNetShape& shape) {
+  for (const auto& [name, family] : kImageFamilies) {
+    if (family != ImageFamily::kVit && resnet_shape(family) == shape) return family;
+  }
+  return std::nullopt;
+}
 
 ExportedImageModel exported_model(const ImageProblem& problem, const TrainedImages& images) {
   ExportedImageModel model{.problem = problem, .classes = images.classes};

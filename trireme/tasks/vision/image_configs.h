@@ -2,6 +2,8 @@
 // is done to pixels.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,19 @@
 #include "trireme/tasks/vision/trained_images.h"
 
 namespace trireme::tasks {
+
+// The blocks of a ResNet's four groups.
+struct ResNetShape {
+  std::vector<int64_t> depths{};
+  bool is_bottleneck = false;
+
+  // Channels of each group's output.
+  std::vector<int64_t> widths() const;
+  bool operator==(const ResNetShape&) const = default;
+};
+ResNetShape resnet_shape(ImageFamily family);
+// Empty: none of ours has it.
+std::optional<ImageFamily> find_resnet(const ResNetShape& shape);
 
 // A model and the names of all its classes.
 struct ExportedImageModel {

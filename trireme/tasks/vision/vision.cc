@@ -4,12 +4,14 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/dataset/image/image_source.h"
 #include "trireme/tasks/vision/image_files.h"
 #include "trireme/tasks/vision/image_model.h"
 #include "trireme/tasks/vision/image_predictor.h"
+#include "trireme/tasks/vision/image_weights.h"
 #include "trireme/tasks/vision/trained_images.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/state/saved_run.h"
@@ -50,7 +52,9 @@ class VisionTask : public train::Task, public train::PredictingTask {
             .unit = "images",
             .sample_bytes = static_cast<double>(problem_.shape.num_values()) + sizeof(int64_t),
             .metrics = ImageGoal::metrics(problem_.config.vit.classes),
-            .file_names = {kTrainedImagesFile}};
+            .file_names = {kTrainedImagesFile},
+            // Counters of norms, which no layer here reads and many files lack.
+            .new_parameters = "*num_batches_tracked"};
   }
   // Made when the keys have their values.
   const train::TaskModel& model() const override {
@@ -76,6 +80,40 @@ class VisionTask : public train::Task, public train::PredictingTask {
 
   void write_files(const std::filesystem::path& folder) const override {
     write_file_atomically(folder / kTrainedImagesFile, to_json(images()));
+  }
+
+  // Of transformers, timm or torchvision.
+  void take_keys_of(const std::filesystem::path& folder, train::RunConfig& /*config*/) override {
+    const auto found = open_foreign_images(folder);
+    if (!found) return;
+    VisionConfig& own = problem_.config;
+    own.model.family = found->config.model.family;
+    own.model.stem = found->config.model.stem;
+    own.vit = found->config.vit;
+    if (found->config.normalise) own.pixels.normalise = *found->config.normalise;
+  }
+  std::unique_ptr<checkpoint::TensorSource> open_weights(
+      const std::filesystem::path& folder) const override {
+    auto found = open_foreign_images(folder);
+    if (!found) return nullptr;
+    require_same_model(folder, found->config, problem_);
+    return std::make_unique<ImageWeights>(folder, std::move(*found), problem_);
+  }
+  std::vector<std::string> notes_on_weights(const std::filesystem::path& folder,
+                                            c10::ScalarType dtype) const override {
+    auto found = open_foreign_images(folder);
+    if (!found) return {};
+    std::vector<std::string> notes = found->config.notes;
+    const ImageWeights weights(folder, std::move(*found), problem_);
+    if (!weights.prefix().empty())
+      notes.push_back(concat("the model's names begin with \"", weights.prefix(),
+                             "\", which is left out; ", weights.num_beside(),
+                             " other tensors are not read"));
+    if (const int64_t num_rounded = weights.num_rounded(dtype); num_rounded > 0)
+      notes.push_back(concat(num_rounded, " tensors are rounded to ",
+                             name_of(train::kPrecisions, dtype),
+                             "; another train.precision keeps every value"));
+    return notes;
   }
 
   std::unique_ptr<train::Predictor> make_predictor(const train::PredictRequest& request) override {
