@@ -7,6 +7,7 @@
 #include <ATen/core/boxing/KernelFunction.h>
 
 #include "trireme/base/error.h"
+#include "trireme/spmd/move_log.h"
 
 namespace trireme::spmd {
 namespace {
@@ -171,6 +172,7 @@ void run_on_blocks(OperatorCall& call, const Rule& rule, const Traits& traits) {
     c10::SmallVector<at::Tensor, 4> blocks;
     for (size_t i = 0; i < call.tensors().size(); ++i) {
       const at::Tensor& tensor = call.tensors()[i];
+      if (MoveLog* log = call.grid()->log()) log->set_argument(static_cast<int>(i));
       blocks.push_back(tensor.defined() ? local_under(call.grid(), tensor, strategy.inputs[i])
                                         : tensor);
     }
@@ -221,11 +223,12 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
 }
 
 std::vector<c10::RegistrationHandleRAII> register_all() {
+  check_key_is_free(kPlacedKey);
   auto& dispatcher = c10::Dispatcher::singleton();
   std::vector<c10::RegistrationHandleRAII> handles;
   const auto add = [&](const c10::OperatorName& name, c10::KernelFunction kernel) {
-    handles.push_back(dispatcher.registerImpl(name, kPlacedKey, std::move(kernel), std::nullopt,
-                                              nullptr, "trireme::spmd"));
+    handles.push_back(dispatcher.registerImpl(name, kPlacedKey, with_log(std::move(kernel)),
+                                              std::nullopt, nullptr, "trireme::spmd"));
   };
   for (const Rule& rule : all_rules()) {
     const size_t dot = rule.name.find('.');
@@ -270,6 +273,20 @@ std::vector<std::string> names_of_rules() {
   std::vector<std::string> names;
   for (const Rule& rule : all_rules()) names.push_back(rule.name);
   return names;
+}
+
+void check_key_is_free(c10::DispatchKey key) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::string user = dispatcher.hasBackendFallbackForDispatchKey(key) ? "a fallback" : "";
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (!user.empty()) break;
+    const auto op = dispatcher.findOp(name);
+    if (op && op->hasKernelForDispatchKey(key)) user = toString(name);
+  }
+  TRIREME_CHECK(
+      user.empty(), "this libtorch uses the dispatch key ", c10::toString(key), " itself (", user,
+      "), which annotated tensors need; use a libtorch that docs/guide/annotate.md names, "
+      "or set kPlacedKey to a free key and build again");
 }
 
 }  // namespace trireme::spmd

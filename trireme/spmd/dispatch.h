@@ -8,6 +8,9 @@
 
 namespace trireme::spmd {
 
+// Throws: ConfigError when libtorch or another library has kernels for this dispatch key
+void check_key_is_free(c10::DispatchKey key);
+
 // While it lives, this thread's operators run on blocks: without rules and without autograd.
 struct OnBlocks {
   c10::impl::ExcludeDispatchKeyGuard no_rules{c10::DispatchKeySet(kPlacedKey)};

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <c10/util/ArrayRef.h>
@@ -15,6 +16,8 @@
 #include "trireme/mesh/layout.h"
 
 namespace trireme::spmd {
+
+class MoveLog;
 
 inline constexpr int kMostAxes = 4;
 
@@ -71,8 +74,12 @@ class Grid {
   // -1 for an axis of one rank.
   // Throws: ConfigError for a name that is no axis
   int find(std::string_view axis) const;
+  // Of the redistributions of tensors on this grid; null: none is kept.
+  MoveLog* log() const { return log_.get(); }
+  void set_log(std::shared_ptr<MoveLog> log) { log_ = std::move(log); }
 
  private:
+  std::shared_ptr<MoveLog> log_;
   const mesh::DeviceMesh& mesh_;
   std::vector<mesh::Axis> axes_;
   std::vector<int> coordinates_;

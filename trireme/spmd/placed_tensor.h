@@ -26,6 +26,9 @@ struct PlacedMeta : c10::BackendMeta {
     return self;
   }
 
+  // The name of the parameter that it is, kept by the grid's log; null: of none.
+  const std::string* parameter = nullptr;
+
   GridPtr grid;
   at::Tensor local;  // this rank's block
   Places places;

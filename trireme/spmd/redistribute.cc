@@ -1,10 +1,13 @@
 #include "trireme/spmd/redistribute.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <ATen/Functions.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/spmd/move_log.h"
 
 namespace trireme::spmd {
 namespace {
@@ -170,6 +173,16 @@ bool is_direct(const Places& from, const Places& to, int axis) {
   return true;
 }
 
+// Of a block when the axis of `place` would not split it.
+double unsplit_bytes(const at::Tensor& local, const Place& place, int64_t length) {
+  double bytes = static_cast<double>(local.element_size());
+  for (int64_t dim = 0; dim < local.dim(); ++dim) {
+    bytes *=
+        static_cast<double>(place.is_sharded(static_cast<int>(dim)) ? length : local.size(dim));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 at::Tensor redistribute(const Grid& grid, const at::Tensor& local, c10::IntArrayRef sizes,
@@ -177,6 +190,10 @@ at::Tensor redistribute(const Grid& grid, const at::Tensor& local, c10::IntArray
   if (from == to) return local;
   at::Tensor block = local;
   Places now = from;
+  MoveLog* const log = grid.log();
+  const auto start =
+      log ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+  double bytes = 0;
   const auto length_before = [&](int axis) {  // of the dimension that `axis` splits
     if (!now[axis].is_sharded()) return int64_t{0};
     Places others = now;
@@ -187,6 +204,10 @@ at::Tensor redistribute(const Grid& grid, const at::Tensor& local, c10::IntArray
     return local_size(grid, others, now[axis].dim, sizes[now[axis].dim]);
   };
   const auto move = [&](int axis, const Place& next) {
+    if (log) {
+      const double unsplit = unsplit_bytes(block, now[axis], length_before(axis));
+      bytes += bytes_moved(now[axis], next, grid.size(axis), unsplit);
+    }
     block = AxisMove(grid, axis)(block, now[axis], length_before(axis), next);
     now[axis] = next;
   };
@@ -206,6 +227,7 @@ at::Tensor redistribute(const Grid& grid, const at::Tensor& local, c10::IntArray
       if (now[axis] != to[axis] && is_periodic(to[axis]) == periods) move(axis, to[axis]);
     }
   }
+  if (log) log->add(grid, from, to, bytes, seconds_since(start));
   return block;
 }
 

@@ -1,0 +1,226 @@
+#include "trireme/spmd/annotate.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <torch/nn/module.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
+#include "trireme/base/random/random.h"
+#include "trireme/base/words.h"
+#include "trireme/spmd/delayed_tensors.h"
+#include "trireme/spmd/dispatch.h"
+#include "trireme/spmd/place_as.h"
+
+namespace trireme::spmd {
+namespace {
+
+// Torch's default generator, as it was once this ends. Ranks that are threads share it.
+class SeededGenerator {
+ public:
+  SeededGenerator() : lock_(mutex()), before_(generator().get_state()) {}
+  ~SeededGenerator() { generator().set_state(before_); }
+  SeededGenerator(const SeededGenerator&) = delete;
+  SeededGenerator& operator=(const SeededGenerator&) = delete;
+  static void seed(uint64_t seed) { at::manual_seed(seed); }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static at::Generator generator() { return at::detail::getDefaultCPUGenerator(); }
+
+  std::lock_guard<std::mutex> lock_;
+  at::Tensor before_;
+};
+
+std::string quoted(const std::string& text) { return concat('"', text, '"'); }
+
+// The annotation of each tensor; -1: none.
+std::vector<int> annotations_of(const std::vector<Annotation>& notes,
+                                const std::vector<std::string>& names) {
+  std::vector<int> found(names.size(), -1);
+  for (size_t note = 0; note < notes.size(); ++note) {
+    bool is_used = false;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!matches(notes[note].name, names[i])) continue;
+      is_used = true;
+      TRIREME_CHECK(found[i] < 0, "two patterns match the parameter ", names[i], ": ",
+                    quoted(notes[found[i]].name), " and ", quoted(notes[note].name),
+                    "; change one of them");
+      found[i] = static_cast<int>(note);
+    }
+    TRIREME_CHECK(is_used, "the pattern ", quoted(notes[note].name), " matches no parameter",
+                  names.empty() ? "; the module has none"
+                                : concat("; the nearest name is ",
+                                         quoted(nearest_name(names, notes[note].name))));
+  }
+  return found;
+}
+
+std::string title_of(const char* what, const std::vector<Annotation>& notes, size_t index) {
+  return concat(what, " ", quoted(notes[index].name));
+}
+
+void check_count(const char* what, const std::vector<Annotation>& notes, size_t count) {
+  TRIREME_CHECK(notes.size() <= count, "annotations have ", notes.size(), " ", what, ", the last ",
+                quoted(notes.back().name), "; forward() has ", count, " tensors there");
+}
+
+// Before it is accumulated, a gradient comes in the places of its parameter.
+void reduce_gradient(const at::Tensor& parameter, const GridPtr& grid, const Places& places) {
+  if (!parameter.requires_grad()) return;
+  const std::string cause = "gradient of " + *placed(parameter)->parameter;
+  parameter.register_hook([grid, places, cause](const at::Tensor& gradient) {
+    return gradient.defined() ? place_as(grid, gradient, places, cause) : gradient;
+  });
+}
+
+}  // namespace
+
+AnnotatedTensors::AnnotatedTensors(const mesh::DeviceMesh& mesh, Annotations notes)
+    : log_(std::make_shared<MoveLog>()), notes_(std::move(notes)) {
+  auto grid = std::make_shared<Grid>(mesh);
+  grid->set_log(log_);
+  grid_ = std::move(grid);
+}
+
+void AnnotatedTensors::make(const std::function<torch::nn::Module*()>& make) {
+  torch::nn::Module* module = nullptr;
+  {
+    const SeededGenerator generator;
+    DelayedTensors delayed(grid_);
+    try {
+      SeededGenerator::seed(notes_.seed);
+      delayed.record([&] { module = make(); });
+    } catch (const std::exception&) {
+      // It reads what is not there yet, or it fails in any case.
+      was_whole_ = true;
+      SeededGenerator::seed(notes_.seed);
+      module = make();
+    }
+    place_parameters(*module, delayed);
+  }
+  check_agreement(*module);
+  log_->clear();
+}
+
+std::vector<AnnotatedTensors::Placed> AnnotatedTensors::placed_tensors(
+    torch::nn::Module& module) const {
+  std::vector<Placed> tensors;
+  std::vector<std::string> names;
+  for (const bool is_parameter : {true, false}) {
+    for (auto& item : is_parameter ? module.named_parameters() : module.named_buffers()) {
+      tensors.push_back({item.key(), item.value(), is_parameter});
+      names.push_back(item.key());
+    }
+  }
+  const std::vector<int> found = annotations_of(notes_.parameters, names);
+  std::map<const c10::TensorImpl*, size_t> first;  // under its first name
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Placed& each = tensors[i];
+    each.is_annotated = found[i] >= 0;
+    if (each.is_annotated) {
+      const std::string what = concat("parameter ", quoted(each.name));
+      each.places = notes_.parameters[found[i]].splits.on(*grid_, each.tensor.sizes(), what);
+      TRIREME_CHECK(std::ranges::none_of(each.places, &Place::is_partial), what,
+                    " is to be a partial sum; expected a split or nothing");
+    }
+    const auto [same, is_new] = first.emplace(each.tensor.unsafeGetTensorImpl(), i);
+    TRIREME_CHECK(is_new || tensors[same->second].places == each.places, "the parameter ",
+                  tensors[same->second].name, " is also ", each.name,
+                  ", which is placed otherwise; annotate both alike");
+  }
+  return tensors;
+}
+
+void AnnotatedTensors::place_parameters(torch::nn::Module& module, DelayedTensors& delayed) {
+  std::vector<Placed> tensors = placed_tensors(module);
+  std::map<const PlacedMeta*, Places> wanted;
+  for (Placed& each : tensors) {
+    PlacedMeta* meta = placed(each.tensor);
+    if (!meta) continue;
+    if (!meta->parameter) meta->parameter = log_->keep_name(each.name);
+    wanted.emplace(meta, each.places);
+  }
+  delayed.finish([&](const PlacedMeta& meta) {
+    const auto found = wanted.find(&meta);
+    return found == wanted.end() ? std::nullopt : std::optional(found->second);
+  });
+  std::set<const c10::TensorImpl*> done;
+  for (Placed& each : tensors) {
+    if (!done.insert(each.tensor.unsafeGetTensorImpl()).second) continue;
+    PlacedMeta* meta = placed(each.tensor);
+    if (!each.is_parameter && !each.is_annotated) {
+      if (meta) each.tensor.set_data(meta->local);
+      continue;
+    }
+    if (!meta) {
+      each.tensor.set_data(place_whole(grid_, each.tensor.detach(), each.places));
+      meta = placed(each.tensor);
+    }
+    if (!meta->parameter) meta->parameter = log_->keep_name(each.name);
+    reduce_gradient(each.tensor, grid_, each.places);
+  }
+}
+
+void AnnotatedTensors::check_agreement(const torch::nn::Module& module) const {
+  std::string text;
+  for (const auto& item : module.named_parameters()) {
+    const PlacedMeta& meta = *placed(item.value());
+    text += concat(item.key(), " ", item.value().sizes(), " ", item.value().dtype().name(), " ",
+                   to_string(*grid_, meta.places), "\n");
+  }
+  comm::Communicator& world = grid_->mesh().world();
+  const auto mark = static_cast<int64_t>(random_key(notes_.seed, text).value);
+  at::Tensor all = at::empty({world.size(), 1}, at::kLong);
+  world.all_gather(all.unbind(0), at::full({1}, mark, at::kLong))->wait();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    TRIREME_CHECK(all[rank][0].item<int64_t>() == all[0][0].item<int64_t>(), "rank ", rank,
+                  " has made other parameters than rank 0, or annotates them otherwise; make() and "
+                  "the annotations must be the same on every rank");
+  }
+}
+
+at::Tensor AnnotatedTensors::input(size_t index, const at::Tensor& tensor) const {
+  if (index >= notes_.inputs.size() || !tensor.defined()) return tensor;
+  const std::string what = title_of("input", notes_.inputs, index);
+  return place_as(grid_, tensor, notes_.inputs[index].splits.on(*grid_, tensor.sizes(), what),
+                  what);
+}
+
+at::Tensor AnnotatedTensors::output(size_t index, const at::Tensor& tensor) const {
+  if (index >= notes_.outputs.size() || !tensor.defined()) return tensor;
+  const std::string what = title_of("output", notes_.outputs, index);
+  return place_as(grid_, tensor, notes_.outputs[index].splits.on(*grid_, tensor.sizes(), what),
+                  what);
+}
+
+at::Tensor AnnotatedTensors::local_input(const std::string& name, const at::Tensor& local) const {
+  std::vector<std::string> names;
+  for (const Annotation& note : notes_.inputs) names.push_back(note.name);
+  const auto found = std::ranges::find(names, name);
+  TRIREME_CHECK(found != names.end(), quoted(name), " is no annotated input",
+                did_you_mean(names, name));
+  const Splits& splits = notes_.inputs[found - names.begin()].splits;
+  const std::string what = concat("input ", quoted(name));
+  const TiledTensor whole = tile(*grid_, local, splits, what).front();
+  return place_block(grid_, local, whole.places, whole.sizes);
+}
+
+void AnnotatedTensors::check_inputs(size_t count) const {
+  check_count("inputs", notes_.inputs, count);
+}
+void AnnotatedTensors::check_outputs(size_t count) const {
+  check_count("outputs", notes_.outputs, count);
+}
+
+}  // namespace trireme::spmd
