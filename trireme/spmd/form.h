@@ -24,6 +24,8 @@ struct JoinedFactor {
   int dim = 0;
   Factor factor = 0;
   int64_t period = 0;  // positions of the factor
+
+  bool operator==(const JoinedFactor&) const = default;
 };
 
 struct Form {
@@ -63,13 +65,13 @@ struct Form {
   int64_t output_scale(size_t output, size_t dim) const {
     return scale_in(output_scales, output, dim);
   }
+  bool operator==(const Form&) const = default;
   bool has_scales() const { return !input_scales.empty() || !output_scales.empty(); }
 
  private:
   static int64_t scale_in(c10::ArrayRef<Scales> scales, size_t tensor, size_t dim) {
     return tensor < scales.size() && dim < scales[tensor].size() ? scales[tensor][dim] : 1;
   }
-  bool operator==(const Form&) const = default;
 };
 
 // Factors first, first + 1 ... of a tensor of `dims` dimensions.

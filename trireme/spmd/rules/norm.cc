@@ -31,6 +31,10 @@ void layer_norm_backward(const OperatorCall& call, Form& form) {
   form.outputs = {x, whole_dims(normalized), whole_dims(normalized)};
   for (int64_t dim = 0; dim < dims - normalized; ++dim) form.contracted |= 1U << dim;
 }
+// The operator reads mean and rstd as if they were contiguous, and a part of a block need not be.
+void adjust_layer_norm_backward(OperatorCall& call, const Form&, const Strategy&) {
+  for (const size_t i : {3, 4}) call[i] = call[i].toTensor().contiguous();
+}
 
 // x [N, C, ...], weight and bias [C] -> y, mean [N, G], rstd [N, G]: images and whole groups
 constexpr Factor kSample = 0, kNormChannel = 1;
@@ -184,7 +188,8 @@ void add_norm_rules(Rules& rules) {
   rules.push_back({.name = "aten::native_layer_norm", .splits = kSamples, .make_form = layer_norm});
   rules.push_back({.name = "aten::native_layer_norm_backward",
                    .splits = kSamples,
-                   .make_form = layer_norm_backward});
+                   .make_form = layer_norm_backward,
+                   .adjust = adjust_layer_norm_backward});
   rules.push_back({.name = "aten::native_group_norm",
                    .splits = kGroups,
                    .make_form = group_norm,
