@@ -32,23 +32,27 @@ recorder = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(recorder)
 torch.set_num_threads(1)
 dtype = getattr(torch, options["dtype"])
-with recorder.exact() if dtype == torch.float64 else contextlib.nullcontext():
+def exactly():
+    return recorder.exact() if dtype == torch.float64 else contextlib.nullcontext()
+with exactly():
     model = transformers.AutoModelForCausalLM.from_pretrained(options["folder"], dtype=dtype)
-    model = peft.PeftModel.from_pretrained(model, options["adapter"], is_trainable=True)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=options["rate"], betas=options["betas"], eps=1e-8, weight_decay=0, fused=True)
-    batch = torch.tensor(options["batch"])
-    losses, seconds = [], []
-    for _ in range(options["steps"]):
-        start = time.perf_counter()
+# Not inside, where a file's fp32 would be read as fp64.
+model = peft.PeftModel.from_pretrained(model, options["adapter"], is_trainable=True).to(dtype)
+trained = [p for p in model.parameters() if p.requires_grad]
+optimizer = torch.optim.AdamW(trained, lr=options["rate"], betas=options["betas"], eps=1e-8, weight_decay=0, fused=True)
+batch = torch.tensor(options["batch"])
+losses, seconds = [], []
+for _ in range(options["steps"]):
+    start = time.perf_counter()
+    with exactly():
         logits = model(input_ids=batch[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-        seconds.append(time.perf_counter() - start)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(trained, 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+    seconds.append(time.perf_counter() - start)
 print(json.dumps({"losses": losses, "seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 """
 
