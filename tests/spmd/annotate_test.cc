@@ -76,6 +76,29 @@ TEST(Annotate, AModuleThatReadsItsValuesIsMadeWhole) {
   });
 }
 
+// The mask is a function of the seed and of the place in the whole tensor.
+TEST(Annotate, DropsTheSameElementsHoweverTheyAreSplit) {
+  const auto dropped = [](const std::vector<mesh::Axis>& axes, int ranks, uint64_t seed) {
+    at::Tensor result;
+    harness::run_ranks(ranks, [&](comm::Communicator& world) {
+      const mesh::DeviceMesh mesh(world, axes);
+      const Annotations notes{.inputs = {{"x", split(0, "data")}}, .seed = seed};
+      auto net = annotate(
+          mesh, notes, [] { return std::make_shared<nn::DropoutImpl>(nn::DropoutOptions(0.5)); });
+      const at::Tensor y = net.forward(at::ones({6, 8}, at::kDouble));
+      const at::Tensor whole = whole_of(y);
+      if (world.rank() == 0) result = whole;
+    });
+    return result;
+  };
+  const at::Tensor one = dropped({{"data", 1}, {"tensor", 1}}, 1, 5);
+  EXPECT_GT(one.eq(0).sum().item<int64_t>(), 0);
+  EXPECT_GT(one.eq(2).sum().item<int64_t>(), 0);
+  EXPECT_TRUE(at::equal(one, dropped({{"data", 3}, {"tensor", 1}}, 3, 5)));
+  EXPECT_TRUE(at::equal(one, dropped({{"data", 2}, {"tensor", 2}}, 4, 5)));
+  EXPECT_FALSE(at::equal(one, dropped({{"data", 1}, {"tensor", 1}}, 1, 6)));
+}
+
 // Gradients of two backwards and four steps of Adam.
 TEST(Annotate, TrainsWithTorchsOptimizerAsOneRankDoes) {
   const at::Tensor x = values({5, 6}, 0.2), target = values({5, 3}, 0.7);

@@ -90,6 +90,7 @@ AnnotatedTensors::AnnotatedTensors(const mesh::DeviceMesh& mesh, Annotations not
     : log_(std::make_shared<MoveLog>()), notes_(std::move(notes)) {
   auto grid = std::make_shared<Grid>(mesh);
   grid->set_log(log_);
+  grid->random().seed = notes_.seed;
   grid_ = std::move(grid);
 }
 

@@ -47,7 +47,7 @@ struct Annotations {
   // messages and local_input(). Those at the end may be left out: they stay as they come.
   std::vector<Annotation> inputs{};
   std::vector<Annotation> outputs{};
-  // Seeds torch's default generator before the module is made.
+  // Of torch's default generator while the module is made, and of its dropout.
   uint64_t seed = 0;
 };
 
