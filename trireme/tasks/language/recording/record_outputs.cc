@@ -47,7 +47,8 @@ class Recorder {
   void record(OutputsOf data, const dataset::Source& source, OutputsWriter* writer) {
     dataset::BatchOptions batches = train::validation_batches(config_, mesh_, source.size());
     batches.in_turn = true;
-    dataset::BatchReader reader(source, batches, train::read_ahead(config_, /*num_steps=*/1));
+    dataset::BatchReader reader(source, batches,
+                                train::read_ahead(config_, mesh_.world(), /*num_steps=*/1));
     const int64_t at_once = mesh_.size("pipeline");
     const int64_t num_microbatches = reader.loader().num_microbatches(0);
     for (int64_t begin = 0; begin < num_microbatches; begin += at_once) {
