@@ -175,7 +175,7 @@ struct TensorsOnStack {
   void add(const at::Tensor& tensor) {
     const PlacedMeta* meta = placed(tensor);
     if (!meta) return;
-    if (!log) log = meta->grid->log();
+    if (!log && meta->grid) log = meta->grid->log();  // a trace has no grid
     if (meta->parameter) parameter = meta->parameter;
   }
 

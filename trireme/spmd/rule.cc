@@ -54,7 +54,8 @@ std::string OperatorCall::described() const {
     if (!is_first) text += ", ";
     is_first = false;
     const PlacedMeta* meta = placed(tensor);
-    text += concat(tensor.sizes(), meta ? " " + to_string(*meta->grid, meta->places) : "");
+    text += concat(tensor.sizes(),
+                   meta && meta->grid ? " " + to_string(*meta->grid, meta->places) : "");
   }
   return text + ")";
 }

@@ -73,6 +73,8 @@ struct Rule {
   // In place of the operator, on the blocks.
   Adjust run = nullptr;
   Compose compose = nullptr;
+  // Whether compose works on blocks, by itself: a trace, which has none, takes the form.
+  bool composes_blocks = false;
 };
 using Rules = std::vector<Rule>;
 

@@ -57,6 +57,24 @@ TEST(Strategies, OfAProductAreRowsColumnsInnerAndSums) {
   EXPECT_TRUE(has(all, of(kReplicated, kPartial, kPartial)));
 }
 
+// The rows of [8, 12] are runs of the 96 elements that it is viewed as; its columns are not.
+TEST(Strategies, LeaveOutWhatAViewMakesNoBlocks) {
+  Graph graph;
+  graph.values = {value({8, 12}), value({96})};
+  GraphNode node{.name = "aten::view",
+                 .work = spmd::WorkKind::kView,
+                 .inputs = {0},
+                 .outputs = {1},
+                 .output_forms = {0}};
+  node.form.inputs = {{0, 1}};
+  node.form.outputs = {{0}};
+  node.form.joined.push_back({.is_output = true, .dim = 0, .factor = 1, .period = 12});
+  graph.nodes = {node};
+  const auto all = strategies_of(graph, graph.nodes[0], kOne);
+  EXPECT_EQ(all.size(), 2u);
+  EXPECT_TRUE(has(all, {.inputs = {{0, kReplicated}}, .outputs = {{0, kReplicated}}}));
+}
+
 TEST(Strategies, HaveEqualBlocksOnly) {
   const Graph graph = product(6, 12, 16);  // 6 rows: by 2, not by 4 or 8
   for (const NodeStrategy& each : strategies_of(graph, graph.nodes[0], kTwo)) {

@@ -40,7 +40,8 @@ AxisStrategy with_factor(const Form& form, Factor factor) {
   }
   for (size_t i = 0; i < form.outputs.size(); ++i) {
     strategy.results[i] = dim_of(form.outputs[i], factor);
-    if (is_sum && strategy.results[i] == kReplicated) strategy.results[i] = kPartial;
+    const bool is_partial = is_sum && (form.sums >> i & 1U) != 0;
+    if (is_partial && strategy.results[i] == kReplicated) strategy.results[i] = kPartial;
   }
   return strategy;
 }
@@ -56,6 +57,8 @@ std::vector<AxisStrategy> axis_strategies(const Graph& graph, const GraphNode& n
     if (std::ranges::find(all, strategy) == all.end()) all.push_back(std::move(strategy));
   };
   uint32_t tried = 0;
+  // A split of a dimension that is joined behind another's is periodic, which a plan does not say.
+  for (const spmd::JoinedFactor& joined : form.joined) tried |= 1U << joined.factor;
   for (size_t i = 0; i < form.inputs.size(); ++i) {
     if (node.inputs[i] < 0) continue;
     for (const Factor factor : form.inputs[i]) {

@@ -112,7 +112,7 @@ class Tracer final : public OperatorSink {
       op.callBoxed(&stack);
       return;
     }
-    if (rule != nullptr && rule->compose != nullptr) {
+    if (rule != nullptr && rule->compose != nullptr && !rule->composes_blocks) {
       const at::AutoDispatchBelowADInplaceOrView below;
       if (rule->compose(call)) return;
     }

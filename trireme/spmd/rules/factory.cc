@@ -53,18 +53,34 @@ bool new_tensor(const OperatorCall& call) {
   return true;
 }
 
+// For a trace: a result of the same sizes is split as self.
+void same_sizes(const OperatorCall& call, Form& form) {
+  form.inputs = {factors(call.dims(0))};
+  form.outputs = {form.inputs[0]};
+}
+void asked_sizes_of_new(const OperatorCall& call, Form& form) {
+  if (call.sizes(0) == c10::IntArrayRef(call[1].toIntVector())) return same_sizes(call, form);
+  form.inputs = {whole_dims(call.dims(0))};
+  form.outputs = {whole_dims(std::ssize(call[1].toIntVector()))};
+}
+
 }  // namespace
 
 void add_factory_rules(Rules& rules) {
-  const auto add = [&](const char* name, const char* splits, Rule::Compose compose) {
-    rules.push_back({.name = std::string("aten::") + name, .splits = splits, .compose = compose});
+  const auto add = [&](const char* name, const char* splits, Rule::MakeForm form,
+                       Rule::Compose compose) {
+    rules.push_back({.name = std::string("aten::") + name,
+                     .splits = splits,
+                     .make_form = form,
+                     .compose = compose,
+                     .composes_blocks = true});
   };
   for (const char* name : {"empty_like", "zeros_like", "ones_like", "full_like"})
-    add(name, "all dims", like);
+    add(name, "all dims", same_sizes, like);
   constexpr const char* kSame = "all dims, where the sizes are the same";
   for (const char* name : {"new_empty", "new_zeros", "new_ones", "new_full"})
-    add(name, kSame, new_tensor<false>);
-  add("new_empty_strided", kSame, new_tensor<true>);
+    add(name, kSame, asked_sizes_of_new, new_tensor<false>);
+  add("new_empty_strided", kSame, asked_sizes_of_new, new_tensor<true>);
 }
 
 }  // namespace trireme::spmd

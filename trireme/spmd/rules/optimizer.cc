@@ -62,7 +62,8 @@ void add_optimizer_rules(Rules& rules) {
         "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_"}) {
     rules.push_back({.name = std::string("aten::") + name,
                      .splits = "all dims, each parameter by itself",
-                     .compose = fused_update});
+                     .compose = fused_update,
+                     .composes_blocks = true});
   }
 }
 
