@@ -42,7 +42,7 @@ class OracleLearner {
     state_.build();
     state_.begin();
     batches_.emplace(config_.task->training(), training_batches(config_, mesh_, {}),
-                     read_ahead(config_, config_.train.steps));
+                     read_ahead(config_, world, config_.train.steps));
   }
 
   // Returns the loss.

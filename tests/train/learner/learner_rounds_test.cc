@@ -163,6 +163,7 @@ TEST_F(LearnerRoundsTest, WhatADecoupledOneSaysTooLateCountsInItsNextRoundByItsS
   std::mutex mutex;
   std::set<std::string> hashes;
   std::atomic<bool> is_decided = false, has_left = false, is_in_again = false;
+  std::atomic<int> num_joined = 0;
   const auto await = [](const std::atomic<bool>& what) {
     while (!what) std::this_thread::yield();
   };
@@ -170,6 +171,8 @@ TEST_F(LearnerRoundsTest, WhatADecoupledOneSaysTooLateCountsInItsNextRoundByItsS
                          LearnerRounds& rounds) {
     const at::Tensor before = learner.common();
     EXPECT_FALSE(rounds.join(learner, 0, 100));
+    // Two are a quorum: the third would come after their round.
+    for (++num_joined; num_joined < kLearners;) std::this_thread::yield();
     fill(state, place == 0 ? 0.25 : place == 1 ? 0.5 : 1.0);
     if (place == 2) await(is_decided);
     learner.start(0, {}, 0.5);
