@@ -161,9 +161,11 @@ void require_same_model(const fs::path& path, const ForeignImageConfig& found,
     if (name == "classes" || name == "dropout") return;  // of a new head, and of training only
     same(concat("model.", name), own.vit.*key.member, found.vit.*key.member);
   });
-  TRIREME_CHECK(problem.shape.height == found.vit.image_size, "the images are ",
-                problem.shape.height, " x ", problem.shape.width, " pixels, and by ", path.string(),
-                " they have ", found.vit.image_size, "; set data.image_size to that");
+  // Gradients that another program recorded are read before the data are open.
+  const auto& [channels, height, width] = problem.shape;
+  TRIREME_CHECK(height == 0 || height == found.vit.image_size, "the images are ", height, " x ",
+                width, " pixels, and by ", path.string(), " they have ", found.vit.image_size,
+                "; set data.image_size to that");
 }
 
 ImageWeights::ImageWeights(const fs::path& path, ForeignImages images, const ImageProblem& problem)
