@@ -1,18 +1,11 @@
 """Learners of a test that are runs of their own and meet at a service."""
 import re
-import socket
 import subprocess
 import time
 
-from program import TIMEOUT, ProgramTest
+from program import TIMEOUT, ProgramTest, free_port
 
 ENDLESS = 1_000_000  # steps
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class MeetingTest(ProgramTest):
@@ -46,6 +39,20 @@ class MeetingTest(ProgramTest):
         while words not in self.output(place):
             self.assertLess(time.monotonic(), end, self.output(place))
             time.sleep(0.02)
+
+    def expect_rounds_without(self, learners, join):
+        """Learner 1 of three is killed; the others go on, and it comes back."""
+        self.await_round(1, learners[1], lambda step, number: number == 3 and step >= 10)
+        learners[1].kill()
+        learners[1].wait()
+        alone = self.await_round(0, learners[0], lambda step, number: number == 2)
+        learners[1] = join(1, steps=ENDLESS)
+        back = self.await_round(1, learners[1], lambda step, number: number == 3 and step > alone)
+        self.await_round(0, learners[0], lambda step, number: step >= back)
+        self.stop(learners)
+        self.assertRegex(self.output(1), r"resume  after step \d+")
+        self.assertIn("behind the other learners: takes their common weights of step", self.output(1))
+        self.expect_equal_rounds(range(3))
 
     def rounds(self, place):
         """{step: (loss of all learners, their number)}, the numbers as they are printed."""

@@ -4,8 +4,8 @@ import os
 import signal
 import unittest
 
-from meeting_learners import ENDLESS, MeetingTest, free_port
-from program import TIMEOUT
+from meeting_learners import ENDLESS, MeetingTest
+from program import TIMEOUT, free_port
 
 USER, PEER = 2, 3
 
@@ -42,17 +42,7 @@ class Meeting(MeetingTest):
     def test_the_others_go_on_without_a_killed_learner_which_comes_back(self):
         self.serve(lease=2)
         learners = {place: self.join(place, steps=ENDLESS) for place in range(3)}
-        self.await_round(1, learners[1], lambda step, number: number == 3 and step >= 10)
-        learners[1].kill()
-        learners[1].wait()
-        alone = self.await_round(0, learners[0], lambda step, number: number == 2)
-        learners[1] = self.join(1, steps=ENDLESS)
-        back = self.await_round(1, learners[1], lambda step, number: number == 3 and step > alone)
-        self.await_round(0, learners[0], lambda step, number: step >= back)
-        self.stop(learners)
-        self.assertRegex(self.output(1), r"resume  after step \d+")
-        self.assertIn("behind the other learners: takes their common weights of step", self.output(1))
-        self.expect_equal_rounds(range(3))
+        self.expect_rounds_without(learners, self.join)
 
     def test_a_new_learner_takes_the_weights_of_the_others(self):
         self.serve(lease=2)

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -78,6 +79,12 @@ def preloading(variable):
     if not link.is_symlink():
         link.symlink_to(os.environ[variable])
     return {"LD_PRELOAD": str(link)}
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 class ProgramTest(unittest.TestCase):

@@ -3,20 +3,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import unittest
 import urllib.request
 
 from mlflow_server import values_of
-from program import TIMEOUT, ProgramTest
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+from program import TIMEOUT, ProgramTest, free_port
 
 
 class Trackers(ProgramTest):

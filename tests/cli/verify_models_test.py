@@ -4,16 +4,12 @@ A run of each model goes on at another layout with one weight doubled, which a s
 """
 import json
 import os
-import pathlib
 import random
 import re
-import sys
 import unittest
 
 from program import ProgramTest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
-from tiny_problems import write_problems  # noqa: E402
+from tiny_problems import write_problems
 
 BUG = 1
 SEED = 1

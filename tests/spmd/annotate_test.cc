@@ -149,7 +149,7 @@ TEST(Annotate, RanksGiveTheirOwnRows) {
     const at::Tensor rows = world.rank() == 0 ? x.narrow(0, 0, 1) : x.narrow(0, 1, 4);
     const at::Tensor y = net.forward(net.local_input("x", rows));
     EXPECT_TRUE(at::allclose(whole_of(y), expected, 0, 1e-12));
-    EXPECT_NE(thrown_by([&] { net.local_input("z", rows); }).find("\"z\" is no annotated input"),
+    EXPECT_NE(error_of([&] { net.local_input("z", rows); }).find("\"z\" is no annotated input"),
               std::string::npos);
   });
 }
@@ -159,7 +159,7 @@ std::string refusal(const Annotations& notes) {
   std::string error;
   harness::run_ranks(2, [&](comm::Communicator& world) {
     const mesh::DeviceMesh mesh(world, {{"tensor", 2}});
-    const std::string own = thrown_by([&] { annotate(mesh, notes, make_net); });
+    const std::string own = error_of([&] { annotate(mesh, notes, make_net); });
     EXPECT_EQ(own.find('\n'), std::string::npos);
     if (world.rank() == 0) error = own;
   });
@@ -184,7 +184,7 @@ TEST(Annotate, AnnotationsOfTensorsThatForwardLacksAreRefused) {
   harness::run_ranks(2, [](comm::Communicator& world) {
     const mesh::DeviceMesh mesh(world, {{"tensor", 2}});
     auto net = annotate(mesh, {.inputs = {{"x", {}}, {"mask", {}}}}, make_net);
-    EXPECT_EQ(thrown_by([&] {
+    EXPECT_EQ(error_of([&] {
                 net.forward(values({2, 6}, 0.1));
               }),
               "annotations have 2 inputs, the last \"mask\"; forward() has 1 tensors there");
@@ -222,7 +222,7 @@ TEST(Annotate, AnErrorNamesTheModule) {
     const auto error = [&](bool reads) {
       auto net =
           annotate(mesh, notes, [&] { return nn::Sequential(std::make_shared<Inverse>(reads)); });
-      return thrown_by([&] { net.forward(at::ones({4, 4})); });
+      return error_of([&] { net.forward(at::ones({4, 4})); });
     };
     const std::string unknown = error(false), item = error(true);
     EXPECT_EQ(unknown.find("module 0.fc: no rule says how to split aten::"), 0u) << unknown;

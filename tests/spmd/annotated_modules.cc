@@ -315,13 +315,4 @@ const std::vector<ModuleCase>& module_cases() {
   return all;
 }
 
-std::string thrown_by(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace trireme::spmd::spmd_test

@@ -28,7 +28,4 @@ struct ModuleCase {
 
 const std::vector<ModuleCase>& module_cases();
 
-// The message of what a function throws; "" for nothing.
-std::string thrown_by(const std::function<void()>& function);
-
 }  // namespace trireme::spmd::spmd_test

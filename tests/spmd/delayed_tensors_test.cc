@@ -87,7 +87,7 @@ TEST(DelayedTensors, AViewOfASplitParameterIsRefused) {
       whole = at::ones({4, 4});
       row = whole.select(0, 1);
     });
-    const std::string error = thrown_by([&] {
+    const std::string error = error_of([&] {
       delayed.finish([&](const PlacedMeta& meta) -> std::optional<Places> {
         if (&meta == placed(whole)) return Places{Place::sharded(0)};
         return std::nullopt;

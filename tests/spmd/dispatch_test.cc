@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/spmd/annotated_modules.h"
+#include "tests/spmd/placed_cases.h"
 #include "trireme/base/error.h"
 
 namespace trireme::spmd {
@@ -16,7 +16,7 @@ TEST(Dispatch, ALibtorchThatUsesTheKeyIsRefused) {
   constexpr c10::DispatchKey kOther = c10::DispatchKey::PrivateUse2;
   check_key_is_free(kOther);
   auto& dispatcher = c10::Dispatcher::singleton();
-  const auto error = [&] { return thrown_by([&] { check_key_is_free(kOther); }); };
+  const auto error = [&] { return error_of([&] { check_key_is_free(kOther); }); };
   {
     const auto kernel = dispatcher.registerImpl(
         {"aten::add", "Tensor"}, kOther, c10::KernelFunction::makeFromBoxedFunction<&no_kernel>(),

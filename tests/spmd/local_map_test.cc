@@ -100,7 +100,7 @@ TEST(LocalMap, WhatDoesNotTileIsRefusedOnEveryRank) {
     const auto grid = std::make_shared<Grid>(mesh);
     const at::Tensor x = place_whole(grid, values({6, 4}, 0.1), {Place::sharded(0)});
     const auto error = [&](auto function, const Splits& out) {
-      return thrown_by([&] { local_map(function, {split(0, "tensor")}, {out})(x); });
+      return error_of([&] { local_map(function, {split(0, "tensor")}, {out})(x); });
     };
     const int rank = world.rank();
     const std::string wide =
@@ -122,7 +122,7 @@ TEST(LocalMap, WhatDoesNotTileIsRefusedOnEveryRank) {
         split(0, "tensor"));
     EXPECT_NE(failed.find(rank == 1 ? "no such row" : "has failed on rank 1"), std::string::npos)
         << failed;
-    EXPECT_NE(thrown_by([&] {
+    EXPECT_NE(error_of([&] {
                 local_map(product, {replicated(), replicated()}, {replicated()})(
                     values({2, 2}, 0.1), values({2, 2}, 0.2));
               }).find("no argument is placed"),

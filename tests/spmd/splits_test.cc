@@ -35,7 +35,7 @@ TEST(Splits, WhatDoesNotFitIsRefused) {
     const mesh::DeviceMesh mesh(world, {{"data", 2}, {"tensor", 2}});
     const Grid grid(mesh);
     const auto error = [&](const Splits& splits) {
-      return thrown_by([&] { splits.on(grid, {6, 4}, "input \"x\""); });
+      return error_of([&] { splits.on(grid, {6, 4}, "input \"x\""); });
     };
     EXPECT_NE(error(split(0, "oars")).find("oars"), std::string::npos);
     EXPECT_EQ(error(split(2, "data")),
@@ -69,7 +69,7 @@ TEST(Splits, BlocksOfAnyLengthsTileATensor) {
     const TiledTensor nested = tiled({d + t == 0 ? 2 : 1}, split(0, "data").split(0, "tensor"));
     EXPECT_EQ(nested.sizes, (std::vector<int64_t>{5}));
     const auto error = [&](at::IntArrayRef sizes, const Splits& splits) {
-      return thrown_by([&] { tiled(sizes, splits); });
+      return error_of([&] { tiled(sizes, splits); });
     };
     // Every rank has the error, also those whose neighbours agree.
     EXPECT_NE(error({3 + world.rank() / 3}, replicated()).find("x does not tile: its dimension 0"),
@@ -78,7 +78,7 @@ TEST(Splits, BlocksOfAnyLengthsTileATensor) {
               std::string::npos);
     EXPECT_NE(error({1 + d}, split(0, "data").split(0, "tensor")).find("x does not tile: several"),
               std::string::npos);
-    EXPECT_NE(thrown_by([&] {
+    EXPECT_NE(error_of([&] {
                 const at::Tensor block = world.rank() == 1 ? at::Tensor() : at::zeros({2});
                 tile(grid, block, split(0, "data"), std::string("x"));
               }).find("x has failed on rank 1"),
