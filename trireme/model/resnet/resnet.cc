@@ -13,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/layers/batch_norm.h"
+#include "trireme/model/resnet/convolution.h"
 
 namespace trireme::model {
 namespace {
@@ -60,7 +61,7 @@ class Stem : public ResNetLayer {
   at::Tensor forward(const at::Tensor& images) override {
     const at::Tensor x =
         channels_last_ ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
-    const at::Tensor y = bn1_(conv1_(x)).relu_();
+    const at::Tensor y = bn1_(convolution(x, conv1_)).relu_();
     return is_small_ ? y : at::max_pool2d(y, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
   }
 
@@ -116,13 +117,19 @@ class ResidualBlock : public ResNetLayer {
   at::Tensor forward(const at::Tensor& x) override {
     at::Tensor y = x;
     for (size_t i = 0; i < convs_.size(); ++i) {
-      y = norms_[i](convs_[i](y));
+      y = norms_[i](convolution(y, convs_[i]));
       if (i + 1 < convs_.size()) y.relu_();
     }
-    return y.add_(downsample_.is_empty() ? x : downsample_->forward(x)).relu_();
+    return y.add_(shortcut(x)).relu_();
   }
 
  private:
+  at::Tensor shortcut(const at::Tensor& x) {
+    if (downsample_.is_empty()) return x;
+    const torch::nn::Conv2d conv(downsample_->ptr<torch::nn::Conv2dImpl>(0));
+    return downsample_->at<BatchNormImpl>(1).forward(convolution(x, conv));
+  }
+
   std::vector<torch::nn::Conv2d> convs_;
   std::vector<BatchNorm> norms_;
   torch::nn::Sequential downsample_{nullptr};
