@@ -1,6 +1,6 @@
-// Measured with one thread on a Xeon, libtorch's instruction sets limited (2026-11-30), 2,048 rows,
-// GFLOP/s: with AVX2, products of bf16 take 2 to 16 and of fp16 2 to 13, of fp32 87 to 92, of widened
-// factors 82 to 91. With AVX-512, bf16 takes 33, fp32 138 to 148; with AVX512-BF16 it takes 92 to 94.
+// Rates of products of 2,048 rows with one thread of a Xeon, libtorch's instruction sets limited
+// (2026-11-30), in GFLOP/s. AVX2: bf16 2 to 16, fp16 2 to 13, fp32 87 to 92, widened factors 82 to
+// 91. AVX-512: bf16 33, fp32 138 to 148. AVX512-BF16: bf16 92 to 94.
 #include "trireme/base/machine/matrix_product.h"
 
 #include <algorithm>

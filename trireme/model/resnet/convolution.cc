@@ -1,4 +1,4 @@
-// libtorch without AVX-512 has no kernel for narrow convolutions: with AVX2, forward and backward of
+// libtorch has no kernel for narrow convolutions below AVX-512: with AVX2, forward and backward of
 // 64 channels on 8 images of 32 x 32 take 367 ms in bf16, 771 ms in fp16 and 26 ms in fp32 (one
 // thread of a Xeon, 2026-11-30).
 #include "trireme/model/resnet/convolution.h"
