@@ -36,7 +36,7 @@ inline Workload mixed(model::ModelConfig config) {
   Workload work;
   work.set_model(std::move(config));
   work.sizes = {.weight = 2, .gradient = 2, .wide = 4, .states = 8, .has_masters = true};
-  work.kept_by_block = {.composes_norms = false, .feed_forward = 2};
+  work.kept_by_block = {.feed_forward = 2};
   return work;
 }
 

@@ -210,9 +210,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
                     count(summary.num_parameters).c_str(), trained.c_str(),
                     name_of(train::kPrecisions, config.train.precision).c_str()));
   if (summary.device.is_cpu() && config.dtype() == at::kBFloat16 && !has_bf16_blocks()) {
-    print_line(
-        "model   no AMX here: steps in bf16 may take ten times as long as with "
-        "train.precision = \"fp32\"");
+    print_line("model   no AMX here: bf16 saves memory, not time; products are taken in fp32");
   }
   if (config.train.fp32_products != train::Fp32Products::kFp32 && !has_bf16_product()) {
     print_line("model   no AMX here: train.fp32_products changes nothing");

@@ -107,6 +107,35 @@ TEST(MatrixProduct, AWeightsGradientIsRoundedOnce) {
   }
 }
 
+// On processors with a matrix unit only fp16 is widened.
+TEST(MatrixProduct, WidenedFactorsRoundOnce) {
+  at::manual_seed(6);
+  EXPECT_TRUE(widens_factors(at::zeros({1}, at::kHalf)));
+  EXPECT_FALSE(widens_factors(at::zeros({1}, at::kFloat)));
+  for (const auto& [dtype, unit] : std::vector<std::pair<at::ScalarType, double>>{
+           {at::kHalf, 0x1p-11}, {at::kBFloat16, 0x1p-8}}) {
+    if (!widens_factors(at::zeros({1}, dtype))) continue;
+    for (const auto& [M, N, K] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+             {1, 1, 1}, {3, 5, 7}, {64, 33, 130}, {0, 4, 3}, {4, 3, 0}}) {
+      const at::Tensor a = narrow_values(M, K, dtype), b = narrow_values(K, N, dtype),
+                       c = narrow_values(M, N, dtype), row = narrow_values(1, N, dtype)[0];
+      const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+      for (const at::Tensor& left : {a, a.t().contiguous().t()}) {
+        // Rows within wider ones, as those of a chunk are.
+        const at::Tensor out = at::full({M, N + 3}, NAN, a.options()).narrow(1, 0, N);
+        multiply(out, left, b);
+        assert_close(out.to(at::kDouble), exact, unit + bound(K + 1), 0, "product");
+        out.copy_(c);
+        multiply(out, left, ProductFactor(b.t()).t(), 1);
+        assert_close(out.to(at::kDouble), exact + c.to(at::kDouble), unit + bound(K + 1), 0, "sum");
+        multiply_and_add(out, row, left, b);
+        assert_close(out.to(at::kDouble), exact + row.to(at::kDouble), unit + bound(K + 1), 0,
+                     "addend");
+      }
+    }
+  }
+}
+
 // As the gradients of sums are.
 TEST(MatrixProduct, ABroadcastGradientIsReadAsItIs) {
   at::manual_seed(3);
@@ -123,6 +152,13 @@ TEST(MatrixProduct, NarrowedIsLibtorchsRounding) {
   const at::Tensor x = at::randn({33, 17});
   harness::assert_same_bits(narrowed(x, 1), x.to(at::kBFloat16), "narrowed");
   harness::assert_same_bits(narrowed(x, 0.25), (x * 0.25).to(at::kBFloat16), "scaled");
+  for (const at::Tensor& laid_out : {x, x.t(), x.narrow(1, 3, 5)}) {
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+      const at::Tensor narrow = rounded(laid_out, dtype);
+      harness::assert_same_bits(narrow, laid_out.to(dtype), "rounded");
+      harness::assert_same_bits(widened(narrow), laid_out.to(dtype).to(at::kFloat), "widened");
+    }
+  }
 }
 
 }  // namespace

@@ -31,24 +31,26 @@ TEST(Swiglu, Fp32StaysWithinRounding) {
   for (size_t i = 0; i < 3; ++i) harness::assert_close(fp32[i], fp64[i], 0x1p-20, 0, "fp32");
 }
 
-TEST(Swiglu, Bf16IsComputedInFp32AndRoundedOnce) {
-  for (const int64_t width : {1, 31, 64, 1000}) {
-    const at::Tensor gate = values({3, width}, 0.37, 12, at::kBFloat16);
-    const at::Tensor up = values({3, width}, 0.53, 3, at::kBFloat16);
-    const at::Tensor grad = values({3, width}, 0.71, 2, at::kBFloat16);
-    const auto run = [&](at::ScalarType dtype) {
-      const auto leaf = [&](const at::Tensor& x) {
-        return x.to(dtype, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+TEST(Swiglu, NarrowNumbersAreComputedInFp32AndRoundedOnce) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t width : {1, 31, 64, 1000}) {
+      const at::Tensor gate = values({3, width}, 0.37, 12, dtype);
+      const at::Tensor up = values({3, width}, 0.53, 3, dtype);
+      const at::Tensor grad = values({3, width}, 0.71, 2, dtype);
+      const auto run = [&](at::ScalarType computed) {
+        const auto leaf = [&](const at::Tensor& x) {
+          return x.to(computed, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+        };
+        const Tensors leaves = {leaf(gate), leaf(up)};
+        const at::Tensor y = swiglu(leaves[0] * 1, leaves[1] * 1);
+        Tensors result = torch::autograd::grad({y}, leaves, {grad.to(computed)});
+        result.push_back(y.detach());
+        return result;
       };
-      const Tensors leaves = {leaf(gate), leaf(up)};
-      const at::Tensor y = swiglu(leaves[0] * 1, leaves[1] * 1);
-      Tensors result = torch::autograd::grad({y}, leaves, {grad.to(dtype)});
-      result.push_back(y.detach());
-      return result;
-    };
-    const Tensors bf16 = run(at::kBFloat16), fp32 = run(at::kFloat);
-    for (size_t i = 0; i < bf16.size(); ++i) {
-      assert_same_bits(bf16[i], fp32[i].to(at::kBFloat16), std::to_string(i));
+      const Tensors narrow = run(dtype), fp32 = run(at::kFloat);
+      for (size_t i = 0; i < narrow.size(); ++i) {
+        assert_same_bits(narrow[i], fp32[i].to(dtype), std::to_string(i));
+      }
     }
   }
 }
@@ -76,7 +78,7 @@ TEST(ClampedSwiglu, EqualsItsOperatorsAndTheirGradients) {
 
 // Which rows an expert has, and where they lie, depends on the layout.
 TEST(ClampedSwiglu, ARowHasTheSameBitsWhereverItLies) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const auto run = [](const Tensors& in) {
       const Tensors leaves = {in[0].clone().requires_grad_(), in[1].clone().requires_grad_()};
       const at::Tensor y = clamped_swiglu(leaves[0] * 1, leaves[1] * 1, 2.5, 1.702);

@@ -107,21 +107,24 @@ TEST(RmsNorm, Bf16IsTheRoundingOfFp32) {
 }
 
 // Every result is computed in fp32 from the same numbers and rounded once.
-TEST(RmsNorm, Bf16GradientsAreRoundedOnce) {
-  for (const int64_t width : {1, 31, 32, 33, 256}) {
-    const Tensors narrow = {values({300, width}, 0.37, 1, at::kBFloat16),
-                            values({width}, 0.9, 1, at::kBFloat16),
-                            values({300, width}, 0.53, 1, at::kBFloat16)};
-    const auto gradients = [&](at::ScalarType dtype) {
-      Tensors leaves;
-      for (const at::Tensor& each : narrow)
-        leaves.push_back(each.to(dtype, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
-      const auto [x, y] = rms_norm_branch(leaves[0], leaves[1], kEpsilon);
-      return torch::autograd::grad({y}, {leaves[0], leaves[1]}, {leaves[2].detach()});
-    };
-    const Tensors bf16 = gradients(at::kBFloat16), fp32 = gradients(at::kFloat);
-    for (size_t i = 0; i < bf16.size(); ++i) {
-      assert_same_bits(bf16[i], fp32[i].to(at::kBFloat16), std::to_string(width));
+TEST(RmsNorm, NarrowGradientsAreRoundedOnce) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t width : {1, 31, 32, 33, 256}) {
+      const Tensors operands = {values({300, width}, 0.37, 1, dtype),
+                                values({width}, 0.9, 1, dtype),
+                                values({300, width}, 0.53, 1, dtype)};
+      const auto gradients = [&](at::ScalarType computed) {
+        Tensors leaves;
+        for (const at::Tensor& each : operands)
+          leaves.push_back(
+              each.to(computed, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
+        const auto [x, y] = rms_norm_branch(leaves[0], leaves[1], kEpsilon);
+        return torch::autograd::grad({y}, {leaves[0], leaves[1]}, {leaves[2].detach()});
+      };
+      const Tensors narrow = gradients(dtype), fp32 = gradients(at::kFloat);
+      for (size_t i = 0; i < narrow.size(); ++i) {
+        assert_same_bits(narrow[i], fp32[i].to(dtype), std::to_string(width));
+      }
     }
   }
 }

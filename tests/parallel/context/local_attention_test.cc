@@ -27,7 +27,7 @@ Operands operands(int64_t t, int64_t s, at::ScalarType dtype) {
 }
 
 // libtorch's kernel and ATen's operators compute the same from two sides. fp32: sums of s and of H
-// terms on both; bf16: the kernel rounds probabilities and results, 2^-9 each.
+// terms on both; bf16 and fp16: the kernel rounds probabilities and results, 2^-9 and 2^-12 each.
 TEST(LocalAttention, KernelAndComposedAgree) {
   struct Precision {
     at::ScalarType dtype;
@@ -36,7 +36,8 @@ TEST(LocalAttention, KernelAndComposedAgree) {
   const double fp32 = std::ldexp(4.0 * 130, -24);
   for (const auto& [dtype, relative] : {Precision{at::kDouble, 1e-12},
                                         {at::kFloat, fp32},
-                                        {at::kBFloat16, 16 * std::ldexp(1, -9)}}) {
+                                        {at::kBFloat16, 16 * std::ldexp(1, -9)},
+                                        {at::kHalf, 16 * std::ldexp(1, -12)}}) {
     for (const auto& [t, s, is_causal] : std::vector<std::tuple<int64_t, int64_t, bool>>{
              {1, 1, true}, {9, 9, true}, {130, 130, true}, {1, 5, false}, {33, 70, false}}) {
       const auto [q, k, v, grad_out] = operands(t, s, dtype);

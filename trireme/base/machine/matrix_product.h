@@ -1,5 +1,5 @@
 // Matrix products of tensors as layers use them, on any device: in the factors' own type, of bf16
-// summed in fp32, and of fp32 as three products of bf16.
+// summed in fp32, of fp32 as three products of bf16, and of 16-bit factors widened to fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,9 +10,19 @@ namespace trireme {
 // torch's precision of fp32 products is "high".
 bool splits_factors();
 
-// A matrix to multiply by. It is split once, when splits_factors(), so give the same factor to
-// several products. With high + low for each factor, a b = low_a high_b + high_a low_b + high_a
-// high_b, up to 3 * 2^-16 of the sum of magnitudes.
+// Whether products of `a` are taken in fp32 and rounded once: fp16 on CPUs, and bf16 on those that
+// multiply fp32 faster.
+bool widens_factors(const at::Tensor& a);
+
+// A CPU tensor of bf16 or fp16 in fp32, laid out alike.
+at::Tensor widened(const at::Tensor& x);
+
+// The reverse: fp32 rounded to the nearest numbers of `dtype`.
+at::Tensor rounded(const at::Tensor& wide, at::ScalarType dtype);
+
+// A matrix to multiply by. It is split or widened once, when splits_factors() or widens_factors(),
+// so give the same factor to several products. With high + low for each factor, a b = low_a high_b
+// + high_a low_b + high_a high_b, up to 3 * 2^-16 of the sum of magnitudes.
 // Shapes: [M, K]; rows or columns dense, others are copied
 // Source: Henry, Tang, Heinecke 2019, arXiv:1904.06376
 class ProductFactor {
@@ -23,11 +33,13 @@ class ProductFactor {
   // In bf16; undefined where factors are not split.
   const at::Tensor& high() const { return high_; }
   const at::Tensor& low() const { return low_; }
+  // In fp32; undefined where factors are not widened.
+  const at::Tensor& wide() const { return wide_; }
   ProductFactor t() const;
 
  private:
   ProductFactor() = default;
-  at::Tensor matrix_, high_, low_;
+  at::Tensor matrix_, high_, low_, wide_;
 };
 
 // out = beta * out + a b, all of one type.

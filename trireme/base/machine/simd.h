@@ -8,15 +8,21 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <c10/util/Half.h>
+
 #include "trireme/base/machine/multiversion.h"
 
 namespace trireme {
 
+// The bits of an fp16.
+enum class fp16_t : uint16_t {};
+
 // The type that loops read and write for a `scalar` of a tensor. They see a bf16, the upper half of
-// a float, as its bits: GCC does not vectorise loops over c10::BFloat16. A number of two bytes is
-// taken for a bf16, so these loops do not know fp16.
+// a float, and an fp16 as their bits: GCC does not vectorise loops over c10::BFloat16 and
+// c10::Half. Other numbers of two bytes are taken for a bf16.
 template <typename scalar>
-using stored_t = std::conditional_t<sizeof(scalar) == 2, uint16_t, scalar>;
+using stored_t = std::conditional_t<std::is_same_v<scalar, c10::Half>, fp16_t,
+                                    std::conditional_t<sizeof(scalar) == 2, uint16_t, scalar>>;
 // The type in which they compute.
 template <typename stored>
 using wide_t = std::conditional_t<sizeof(stored) == 2, float, stored>;
@@ -31,9 +37,34 @@ stored_t<scalar>* stored_out(const Tensor& tensor) {
   return reinterpret_cast<stored_t<scalar>*>(tensor.template mutable_data_ptr<scalar>());
 }
 
+// Exact. No step makes a subnormal float, which some processors compute slowly or as zero.
+TRIREME_INLINE float widen_fp16(uint32_t half) {
+  const uint32_t exponent = half & 0x7c00, fraction = half & 0x03ff;
+  constexpr uint32_t kBias = (127 - 15) << 23;
+  const uint32_t normal = ((half & 0x7fff) << 13) + (exponent == 0x7c00 ? 2 * kBias : kBias);
+  const auto subnormal =
+      std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(fraction)) * 0x1p-24f);
+  return std::bit_cast<float>((exponent == 0 ? subnormal : normal) | (half & 0x8000) << 16);
+}
+
+// To the nearest, ties to even; from 65,520 on infinite; NaN stays NaN.
+TRIREME_INLINE uint32_t narrow_fp16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  const uint32_t normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - ((127 - 15) << 23)) >> 13;
+  // A float in [0.5, 1) has the distance of fp16's subnormal numbers.
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
+  const uint32_t finite = magnitude < 0x38800000 ? subnormal : normal;
+  const uint32_t infinite = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+  return (magnitude < 0x477ff000 ? finite : infinite) | (bits >> 16 & 0x8000);
+}
+
 template <typename stored>
 TRIREME_INLINE wide_t<stored> widen(stored x) {
-  if constexpr (sizeof(stored) == 2) {
+  if constexpr (std::is_same_v<stored, fp16_t>) {
+    return widen_fp16(static_cast<uint16_t>(x));
+  } else if constexpr (sizeof(stored) == 2) {
     return std::bit_cast<float>(uint32_t{x} << 16);
   } else {
     return x;
@@ -43,7 +74,9 @@ TRIREME_INLINE wide_t<stored> widen(stored x) {
 // Rounds to the nearest, ties to even; NaN stays NaN.
 template <typename stored>
 TRIREME_INLINE stored narrow(wide_t<stored> x) {
-  if constexpr (sizeof(stored) == 2) {
+  if constexpr (std::is_same_v<stored, fp16_t>) {
+    return static_cast<fp16_t>(narrow_fp16(x));
+  } else if constexpr (sizeof(stored) == 2) {
     const auto bits = std::bit_cast<uint32_t>(x);
     const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return static_cast<stored>(x == x ? rounded : 0x7fc0);

@@ -189,8 +189,7 @@ class BertFamily : public Family {
 
   // A branch reads the residual stream itself, so its recomputation begins with one tensor. A block
   // keeps the feed-forward's tensors before and after the activation.
-  KeptByBlock kept_by_block(const ModelConfig& /*config*/,
-                            at::ScalarType /*dtype*/) const override {
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/) const override {
     return {.branch_inputs = 1, .feed_forward = 2};
   }
 

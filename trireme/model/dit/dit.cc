@@ -9,6 +9,7 @@
 #include "trireme/mesh/probe.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/layers/patches.h"
+#include "trireme/parallel/tensor/split_layers.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
@@ -109,8 +110,10 @@ at::Tensor DitEmbeddings::tokens(const at::Tensor& images, const TokenBatch& bat
       view_patches(images.to(dtype), weight_DCPP_.size(2)).reshape({B, T, K});
   const at::Tensor pixels_S = own_token_rows(pixels_BTK, batch, axis_);
   const at::Tensor x_SD =
-      at::linear(pixels_S, parallel::weight_of_rows(weight_DCPP_, axis_).flatten(1),
-                 parallel::weight_of_rows(bias_D_, axis_));
+      parallel::own_linear(pixels_S,
+                           {parallel::weight_of_rows(weight_DCPP_, axis_).flatten(1),
+                            parallel::weight_of_rows(bias_D_, axis_)},
+                           axis_);
   const at::Tensor positions_TD = positions_TD_.to(images.device(), dtype);
   at::Tensor places_S = batch.positions_T.repeat({batch.B});
   if (axis_.sequence) {

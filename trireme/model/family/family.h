@@ -21,9 +21,6 @@ class Network;
 
 // The activations that one block keeps for its backward, where families differ.
 struct KeptByBlock {
-  // true: norms are composed of libtorch operators, which keep two fp32 tensors. false: a kernel
-  // keeps its input.
-  bool composes_norms = false;
   int norms = 2;             // each keeps its input
   int branch_inputs = 2;     // of a recomputed branch: a norm's output, and perhaps the residual
   int feed_forward = 0;      // number of tensors [B, T, F]
@@ -89,7 +86,7 @@ class Family {
   }
 
   // The activations that a block keeps when it computes in `dtype`.
-  virtual KeptByBlock kept_by_block(const ModelConfig& config, at::ScalarType dtype) const = 0;
+  virtual KeptByBlock kept_by_block(const ModelConfig& config) const = 0;
 
   // The classes of transformers whose config.json is read as a model of this family.
   virtual std::span<const HuggingFaceKind* const> hugging_face_kinds() const = 0;

@@ -67,13 +67,9 @@ class GemmaFamily : public Family {
            (2 * heads * H + 3 * static_cast<double>(config.ffn_width));
   }
 
-  // gate, up, gelu(gate) and gelu(gate) * up. In fp16, norms are composed of libtorch operators.
-  KeptByBlock kept_by_block(const ModelConfig& /*config*/, at::ScalarType dtype) const override {
-    return {.composes_norms = dtype == at::kHalf,
-            .norms = 4,
-            .branch_inputs = 1,
-            .feed_forward = 4,
-            .most_on_gpu = 4};
+  // gate, up, gelu(gate) and gelu(gate) * up.
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/) const override {
+    return {.norms = 4, .branch_inputs = 1, .feed_forward = 4, .most_on_gpu = 4};
   }
 
   std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {

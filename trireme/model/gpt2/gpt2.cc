@@ -151,8 +151,7 @@ class Gpt2Family : public Family {
   }
 
   // A block keeps the feed-forward's tensors before and after the activation.
-  KeptByBlock kept_by_block(const ModelConfig& /*config*/,
-                            at::ScalarType /*dtype*/) const override {
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/) const override {
     return {.feed_forward = 2};
   }
 

@@ -54,12 +54,13 @@ TRIREME_INLINE void drop_body(const uint32_t* words, uint32_t threshold, scalar 
 TRIREME_DROP_KERNEL(float, float)
 TRIREME_DROP_KERNEL(double, double)
 TRIREME_DROP_KERNEL(uint16_t, float)
+TRIREME_DROP_KERNEL(fp16_t, float)
 #undef TRIREME_DROP_KERNEL
 
 at::Tensor drop_by_kernel(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
   const int64_t width = x.size(-1);
   at::Tensor out = at::empty_like(x);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "drop", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "drop", [&] {
     const auto* x_data = stored_in<scalar_t>(x);
     const auto* residual_data = residual.defined() ? stored_in<scalar_t>(residual) : nullptr;
     auto* out_data = stored_out<scalar_t>(out);
@@ -105,8 +106,8 @@ at::Tensor composed_drop(const at::Tensor& x, const at::Tensor& residual, const 
 }
 
 at::Tensor apply_mask(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
-  const bool kernel = x.is_cpu() && x.scalar_type() != at::kHalf &&
-                      (!residual.defined() || residual.scalar_type() == x.scalar_type());
+  const bool kernel =
+      x.is_cpu() && (!residual.defined() || residual.scalar_type() == x.scalar_type());
   if (!kernel) return composed_drop(x, residual, mask);
   return drop_by_kernel(x.contiguous(), residual.defined() ? residual.contiguous() : residual,
                         mask);

@@ -86,6 +86,7 @@ TRIREME_INLINE void backward_body(const stored* grad, stored* gate, stored* up, 
 TRIREME_SWIGLU_KERNELS(float)
 TRIREME_SWIGLU_KERNELS(double)
 TRIREME_SWIGLU_KERNELS(uint16_t)
+TRIREME_SWIGLU_KERNELS(fp16_t)
 #undef TRIREME_SWIGLU_KERNELS
 
 at::Tensor wide(const at::Tensor& x) {
@@ -93,13 +94,12 @@ at::Tensor wide(const at::Tensor& x) {
 }
 
 bool has_host_kernel(const at::Tensor& gate, const at::Tensor& up) {
-  return gate.is_cpu() && gate.scalar_type() != at::kHalf && gate.is_contiguous() &&
-         up.is_contiguous();
+  return gate.is_cpu() && gate.is_contiguous() && up.is_contiguous();
 }
 
 at::Tensor host_swiglu(const at::Tensor& gate, const at::Tensor& up, const Clamps& clamps) {
   const at::Tensor out = at::empty_like(gate);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, gate.scalar_type(), "swiglu", [&] {
     using scalar = wide_t<stored_t<scalar_t>>;
     const auto* gate_data = stored_in<scalar_t>(gate);
     const auto* up_data = stored_in<scalar_t>(up);
@@ -121,20 +121,21 @@ variable_list host_swiglu_backward(const at::Tensor& grad, const at::Tensor& sav
   // Detached aliases share the version counter. It is bumped below, so that a second backward
   // fails its check.
   const at::Tensor gate = saved_gate.detach(), up = saved_up.detach();
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate.scalar_type(), "swiglu_backward", [&] {
-    using scalar = wide_t<stored_t<scalar_t>>;
-    const auto* grad_data = stored_in<scalar_t>(grad);
-    auto* gate_data = stored_out<scalar_t>(gate);
-    auto* up_data = stored_out<scalar_t>(up);
-    at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      const auto* d = grad_data + begin;
-      auto* g = gate_data + begin;
-      auto* u = up_data + begin;
-      if (clamps.limit == 0) return backward_run(d, g, u, end - begin);
-      clamped_backward_run(d, g, u, end - begin, static_cast<scalar>(clamps.limit),
-                           static_cast<scalar>(clamps.alpha));
-    });
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, gate.scalar_type(), "swiglu_backward", [&] {
+        using scalar = wide_t<stored_t<scalar_t>>;
+        const auto* grad_data = stored_in<scalar_t>(grad);
+        auto* gate_data = stored_out<scalar_t>(gate);
+        auto* up_data = stored_out<scalar_t>(up);
+        at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
+          const auto* d = grad_data + begin;
+          auto* g = gate_data + begin;
+          auto* u = up_data + begin;
+          if (clamps.limit == 0) return backward_run(d, g, u, end - begin);
+          clamped_backward_run(d, g, u, end - begin, static_cast<scalar>(clamps.limit),
+                               static_cast<scalar>(clamps.alpha));
+        });
+      });
   gate.unsafeGetTensorImpl()->bump_version();
   up.unsafeGetTensorImpl()->bump_version();
   return {gate, up};

@@ -77,6 +77,7 @@ TRIREME_INLINE void backward_body(const stored* grad_y, const stored* grad_resid
 TRIREME_RMS_NORM_KERNELS(float, float)
 TRIREME_RMS_NORM_KERNELS(double, double)
 TRIREME_RMS_NORM_KERNELS(uint16_t, float)
+TRIREME_RMS_NORM_KERNELS(fp16_t, float)
 #undef TRIREME_RMS_NORM_KERNELS
 
 at::ScalarType wide_type(const at::Tensor& x) {
@@ -92,7 +93,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     const int64_t rows = x.numel() / width;
     const at::Tensor y = at::empty_like(x);
     const at::Tensor scale = at::empty({rows}, x.options().dtype(wide_type(x)));  // [rows]
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm", [&] {
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm", [&] {
       using wide = wide_t<stored_t<scalar_t>>;
       const auto* x_data = stored_in<scalar_t>(x);
       const auto* weight_data = stored_in<scalar_t>(weight_D);
@@ -126,27 +127,28 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     const at::Tensor grad_x = at::empty_like(x);
     const at::Tensor partial =
         at::zeros({blocks, width}, x.options().dtype(wide_type(x)));  // [blocks, D]
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm_backward", [&] {
-      using wide = wide_t<stored_t<scalar_t>>;
-      const auto* grad_y_data = stored_in<scalar_t>(grad_y);
-      const auto* residual_data =
-          grad_residual.defined() ? stored_in<scalar_t>(grad_residual) : nullptr;
-      const auto* x_data = stored_in<scalar_t>(x);
-      const auto* weight_data = stored_in<scalar_t>(weight_D);
-      const auto* scale_data = scale.const_data_ptr<wide>();
-      auto* grad_x_data = stored_out<scalar_t>(grad_x);
-      auto* partial_data = partial.mutable_data_ptr<wide>();
-      at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t block = begin; block < end; ++block) {
-          const int64_t row = block * kRowsPerBlock;
-          const int64_t at = row * width;
-          backward_rows(grad_y_data + at, residual_data ? residual_data + at : nullptr, x_data + at,
-                        weight_data, scale_data + row, grad_x_data + at,
-                        partial_data + block * width, std::min(kRowsPerBlock, rows - row), width,
-                        static_cast<wide>(offset));
-        }
-      });
-    });
+    AT_DISPATCH_FLOATING_TYPES_AND2(
+        at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm_backward", [&] {
+          using wide = wide_t<stored_t<scalar_t>>;
+          const auto* grad_y_data = stored_in<scalar_t>(grad_y);
+          const auto* residual_data =
+              grad_residual.defined() ? stored_in<scalar_t>(grad_residual) : nullptr;
+          const auto* x_data = stored_in<scalar_t>(x);
+          const auto* weight_data = stored_in<scalar_t>(weight_D);
+          const auto* scale_data = scale.const_data_ptr<wide>();
+          auto* grad_x_data = stored_out<scalar_t>(grad_x);
+          auto* partial_data = partial.mutable_data_ptr<wide>();
+          at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t block = begin; block < end; ++block) {
+              const int64_t row = block * kRowsPerBlock;
+              const int64_t at = row * width;
+              backward_rows(grad_y_data + at, residual_data ? residual_data + at : nullptr,
+                            x_data + at, weight_data, scale_data + row, grad_x_data + at,
+                            partial_data + block * width, std::min(kRowsPerBlock, rows - row),
+                            width, static_cast<wide>(offset));
+            }
+          });
+        });
     return {grad_x, partial.sum(0).to(weight_D.scalar_type()), at::Tensor(), at::Tensor()};
   }
 };
@@ -167,8 +169,7 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) {
 std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at::Tensor& weight_D,
                                                   double epsilon, double offset) {
   TRIREME_ASSERT(x.dim() > 0 && x.size(-1) == weight_D.numel(), "norm of width ", weight_D.numel());
-  const bool kernel =
-      x.is_cpu() && x.scalar_type() != at::kHalf && x.scalar_type() == weight_D.scalar_type();
+  const bool kernel = x.is_cpu() && x.scalar_type() == weight_D.scalar_type();
   if (!kernel && offset != 0) {
     // A sum in a narrow dtype would round the weight as if it were as large as the offset.
     const at::Tensor weight = weight_D.to(wide_type(x)) + offset;

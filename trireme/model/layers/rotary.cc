@@ -45,6 +45,7 @@ TRIREME_INLINE void turn_body(const stored* from, stored* to, const scalar* cos,
 TRIREME_ROTARY_KERNEL(float, float)
 TRIREME_ROTARY_KERNEL(double, double)
 TRIREME_ROTARY_KERNEL(uint16_t, float)
+TRIREME_ROTARY_KERNEL(fp16_t, float)
 #undef TRIREME_ROTARY_KERNEL
 
 void turn(const at::Tensor& from_BTD, const at::Tensor& to_BTD, const at::Tensor& cos_TH,
@@ -52,21 +53,23 @@ void turn(const at::Tensor& from_BTD, const at::Tensor& to_BTD, const at::Tensor
   const int64_t length = from_BTD.size(1);
   const int64_t width = from_BTD.size(2);
   const int64_t half = cos_TH.size(1);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, from_BTD.scalar_type(), "apply_rotary", [&] {
-    using wide = wide_t<stored_t<scalar_t>>;
-    const auto* from = stored_in<scalar_t>(from_BTD);
-    auto* to = stored_out<scalar_t>(to_BTD);
-    const auto* cos = cos_TH.const_data_ptr<wide>();
-    const auto* sin = sin_TH.const_data_ptr<wide>();
-    const int64_t rows = from_BTD.size(0) * length;
-    at::parallel_for(0, rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t position = row % length;
-        turn_row(from + row * width, to + row * width, cos + position * half, sin + position * half,
-                 static_cast<wide>(direction), width / head_width, half, head_width);
-      }
-    });
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, from_BTD.scalar_type(), "apply_rotary", [&] {
+        using wide = wide_t<stored_t<scalar_t>>;
+        const auto* from = stored_in<scalar_t>(from_BTD);
+        auto* to = stored_out<scalar_t>(to_BTD);
+        const auto* cos = cos_TH.const_data_ptr<wide>();
+        const auto* sin = sin_TH.const_data_ptr<wide>();
+        const int64_t rows = from_BTD.size(0) * length;
+        at::parallel_for(0, rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            const int64_t position = row % length;
+            turn_row(from + row * width, to + row * width, cos + position * half,
+                     sin + position * half, static_cast<wide>(direction), width / head_width, half,
+                     head_width);
+          }
+        });
+      });
 }
 
 // The same for any device and dtype, into new memory. Computes in the table's dtype, rounds once.
@@ -179,8 +182,7 @@ at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH, const
   TRIREME_ASSERT(x_BTD.size(1) <= cos_TH.size(0), "rotary table of ", cos_TH.size(0),
                  " positions for ", x_BTD.size(1));
   const at::ScalarType dtype = x_BTD.scalar_type();
-  const bool is_known = dtype == cos_TH.scalar_type() ||
-                        (dtype == at::kBFloat16 && cos_TH.scalar_type() == at::kFloat);
+  const bool is_known = cos_TH.scalar_type() == at::promote_types(dtype, at::kFloat);
   const bool kernel = x_BTD.is_cpu() && is_known && x_BTD.is_contiguous();
   return RotaryFunction::apply(kernel ? x_BTD : x_BTD.contiguous(), cos_TH.contiguous(),
                                sin_TH.contiguous(), head_width, kernel);

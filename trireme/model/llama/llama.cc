@@ -168,18 +168,15 @@ class LlamaFamily : public Family {
     return of_text + config.vision.images_per_sequence * flops_of_image(config);
   }
 
-  // In fp16, RmsNorm and SwiGLU are composed of libtorch operators.
-  KeptByBlock kept_by_block(const ModelConfig& config, at::ScalarType dtype) const override {
-    const bool composed = dtype == at::kHalf;
+  KeptByBlock kept_by_block(const ModelConfig& config) const override {
     // What scales or norms a branch's output adds it to the residual stream behind what is
     // recomputed.
     const bool adds_itself =
         config.residual_scale == 1 && config.branch_norms == BranchNorms::kBefore;
-    // gate, up and silu(gate) * up. The composed SwiGLU keeps silu(gate) too.
-    return {.composes_norms = composed,
-            .norms = config.branch_norms == BranchNorms::kBoth ? 4 : 2,
+    // gate, up and silu(gate) * up.
+    return {.norms = config.branch_norms == BranchNorms::kBoth ? 4 : 2,
             .branch_inputs = adds_itself ? 2 : 1,
-            .feed_forward = composed ? 4 : 3};
+            .feed_forward = 3};
   }
 
   std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {

@@ -13,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/layers/batch_norm.h"
+#include "trireme/model/resnet/convolution.h"
 
 namespace trireme::model {
 namespace {
@@ -64,7 +65,7 @@ class Stem : public ResNetLayer {
     bn1_ = register_module("bn1", BatchNorm(conv.out));
   }
   at::Tensor forward(const at::Tensor& images) override {
-    const at::Tensor y = bn1_(conv1_(in_order(images, channels_last_))).relu_();
+    const at::Tensor y = bn1_(convolution(in_order(images, channels_last_), conv1_)).relu_();
     return is_small_ ? y : at::max_pool2d(y, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
   }
 
@@ -121,13 +122,19 @@ class ResidualBlock : public ResNetLayer {
     const at::Tensor x = in_order(input, channels_last_);
     at::Tensor y = x;
     for (size_t i = 0; i < convs_.size(); ++i) {
-      y = norms_[i](convs_[i](y));
+      y = norms_[i](convolution(y, convs_[i]));
       if (i + 1 < convs_.size()) y.relu_();
     }
-    return y.add_(downsample_.is_empty() ? x : downsample_->forward(x)).relu_();
+    return y.add_(shortcut(x)).relu_();
   }
 
  private:
+  at::Tensor shortcut(const at::Tensor& x) {
+    if (downsample_.is_empty()) return x;
+    const torch::nn::Conv2d conv(downsample_->ptr<torch::nn::Conv2dImpl>(0));
+    return downsample_->at<BatchNormImpl>(1).forward(convolution(x, conv));
+  }
+
   bool channels_last_;
   std::vector<torch::nn::Conv2d> convs_;
   std::vector<BatchNorm> norms_;

@@ -225,8 +225,8 @@ class T5Family : public Family {
     return 6 * (products + scores);
   }
 
-  KeptByBlock kept_by_block(const ModelConfig& /*config*/, at::ScalarType dtype) const override {
-    return {.composes_norms = dtype == at::kHalf, .feed_forward = 2};
+  KeptByBlock kept_by_block(const ModelConfig& /*config*/) const override {
+    return {.feed_forward = 2};
   }
 
   std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {

@@ -8,6 +8,7 @@
 #include "trireme/model/family/init.h"
 #include "trireme/model/layers/linear.h"
 #include "trireme/model/layers/patches.h"
+#include "trireme/parallel/tensor/split_layers.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
@@ -59,7 +60,7 @@ at::Tensor VitEmbeddings::forward(const at::Tensor& images, const TokenBatch& ba
   };
   const at::Tensor pixels_S = own_token_rows(
       patch_rows(images, weight_DCPP.size(2), weight_DCPP.scalar_type()), batch, axis_);
-  const at::Tensor x_SD = at::linear(pixels_S, weight(weight_DCPP).flatten(1));
+  const at::Tensor x_SD = parallel::own_linear(pixels_S, {weight(weight_DCPP).flatten(1)}, axis_);
   const int64_t D = weight_DCPP.size(0);
   const at::Tensor positions_TD = weight(position_embeddings).view({-1, D});
   const int64_t num_patches = positions_TD.size(0) - 1;

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/matrix_product.h"
 #include "trireme/parallel/context/bf16_attention.h"
 
 namespace trireme::parallel {
@@ -82,6 +83,9 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const BlockReach&
   return scores.masked_fill_(is_masked, -std::numeric_limits<double>::infinity());
 }
 
+// libtorch's kernel multiplies narrow numbers more slowly than fp32.
+at::Tensor for_kernel(const at::Tensor& x) { return x.itemsize() == 2 ? widened(x) : x; }
+
 at::Tensor laid_out_by_token(const at::Tensor& x_BNtH) {
   return x_BNtH.transpose(1, 2).contiguous().transpose(1, 2);
 }
@@ -112,8 +116,9 @@ PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
     return bf16_attention(q_BNtH, k_BKsH, v_BKsH, reach.is_causal, scale);
   }
   const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      q_BNtH, k_BKsH, v_BKsH, /*dropout_p=*/0.0, reach.is_causal, /*attn_mask=*/{}, scale);
-  return {out, lse};
+      for_kernel(q_BNtH), for_kernel(k_BKsH), for_kernel(v_BKsH), /*dropout_p=*/0.0,
+      reach.is_causal, /*attn_mask=*/{}, scale);
+  return {rounded(out, q_BNtH.scalar_type()), lse};
 }
 
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
@@ -129,8 +134,9 @@ AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at:
                                    scale);
   }
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole.out_BNtH, whole.lse_BNt, /*dropout_p=*/0.0,
-      reach.is_causal, /*attn_mask=*/{}, scale);
+      for_kernel(grad_out_BNtH), for_kernel(q_BNtH), for_kernel(k_BKsH), for_kernel(v_BKsH),
+      for_kernel(whole.out_BNtH), whole.lse_BNt, /*dropout_p=*/0.0, reach.is_causal,
+      /*attn_mask=*/{}, scale);
   return {q, k, v, {}};
 }
 

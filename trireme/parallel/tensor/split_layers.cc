@@ -191,13 +191,13 @@ std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<Lin
 
 at::Tensor own_linear(const at::Tensor& x, const LinearWeight& layer, const TensorAxis& axis) {
   const LinearWeight own = before_magnitudes(layer);
-  const at::Tensor y = own.codes.defined()
+  const at::Tensor y = own.codes.defined() || widens_factors(x)
                            ? multiply_columns(x, {own}, x.sizes().slice(0, x.dim() - 1), {})[0]
                            : at::linear(x, own.weight, own.bias);
   const Adapter& adapter = layer.adapter;
   if (!adapter.a.defined()) return y;
   const at::Tensor z =
-      at::linear(adapter.drop ? adapter.drop(x) : x, replicated_weight(adapter.a, axis));
+      own_linear(adapter.drop ? adapter.drop(x) : x, {replicated_weight(adapter.a, axis)}, axis);
   const at::Tensor sum = add_adapter(y, z, adapter.b, adapter.scale, axis, AdapterSum::kNew);
   return with_magnitudes(sum, layer, AdapterRows::kWhole, axis);
 }

@@ -120,16 +120,16 @@ bool copies_keys(const Workload& work) {
   return has_kernel && !work.recompute.attention_core && model.kv_heads > work.axes.tensor;
 }
 
-// The memory that the last stage keeps for its head: the norm's input or, if composed, two fp32
-// tensors; before and after the activation of a dense layer; the loss's gradients; and a tied
-// weight that came from the first stage.
-double bytes_of_head(const Workload& work, double norm_input, double rows) {
+// The memory that the last stage keeps for its head: the norm's input; before and after the
+// activation of a dense layer; the loss's gradients; and a tied weight that came from the first
+// stage.
+double bytes_of_head(const Workload& work, double rows) {
   const double D = static_cast<double>(work.model.width);
   const double weight = number(work.model.logits_per_token()) / number(work.axes.tensor) * D;
   const bool comes_from_another_rank = work.counts().has_tied_head && work.axes.pipeline > 1 &&
                                        !parallel::ends_where_it_begins(work.schedule);
   const double of_dense = 2 * work.sizes.weight * work.counts().head_dense / D;
-  return (norm_input * D + of_dense) * rows + work.sizes.wide * (D * rows + weight) +
+  return (work.sizes.weight * D + of_dense) * rows + work.sizes.wide * (D * rows + weight) +
          (comes_from_another_rank ? work.sizes.weight * weight : 0);
 }
 
@@ -139,8 +139,7 @@ struct AttentionKept {
   double heads = 0;
   double latents = 0;
 };
-// norm_input: how many numbers a norm keeps for each of its input.
-AttentionKept attention_kept(const Workload& work, double norm_input) {
+AttentionKept attention_kept(const Workload& work) {
   const model::ModelConfig& model = work.model;
   const model::AttentionConfig& latent = model.attention;
   if (work.recompute.attention) return {};
@@ -150,15 +149,15 @@ AttentionKept attention_kept(const Workload& work, double norm_input) {
     // q, k, v and the core's output, and that without its padding; a norm's in and out.
     const int64_t cores = stores ? 1 : 4;
     return {static_cast<double>(model.heads * (cores * latent.core_width() + latent.v_head_width)),
-            (1 + norm_input) * static_cast<double>(latent.q_lora_rank + latent.kv_lora_rank)};
+            2 * static_cast<double>(latent.q_lora_rank + latent.kv_lora_rank)};
   }
   const auto queries = static_cast<double>(model.heads * model.head_width());
   const auto all_keys = static_cast<double>(model.kv_heads * model.head_width());
   const double G = copies_keys(work) ? queries : all_keys;
   // q, its output, k and v; the norms' q and k. Ranks that share kv heads norm the keys of all,
   // where the norm is of all.
-  const double of_queries = latent.qk_norm ? norm_input * queries : 0;
-  const double of_keys = latent.qk_norm ? norm_input * all_keys : 0;
+  const double of_queries = latent.qk_norm ? queries : 0;
+  const double of_keys = latent.qk_norm ? all_keys : 0;
   const bool repeats_keys = latent.norms_all_heads() && work.axes.tensor > model.kv_heads;
   return {(stores ? queries : 2 * queries + 2 * G) + of_queries + (repeats_keys ? 0 : of_keys),
           repeats_keys ? of_keys : 0};
@@ -178,15 +177,14 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const double tokens = tokens_of(work), rows = rows_of(work);
   const double D = static_cast<double>(model.width), F = static_cast<double>(model.ffn_width);
   const model::RecomputePlan& again = work.recompute;
-  const double norm_input = work.kept_by_block.composes_norms ? 2 * 4 : item;
   Kept kept;
-  kept.head = bytes_of_head(work, norm_input, rows);
+  kept.head = bytes_of_head(work, rows);
   const bool stores = work.input_offload_rate > 0;
   if (again.block) {
     kept.dense_block = kept.sparse_block = stores ? 0 : item * D * rows;
     return kept;
   }
-  const AttentionKept attention = attention_kept(work, norm_input / item);
+  const AttentionKept attention = attention_kept(work);
   const double branch = again.feed_forward ? 0 : work.kept_by_block.feed_forward;
   // Each token's copies for its experts, their hidden layers, and their results.
   const auto k = static_cast<double>(model.sparse.experts_per_token);
@@ -196,15 +194,10 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const double skew = work.axes.expert > 1 ? expert_skew : 1;
   const double experts = branch * (keeps_rows ? skew * k * hidden + shared : shared);
   const double copies = keeps_rows ? (1 + skew) * k * D : 0;  // what is sent, and what arrives
-  // Recomputation starts from a norm's output and from the residual, which a composed norm does not
-  // keep.
   const int branches = again.attention + again.feed_forward;
-  const bool keeps_residuals = work.kept_by_block.composes_norms && !stores;
-  const int residuals = keeps_residuals ? branches * (work.kept_by_block.branch_inputs - 1) : 0;
   const int outputs = stores ? 2 - branches : 2;
   // The norms' inputs, the outputs of those before a branch, and what is computed between them.
-  const double inputs = work.kept_by_block.norms * norm_input;
-  const double norms = (inputs + (outputs + residuals) * item) * D * rows +
+  const double norms = (work.kept_by_block.norms + outputs) * item * D * rows +
                        (stores_scores ? bytes_of_scores(work) : 0);
   const double whole = attention.latents;
   kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;

@@ -258,7 +258,6 @@ double logits_bytes(const Workload& work, const Device& device) {
 Workload as_on_device(const Workload& work, const Device& device) {
   Workload on = work;
   if (device.is_asynchronous) {
-    on.kept_by_block.composes_norms = false;
     on.kept_by_block.copies_keys = true;
     on.kept_by_block.feed_forward =
         std::min(on.kept_by_block.feed_forward, on.kept_by_block.most_on_gpu);

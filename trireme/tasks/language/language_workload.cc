@@ -58,13 +58,12 @@ double kept_bytes(const train::RunConfig& run, const model::ModelConfig& config,
   const double rows = is_decoder ? tokens.rows_U : tokens.rows_T;
   if (again.block) return item * D * rows;
   const bool is_gated = config.seq2seq.feed_forward == model::FeedForwardForm::kGatedGelu;
-  const double norm = run.dtype() == at::kHalf ? 2 * 4 / item : 1;
   const double attention = again.attention ? 0 : 4 * heads * n;
   const double across = again.attention ? 0 : 2 * heads * (n + tokens.T);
   const double hidden = again.feed_forward ? 0 : (is_gated ? 4 : 1) * F * n;
   const double branches = is_decoder ? 3 : 2;
-  return item * (branches * (norm + 1) * D * rows +
-                 (attention + (is_decoder ? across : 0) + hidden) / tensor);
+  return item *
+         (branches * 2 * D * rows + (attention + (is_decoder ? across : 0) + hidden) / tensor);
 }
 
 // The encoder's blocks and then the decoder's, which differ and read different numbers of tokens.
@@ -109,9 +108,8 @@ std::vector<parallel::LayerCost> seq2seq_costs(const train::RunConfig& config,
     cost.activations = kept_bytes(config, model, tokens, block >= L, recompute.of_block(0));
   }
   // The norm between the halves, and its output, which all blocks of the decoder read.
-  const double norm = config.dtype() == at::kHalf ? 2 * 4 : train::itemsize(config);
   costs[static_cast<size_t>(L - 1)].activations +=
-      (norm + train::itemsize(config)) * number(model.width) * tokens.rows_T;
+      2 * train::itemsize(config) * number(model.width) * tokens.rows_T;
   // The norm's input and the loss's gradients, in fp32 at least.
   const double D = number(model.width);
   const double vocabulary = number(model.vocab_size) / number(parallel.tensor);
@@ -194,7 +192,7 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.recompute = config.recompute_plan();
   work.input_offload_rate =
       config.leaves_memory(config.offload.activations) ? plan::kUnknownRate : 0;
-  work.kept_by_block = model::family_of(own.model).kept_by_block(own.model, config.dtype());
+  work.kept_by_block = model::family_of(own.model).kept_by_block(own.model);
   work.kept_by_block.copies_keys = config.device.is_cuda();
   if (own.teacher) {
     plan::Workload teacher;

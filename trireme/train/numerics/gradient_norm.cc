@@ -23,13 +23,6 @@ namespace {
 constexpr int64_t kLanes = 16;  // independent sums per grain, for vectorisation
 constexpr int64_t kGrainsPerTask = 64;
 
-// The loops see bf16 as its bits.
-template <typename Scalar>
-TRIREME_INLINE double value_of(Scalar x) {
-  if constexpr (std::is_same_v<Scalar, uint16_t>) return static_cast<double>(widen(x));
-  return static_cast<double>(x);
-}
-
 template <typename Scalar>
 TRIREME_INLINE double sum_lanes(const Scalar* data, int64_t count) {
   double lanes[kLanes] = {};
@@ -38,12 +31,12 @@ TRIREME_INLINE double sum_lanes(const Scalar* data, int64_t count) {
 // Unrolled, GCC no longer finds the vectors.
 #pragma GCC unroll 1
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = value_of(data[i + lane]);
+      const double value = static_cast<double>(widen(data[i + lane]));
       lanes[lane] += value * value;
     }
   }
   for (int64_t lane = 0; i < count; ++i, ++lane) {
-    const double value = value_of(data[i]);
+    const double value = static_cast<double>(widen(data[i]));
     lanes[lane] += value * value;
   }
   double sum = 0;
@@ -61,7 +54,9 @@ TRIREME_MULTIVERSION double sum_of_squares(const double* data, int64_t count) {
 TRIREME_MULTIVERSION double sum_of_squares(const uint16_t* data, int64_t count) {
   return sum_lanes(data, count);
 }
-double sum_of_squares(const at::Half* data, int64_t count) { return sum_lanes(data, count); }
+TRIREME_MULTIVERSION double sum_of_squares(const fp16_t* data, int64_t count) {
+  return sum_lanes(data, count);
+}
 
 // The number of grains in the box of `rank` in the layout.
 int64_t num_grains(const mesh::Layout& layout, int rank) {
@@ -138,9 +133,7 @@ at::Tensor grain_sums(const at::Tensor& tensor, const mesh::Layout& layout) {
   auto* const out = sums.mutable_data_ptr<double>();
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, flat.scalar_type(), "grain_squares", [&] {
-        using Read =
-            std::conditional_t<std::is_same_v<scalar_t, at::Half>, at::Half, stored_t<scalar_t>>;
-        const auto* data = static_cast<const Read*>(flat.const_data_ptr());
+        const auto* data = stored_in<scalar_t>(flat);
         at::parallel_for(0, sums.numel(), kGrainsPerTask, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
             out[i] = sum_of_squares(data + i * grain, std::min(grain, count - i * grain));

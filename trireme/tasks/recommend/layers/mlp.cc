@@ -16,6 +16,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/random/random.h"
 #include "trireme/base/words.h"
+#include "trireme/parallel/tensor/split_layers.h"
 
 namespace trireme::tasks {
 namespace {
@@ -193,7 +194,7 @@ at::Tensor fused_linear(const at::Tensor& x_BI, const at::Tensor& weight_OI,
     const auto bias = bias_O.defined() ? std::optional(bias_O) : std::nullopt;
     return FusedLinear::apply(x_BI, weight_OI, bias, activation);
   }
-  const at::Tensor y_BO = at::linear(x_BI, weight_OI, bias_O);
+  const at::Tensor y_BO = parallel::own_linear(x_BI, {weight_OI, bias_O}, {});
   return activation == Activation::kRelu ? at::relu(y_BO) : y_BO;
 }
 

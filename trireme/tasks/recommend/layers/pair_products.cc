@@ -94,6 +94,11 @@ at::Tensor pair_products(const at::Tensor& dense_BD, const at::Tensor& embedded_
                               dense_BD.scalar_type() == embedded_BW.scalar_type()),
       "dense features ", dense_BD.sizes(), " beside ", embedded_BW.sizes());
   const at::ScalarType dtype = embedded_BW.scalar_type();
+  if (embedded_BW.is_cpu() && embedded_BW.itemsize() == 2) {
+    // The kernel reads fp32. libtorch's products of many small matrices take longer.
+    const at::Tensor dense = dense_BD.defined() ? dense_BD.to(at::kFloat) : dense_BD;
+    return pair_products(dense, embedded_BW.to(at::kFloat), width).to(dtype);
+  }
   const bool is_kernels = embedded_BW.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble);
   if (!is_kernels) return composed(dense_BD, embedded_BW, width);
   // An argument of a Function is a defined tensor.
