@@ -8,6 +8,7 @@ import sys
 import time
 import unittest
 import urllib.error
+import urllib.parse
 import urllib.request
 
 from predictions import VISION, write_images, write_shards
@@ -44,7 +45,7 @@ class Moto:
             time.sleep(0.05)
 
     def put(self, name, body=b""):
-        request = urllib.request.Request(f"{self.url}/{name}", data=body, method="PUT", headers={"Content-Type": "a/b"})
+        request = urllib.request.Request(f"{self.url}/{urllib.parse.quote(name)}", data=body, method="PUT", headers={"Content-Type": "a/b"})
         urllib.request.urlopen(request, timeout=30).close()
 
     def answers(self):
@@ -98,6 +99,16 @@ class OverMoto(ProgramTest):
         self.assertEqual(self.curve("store"), self.curve("disk"))
         for path in pathlib.Path(self.folder / "store").rglob("*"):  # keys are nowhere
             self.assertFalse(path.is_file() and b"secret" in path.read_bytes(), path)
+
+    def test_names_may_have_any_character(self):
+        (self.folder / "data/d e").mkdir(parents=True)
+        for i, name in enumerate(("+50% ?#@ü.jsonl", "a&b<c>'\\"=.jsonl", "%41.jsonl")):
+            (self.folder / "data/d e" / name).write_text(f'{{"text": "row {i}"}}\n')
+        server = self.serve()
+        for output, folder in (("disk", "data/d e"), ("store", "s3://data/data/d e/")):
+            self.succeed("data", "prepare", "--format", "json-lines", "--input", folder, "--validation", 0, "--output",
+                         f"out/{output}", environment=server.environment())
+        self.assertEqual(*((self.folder / f"out/{name}.bin").read_bytes() for name in ("disk", "store")))
 
     def test_archives_of_images_and_checkpoints_go_through_it_too(self):
         write_images(self.folder / "files/train", 6)

@@ -75,14 +75,8 @@ class Images(PredictTest):
         self.train("resnet", "--train.steps=1", "--checkpoint.interval=1", "--train.evaluate_interval=0")
         common = ("predict", "resnet", "images/validation/blue", "--threads", 1, "--batch", 3)
         expected = self.succeed(*common)
-        for layout in ([], ["--parallel.zero=3"]):
+        for layout in ([], ["--parallel.zero=3"], ["--parallel.pipeline=2"]):
             self.assertEqual(self.succeed(*common, "--ranks", 2, *layout), expected, layout)
-        # Convolutions may round otherwise behind a stage.
-        for answer, line in zip(self.predict(*common[1:], "--ranks", 2, "--parallel.pipeline=2"), expected.splitlines(),
-                                strict=True):
-            alone = json.loads(line)
-            self.assertEqual((answer["path"], answer["class"]), (alone["path"], alone["class"]))
-            self.assertAlmostEqual(answer["probability"], alone["probability"], places=5)
 
     def test_ranks_are_refused_in_one_line(self):
         self.train()

@@ -22,6 +22,8 @@ class StoreRows(ProgramTest):
         (self.folder / "rows/a.jsonl.gz").write_bytes(gzip.compress("\n".join(rows[:3000]).encode()))
         (self.folder / "rows/b.jsonl").write_text("\n".join(rows[3000:]))
         (self.folder / "rows/README.md").write_text("no row")
+        (self.folder / "rows/d e").mkdir()
+        (self.folder / "rows/d e/+50% ?#@ü.jsonl").write_text("\n".join(rows[:100]))
 
     def serve(self, **options):
         server = StoreServer(self.folder, **options)
@@ -50,6 +52,12 @@ class StoreRows(ProgramTest):
         self.succeed(*self.data("json-lines", "rows/a.jsonl.gz", output="out/disk"))
         self.succeed(*self.data("json-lines", f"{server.url}/data/rows/a.jsonl.gz"))
         self.assert_same_files()
+        for name, url in (("a b+é.jsonl", "a b+é.jsonl"), ("50%#?.jsonl", "50%25%23%3F.jsonl")):
+            (self.folder / "rows/b.jsonl").rename(self.folder / "rows" / name)
+            self.succeed(*self.data("json-lines", f"rows/{name}", output="out/disk"))
+            self.succeed(*self.data("json-lines", f"{server.url}/data/rows/{url}"))
+            self.assert_same_files()
+            (self.folder / "rows" / name).rename(self.folder / "rows/b.jsonl")
         self.fail_with(USER, ["cannot list http://127.0.0.1", "a web server does not tell what it has", "name each file"],
                        *self.data("json-lines", f"{server.url}/data/rows/"))
 

@@ -31,6 +31,13 @@ std::string decoded(const std::string& text) {
   return all;
 }
 
+// A name as Amazon S3 lists it: with "+" for a space.
+std::string listed(const std::string& name) {
+  std::string text;
+  for (const char c : name) text += c == ' ' ? "+" : percent_encoded(std::string_view(&c, 1));
+  return text;
+}
+
 // The value of "name=value" in a query; "": it has none.
 std::string parameter(const std::string& query, const std::string& name) {
   const size_t at = ("&" + query).find("&" + name + "=");
@@ -76,18 +83,18 @@ int Bucket::num_uploads() {
 std::string Bucket::list(const std::string& query) {
   constexpr int kPage = 2;
   const std::string prefix = parameter(query, "prefix");
-  const std::string after = parameter(query, "continuation-token");
+  const std::string after = decoded(parameter(query, "continuation-token"));
   std::string text = "<ListBucketResult>";
   int count = 0;
   for (const auto& [name, object] : objects_) {
     if (!name.starts_with(prefix) || name <= after) continue;
     if (count == kPage) return text + "</ListBucketResult>";
     const std::string tag = object.tag.substr(1, object.tag.size() - 2);
-    text += concat("<Contents><Key>", percent_encoded(name), "</Key>",
+    text += concat("<Contents><Key>", listed(name), "</Key>",
                    has_tags_ ? concat("<ETag>&quot;", tag, "&quot;</ETag>") : "", "<Size>",
                    object.content.size(), "</Size></Contents>");
     if (++count == kPage) {
-      text += concat("<NextContinuationToken>", name, "</NextContinuationToken>");
+      text += concat("<NextContinuationToken>", percent_encoded(name), "</NextContinuationToken>");
     }
   }
   return text + "</ListBucketResult>";

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/remote/url.h"
+
 namespace trireme::remote {
 namespace {
 
@@ -30,6 +32,23 @@ TEST(Signature, IsThatOfThePublishedExample) {
             "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
             "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
             "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+}
+
+// The example "PUT Object" there, whose name has a character that is encoded.
+TEST(Signature, IsThatOfThePublishedExampleWithAnEncodedName) {
+  const std::string text = "Welcome to Amazon S3.";
+  const std::vector<Header> headers =
+      sign({.method = "PUT",
+            .host = "examplebucket.s3.amazonaws.com",
+            .path = "/" + encoded_path(parse_url("s3://examplebucket/test$file.text")),
+            .headers = {{"date", "Fri, 24 May 2013 00:00:00 GMT"},
+                        {"x-amz-storage-class", "REDUCED_REDUNDANCY"}},
+            .body = std::as_bytes(std::span(text))},
+           kExample, "us-east-1", kExampleTime);
+  EXPECT_EQ(value(headers, "authorization"),
+            "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
+            "SignedHeaders=date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class,"
+            "Signature=98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd");
 }
 
 TEST(Signature, SignsTheSessionTokenAndChangesWithEveryPart) {

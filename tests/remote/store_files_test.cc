@@ -89,9 +89,29 @@ TEST(StoreFiles, AreListedWithTheirVersions) {
   EXPECT_TRUE(files.list("s3://bucket/nothing/").empty());
   EXPECT_THAT(harness::message_of<ConfigError>([&] { files.list("https://host/data/"); }),
               testing::HasSubstr("a web server does not tell"));
-  bucket.put("data/a b", "x");
+  bucket.put("data/a\nb", "x");
   EXPECT_THAT(harness::message_of<ConfigError>([&] { files.list("s3://bucket/data/"); }),
-              testing::HasSubstr("its name has a space"));
+              testing::HasSubstr("its name has a control character"));
+}
+
+TEST(StoreFiles, NamesMayHaveAnyCharacter) {
+  Bucket bucket;
+  const std::vector<std::string> names = {
+      "d e/#1?.txt", "d e/%41", "d e/100%",    "d e/a b",
+      "d e/a&b<c>",  "d e/a+b", "d e/a@b=c:d", "d e/\xc3\xbc\xe6\x97\xa5"};
+  for (const std::string& name : names) bucket.put(name, "in " + name);
+  bucket.put("d+e/other", "");
+  const StoreFiles files(bucket.settings(), {}, std::nullopt);
+  for (const bool has_tags : {true, false}) {
+    bucket.list_tags(has_tags);
+    std::vector<std::string> listed;
+    for (const std::unique_ptr<ByteSource>& file : files.list("s3://bucket/d e/")) {
+      listed.push_back(file->name().substr(std::string("s3://bucket/").size()));
+      EXPECT_EQ(read_all(*file, 100), "in " + listed.back());
+    }
+    EXPECT_EQ(listed, names);
+  }
+  EXPECT_EQ(files.find("s3://bucket/d e/A"), nullptr);
 }
 
 TEST(StoreFiles, ACancelledPlaceReadsWhatItHas) {

@@ -87,6 +87,15 @@ TEST_F(StoreReads, NamesArePercentEncoded) {
   EXPECT_TRUE(store.find("s3://bucket/a/\xc3\xbc+b=../c"));
 }
 
+TEST_F(StoreReads, AWebServerIsAskedForWhatAUrlMayHave) {
+  ScriptedServer server([](const std::string& request) {
+    EXPECT_TRUE(request.starts_with("GET /a%20b/%C3%BC%20+c HTTP/1.1")) << request;
+    return range_answer(request, kObject);
+  });
+  Store store(settings_of(server));
+  EXPECT_TRUE(store.find(server.url() + "/a b/\xc3\xbc%20+c"));
+}
+
 TEST_F(StoreReads, AnEmptyObjectHasNoBytes) {
   ScriptedServer server([](const std::string& request) { return range_answer(request, ""); });
   Store store(settings_of(server));

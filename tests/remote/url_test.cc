@@ -44,19 +44,39 @@ TEST(ObjectUrl, OthersAreRefusedInOneLine) {
   EXPECT_THAT(refusal_of("s3://bucket/"), HasSubstr("names no object"));
   EXPECT_THAT(refusal_of("https:///x"), HasSubstr("is no host"));
   EXPECT_THAT(refusal_of("https://ho\\st/x"), HasSubstr("is no host"));
-  EXPECT_THAT(refusal_of("s3://bucket/a b"), HasSubstr("spaces"));
+  EXPECT_THAT(refusal_of("s3://bucket/a\tb"), HasSubstr("control characters"));
   EXPECT_THAT(refusal_of("s3://bucket/a\nb"), Not(HasSubstr("\n")));
   EXPECT_THAT(refusal_of("s3://bucket/" + std::string(5000, 'a')), HasSubstr("5012 characters"));
 }
 
 TEST(ObjectUrl, ARefusalRepeatsNoSecret) {
   for (const char* url :
-       {"https://user:secret@host/x", "https://host/x?token=secret", "s3://bucket/x#secret"}) {
+       {"https://user:secret@host/x", "https://us:se/cret@host/x", "https://host/x?token=secret",
+        "https://host/x#secret", "s3://KEY:secret@bucket/x", "gs://KEY:se/cret@bucket/x"}) {
     EXPECT_THAT(refusal_of(url), HasSubstr("keys come from")) << url;
     EXPECT_THAT(refusal_of(url), Not(HasSubstr("secret@"))) << url;
     EXPECT_THAT(refusal_of(url), Not(HasSubstr("secret\""))) << url;
     EXPECT_THAT(refusal_of(url), Not(HasSubstr("token"))) << url;
   }
+}
+
+TEST(ObjectUrl, EachCharacterOfAKeyStandsForItself) {
+  const std::string key = "a b/50%20+c?d#e@f=\xc3\xbc";
+  EXPECT_EQ(parse_url("s3://bucket/" + key).path, key);
+  EXPECT_EQ(encoded_path(parse_url("s3://bucket/" + key)),
+            "a%20b/50%2520%2Bc%3Fd%23e%40f%3D%C3%BC");
+  EXPECT_EQ(encoded_path(parse_url("gs://bucket/" + key)),
+            encoded_path(parse_url("s3://bucket/" + key)));
+}
+
+TEST(ObjectUrl, APathOfAWebServerIsEncodedWhereItIsNot) {
+  const auto encoded = [](const std::string& path) {
+    return encoded_path(parse_url("https://host/" + path));
+  };
+  EXPECT_EQ(encoded("a%20b/c%2fd"), "a%20b/c%2fd");
+  EXPECT_EQ(encoded("a b\xc3\xbc|\"<"), "a%20b%C3%BC%7C%22%3C");
+  EXPECT_EQ(encoded("a+b=c,d;e&f:(g)!*$'~"), "a+b=c,d;e&f:(g)!*$'~");
+  EXPECT_EQ(encoded("100%/5%a/%4"), "100%25/5%25a/%254");
 }
 
 TEST(PercentEncoding, KeepsOnlyUnreservedCharactersAndSlashes) {

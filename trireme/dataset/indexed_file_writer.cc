@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/atomic_file.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/io/streamed_file.h"
 
 namespace trireme::dataset {
 namespace {
@@ -14,11 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxSequenceTokens = int64_t{1} << 30;  // lengths are int32 in the index
-// A cache of the second level has them still when they are written.
-constexpr size_t kPendingBytes = size_t{256} << 10;
-// After so many the disk begins to take them, so that a sync waits for what is left, and makes room
-// for the next as many, where writing then costs a third less.
-constexpr size_t kBehindBytes = size_t{8} << 20;
+constexpr size_t kPendingBytes = size_t{256} << 10;       // of an index
 constexpr size_t kPendingLengths = size_t{1} << 16;
 
 template <typename T>
@@ -83,14 +80,12 @@ class BufferedOutput {
 }  // namespace
 
 IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size, TokenType type)
-    : prefix_(std::move(prefix)),
-      vocab_size_(vocab_size),
-      type_(type),
-      pending_bin_(new std::byte[kPendingBytes]) {
+    : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(type) {
   try {
     bin_ = std::make_unique<AtomicFile>(bin_path(prefix_));
     idx_ = std::make_unique<AtomicFile>(idx_path(prefix_));
     lengths_ = std::make_unique<AtomicFile>(prefix_ + ".lengths");
+    tokens_ = std::make_unique<StreamedFile>(bin_->temporary());
   } catch (const Error& error) {
     throw ConfigError(concat("output ", prefix_, " is not writable: ", error.what(),
                              "; choose another --output"));
@@ -102,13 +97,14 @@ IndexedFileWriter::IndexedFileWriter(std::string prefix, int64_t vocab_size,
     : prefix_(std::move(prefix)),
       vocab_size_(vocab_size),
       type_(token_type_for(vocab_size)),
-      pending_bin_(new std::byte[kPendingBytes]),
       written_(continued.written) {
   const auto open = [&](const std::string& name, const char* ending, int64_t num_bytes) {
     return std::make_unique<AtomicFile>(
         name, AtomicFile::Continued{continued.place + ending, static_cast<uint64_t>(num_bytes)});
   };
-  bin_ = open(bin_path(prefix_), ".bin", written_.num_tokens * token_type_bytes(type_));
+  const int64_t token_bytes = written_.num_tokens * token_type_bytes(type_);
+  bin_ = open(bin_path(prefix_), ".bin", token_bytes);
+  tokens_ = std::make_unique<StreamedFile>(bin_->temporary(), static_cast<uint64_t>(token_bytes));
   lengths_ = open(prefix_ + ".lengths", ".lengths",
                   written_.num_sequences * static_cast<int64_t>(sizeof(int32_t)));
   idx_ = std::make_unique<AtomicFile>(idx_path(prefix_));
@@ -143,15 +139,15 @@ void IndexedFileWriter::put(std::span<const Token> tokens) {
   const auto token_bytes = static_cast<size_t>(token_type_bytes(type_));
   while (!tokens.empty()) {
     if (written_.sequence_tokens == kMaxSequenceTokens) end_sequence(false);
+    const std::span<std::byte> room = tokens_->room();
     const size_t count =
-        std::min({tokens.size(), (kPendingBytes - num_pending_) / token_bytes,
+        std::min({tokens.size(), room.size() / token_bytes,
                   static_cast<size_t>(kMaxSequenceTokens - written_.sequence_tokens)});
-    write_tokens(tokens.first(count), type_, pending_bin_.get() + num_pending_);
+    write_tokens(tokens.first(count), type_, room.data());
+    tokens_->advance(count * token_bytes);
     tokens = tokens.subspan(count);
-    num_pending_ += count * token_bytes;
     written_.sequence_tokens += static_cast<int64_t>(count);
     written_.num_tokens += static_cast<int64_t>(count);
-    if (num_pending_ == kPendingBytes) flush_tokens();
   }
 }
 
@@ -174,26 +170,17 @@ void IndexedFileWriter::flush_lengths() {
 }
 
 IndexedFileWriter::Written IndexedFileWriter::sync() {
-  flush_tokens();
   flush_lengths();
-  bin_->sync();
+  tokens_->sync();
   lengths_->sync();
   return written_;
-}
-
-void IndexedFileWriter::flush_tokens() {
-  bin_->write({reinterpret_cast<const char*>(pending_bin_.get()), num_pending_});
-  num_behind_ += std::exchange(num_pending_, 0);
-  if (num_behind_ < kBehindBytes) return;
-  bin_->begin_sync();
-  bin_->reserve(kBehindBytes);
-  num_behind_ = 0;
 }
 
 void IndexedFileWriter::complete() {
   if (completed_) return;
   if (written_.sequence_tokens > 0) end_document();
-  flush_tokens();
+  tokens_->flush();
+  tokens_.reset();
   bin_->complete();
   flush_lengths();
   write_index();

@@ -15,7 +15,8 @@
 
 namespace trireme {
 class AtomicFile;
-}
+class StreamedFile;
+}  // namespace trireme
 
 namespace trireme::dataset {
 
@@ -76,7 +77,6 @@ class IndexedFileWriter {
   template <typename Token>
   void put(std::span<const Token> tokens);
   void end_sequence(bool end_of_document);
-  void flush_tokens();
   void flush_lengths();
   void write_index();
 
@@ -85,10 +85,8 @@ class IndexedFileWriter {
   TokenType type_;
   std::unique_ptr<AtomicFile> bin_;
   std::unique_ptr<AtomicFile> idx_;
-  std::unique_ptr<AtomicFile> lengths_;       // int32 per sequence; ~length where a document ends
-  std::unique_ptr<std::byte[]> pending_bin_;  // tokens that are not in the file yet
-  size_t num_pending_ = 0;                    // their bytes
-  size_t num_behind_ = 0;                     // bytes that the disk has not begun to take
+  std::unique_ptr<AtomicFile> lengths_;   // int32 per sequence; ~length where a document ends
+  std::unique_ptr<StreamedFile> tokens_;  // writes bin_
   std::vector<int32_t> pending_lengths_;
   Written written_{};
   bool completed_ = false;

@@ -141,17 +141,15 @@ StoreClient::StoreClient(StoreSettings settings, StoreOptions options)
 }
 
 StoreClient::Place StoreClient::place_of(const ObjectUrl& url, const Learned& learned) const {
-  if (!url.is_bucket()) {
-    return {.host = url.host,
-            .path = "/" + url.path,
-            .url = concat(url.scheme, "://", url.host, "/", url.path)};
-  }
+  const std::string path = "/" + encoded_path(url);
+  if (!url.is_bucket())
+    return {.host = url.host, .path = path, .url = concat(url.scheme, "://", url.host, path)};
   const bool is_s3 = url.scheme == "s3";
   const StoreAccess& access = is_s3 ? settings_.s3 : settings_.gs;
   Place place{.access = &access};
   place.region = is_s3 && !learned.region.empty() ? learned.region : access.region;
   std::string base = access.endpoint;
-  place.path = "/" + percent_encoded(url.path);
+  place.path = path;
   if (base.empty() && url.host.find('.') == std::string::npos) {
     base = concat("https://", url.host, ".s3.", place.region, ".amazonaws.com");
   } else {

@@ -76,10 +76,10 @@ std::vector<std::unique_ptr<ByteSource>> StoreFiles::list(const std::string& pre
   std::vector<std::unique_ptr<ByteSource>> files;
   for (ListedObject& object : lister_->list(prefix)) {
     const std::string url = prefix + object.name;
-    TRIREME_CHECK(is_printable(url) && url.find_first_of(" ?#@") == std::string::npos,
-                  "cannot use ", shown(url, kMaxWordBytes),
-                  ": its name has a space, \"?\", \"#\", \"@\" or a control character; give it "
-                  "another name, or leave it out of the folder");
+    TRIREME_CHECK(
+        is_printable(url), "cannot use ", shown(url, kMaxWordBytes),
+        ": its name has a control character; give it another name, or leave it out of the "
+        "folder");
     std::unique_ptr<ByteSource> file;
     if (object.tag.starts_with('"')) {
       file = file_of(url, {.tag = std::move(object.tag), .num_bytes = object.num_bytes});

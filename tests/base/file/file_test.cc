@@ -8,7 +8,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/harness/file_size_limit.h"
@@ -41,32 +40,6 @@ TEST(OutputFile, WritesAppendsAndTruncates) {
   EXPECT_EQ(read_file(folder / "a"), std::string("one\nt\0wo!", 9));
   OutputFile(folder / "a").write("new");
   EXPECT_EQ(read_file(folder / "a"), "new");
-}
-
-TEST(OutputFile, ReservedRoomChangesNoSizeAndIsGivenBack) {
-  const harness::TemporaryFolder folder;
-  const std::filesystem::path path = folder / "a";
-  const auto blocks = [&] {
-    struct stat status {};
-    EXPECT_EQ(::stat(path.c_str(), &status), 0);
-    return status.st_blocks;
-  };
-  OutputFile file(path);
-  file.write("first");
-  file.sync();
-  const auto before = blocks();
-  file.reserve(1 << 20);
-  EXPECT_GE(blocks(), before);
-  EXPECT_EQ(std::filesystem::file_size(path), 5U);
-  file.write(" and second");
-  file.cut_reserve();
-  file.close();
-  EXPECT_EQ(read_file(path), "first and second");
-  EXPECT_LT(blocks(), before + (1 << 20) / 512);
-  OutputFile closed(folder / "b");
-  closed.close();
-  closed.reserve(1);  // a hint: nothing fails
-  closed.cut_reserve();
 }
 
 TEST(OutputFile, CloseMayBeCalledTwiceAndMovedFromIsClosed) {

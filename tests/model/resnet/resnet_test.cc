@@ -53,6 +53,19 @@ TEST(ResNet, EveryKindOfStemGivesLogits) {
   }
 }
 
+// A stage of a pipeline gets its input in the usual memory order.
+TEST(ResNet, APartHasTheSameBitsBehindAStage) {
+  at::Tensor x = at::rand({3, 3, 40, 40}), y = x;
+  for (const ResNetPart& part : resnet_parts({.classes = 7, .has_small_stem = true}, 40)) {
+    const std::shared_ptr<ResNetLayer> layer = part.make();
+    layer->eval();
+    x = layer->forward(x);
+    y = layer->forward(y.contiguous());
+    EXPECT_TRUE(at::equal(x, y)) << part.name;
+    EXPECT_EQ(x.strides(), y.strides()) << part.name;
+  }
+}
+
 TEST(ResNet, RefusesOtherDepths) {
   EXPECT_EQ(harness::message_of<ConfigError>([] { resnet_parts({.depth = 20}, 32); }),
             "a ResNet of depth 20; expected 18, 34, 50, 101 or 152");

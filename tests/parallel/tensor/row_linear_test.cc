@@ -1,9 +1,12 @@
 #include "trireme/parallel/tensor/split_layers.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "tests/harness/counting_communicator.h"
 #include "tests/parallel/tensor/whole_and_part.h"
+#include "trireme/base/machine/matrix_product.h"
 
 namespace trireme::parallel {
 namespace {
@@ -71,6 +74,45 @@ TEST(RowLinear, TheBiasGradientHasTheSameBitsOnAllRanks) {
       assert_same_bits(grad, of_root, "bias gradient");
     });
   }
+}
+
+// Two ranks add the products of their halves, and one of them bias and residual before: with fp32's
+// roundings, K + 2 terms in another order than one rank's.
+TEST(RowLinear, TwoRanksDifferFromOneByTheOrderOfTheSumOnly) {
+  constexpr int64_t kRows = 53, kWidth = 96, kHidden = 704;  // of a sum: K
+  const at::Tensor x = values({kRows, kHidden}, 0.37, 1, at::kFloat);
+  const at::Tensor w = values({kWidth, kHidden}, 0.3, 1, at::kFloat);
+  const at::Tensor bias = values({kWidth}, 0.9, 1, at::kFloat);
+  const at::Tensor residual = values({kRows, kWidth}, 0.61, 1, at::kFloat);
+  const at::Tensor one = row_linear(x, {w, bias}, residual, {});
+  const at::Tensor magnitudes =
+      at::linear(x.abs().to(at::kDouble), w.abs().to(at::kDouble), bias.abs().to(at::kDouble)) +
+      residual.abs();
+  run_ranks(2, [&](comm::Communicator& group) {
+    const TensorAxis axis{.group = &group};
+    const at::Tensor y =
+        row_linear(part_of(x, 1, axis), {part_of(w, 1, axis), bias}, residual, axis);
+    at::Tensor sums[2];  // of each rank
+    for (const int rank : {0, 1}) {
+      const at::Tensor x_r = x.chunk(2, 1)[static_cast<size_t>(rank)].contiguous();
+      const at::Tensor w_r = w.chunk(2, 1)[static_cast<size_t>(rank)].contiguous();
+      sums[rank] = at::empty({kRows, kWidth});
+      for (const int of : {0, 1}) {
+        const mesh::Range rows = axis.rows_of(kRows, of);
+        const auto part = [&](const at::Tensor& t) { return t.narrow(0, rows.offset, rows.size); };
+        const at::Tensor sum = part(sums[rank]);
+        if (of == rank) {
+          multiply_and_add(sum, part(residual), part(x_r), w_r.t());
+          sum.add_(bias);
+        } else {
+          multiply(sum, part(x_r), w_r.t());
+        }
+      }
+    }
+    assert_same_bits(y, sums[0] + sums[1], "y");
+    const at::Tensor bound = 2 * (kHidden + 1) * std::ldexp(1, -24) * magnitudes;
+    EXPECT_TRUE(((y - one).abs() <= bound).all().item<bool>());
+  });
 }
 
 // A product of fewer rows at a time may round otherwise, so both ways cut at the same rows.

@@ -125,7 +125,6 @@ AtomicFile::AtomicFile(const fs::path& path, const Continued& continued)
 
 void AtomicFile::complete() {
   if (is_complete_) return;
-  file_.cut_reserve();
   file_.sync();
   file_.close();
   is_complete_ = true;

@@ -31,11 +31,6 @@ class AtomicFile {
 
   // Throws: Error when the disk is full
   void write(std::string_view bytes) { file_.write(bytes); }
-  // The disk begins to take what was written: for files of many megabytes.
-  void begin_sync() { file_.begin_sync(); }
-  // Takes room for so many more bytes at once, where the file system can. What is not needed is
-  // given back when the file is complete.
-  void reserve(uint64_t num_bytes) { file_.reserve(num_bytes); }
   // Brings what was written to the disk, where a Continued finds it.
   // Throws: Error with path and reason
   void sync() { file_.sync(); }

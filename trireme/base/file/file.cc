@@ -87,28 +87,6 @@ void OutputFile::write(const void* data, size_t num_bytes) {
   }
 }
 
-void OutputFile::begin_sync() noexcept {
-  // A hint: what the disk cannot take, sync() reports.
-  static_cast<void>(::sync_file_range(file_.get(), 0, 0, SYNC_FILE_RANGE_WRITE));
-}
-
-void OutputFile::reserve(uint64_t num_bytes) noexcept {
-  struct stat status {};
-  if (::fstat(file_.get(), &status) != 0) return;
-  const auto length = static_cast<off_t>(num_bytes);
-  // A disk with less room may give what it has, and say that it is full.
-  if (::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, status.st_size, length) == 0 || errno == ENOSPC)
-    is_reserved_ = true;
-}
-
-void OutputFile::cut_reserve() {
-  if (!std::exchange(is_reserved_, false)) return;
-  struct stat status {};
-  // File systems free what is behind the end, also when the size stays.
-  if (::fstat(file_.get(), &status) != 0 || ::ftruncate(file_.get(), status.st_size) != 0)
-    fail("cannot write", path_);
-}
-
 void OutputFile::sync() {
   if (::fsync(file_.get()) != 0) fail("cannot sync", path_);
 }

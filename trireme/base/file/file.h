@@ -50,20 +50,12 @@ class OutputFile {
 
   void write(const void* data, size_t num_bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // The disk begins to take what was written, while more is: sync() waits for less.
-  void begin_sync() noexcept;
-  // Takes room on the disk for so many more bytes at once, which costs less than room for each
-  // write. A hint: nothing fails, and the size of the file stays. cut_reserve() gives back what
-  // was not written.
-  void reserve(uint64_t num_bytes) noexcept;
-  void cut_reserve();
   void sync();   // fsync: the bytes are on the disk when it returns
   void close();  // also reports errors of delayed writes
 
  private:
   std::filesystem::path path_;
   Descriptor file_;
-  bool is_reserved_ = false;  // room behind its end
 };
 
 // Whether `path` is a regular file. False too if that cannot be found out: the name is too long, or

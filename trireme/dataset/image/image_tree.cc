@@ -128,7 +128,7 @@ class StoreTree final : public ImageTree {
         throw ConfigError(concat(list.name(), ":", number, " has \"", shown(line), "\", ", what));
       };
       const bool is_name = is_printable(line) && line.ends_with(".tar") && line[0] != '.' &&
-                           line.find_first_of("/ ?#@%") == std::string::npos;
+                           line.find_first_of(lists_ ? "/" : "/?#@%") == std::string::npos;
       if (!is_name) fail("which is no name of an archive; expected names such as train-0000.tar");
       std::shared_ptr<const ByteSource> object = store_->find(path_of(below(folder) + line));
       if (!object) fail("which does not exist beside it; mend the list, or copy the archive there");

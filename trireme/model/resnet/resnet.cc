@@ -51,6 +51,12 @@ torch::nn::Conv2d make_conv(const ConvShape& shape) {
   return conv;
 }
 
+// Activations in the network's memory order. Between stages of a pipeline they are sent in the
+// usual one, in which convolutions are slower and add in another order.
+at::Tensor in_order(const at::Tensor& x, bool channels_last) {
+  return channels_last ? x.contiguous(at::MemoryFormat::ChannelsLast) : x;
+}
+
 class Stem : public ResNetLayer {
  public:
   Stem(const ResNetConfig& config, const ConvShape& conv)
@@ -59,9 +65,7 @@ class Stem : public ResNetLayer {
     bn1_ = register_module("bn1", BatchNorm(conv.out));
   }
   at::Tensor forward(const at::Tensor& images) override {
-    const at::Tensor x =
-        channels_last_ ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
-    const at::Tensor y = bn1_(convolution(x, conv1_)).relu_();
+    const at::Tensor y = bn1_(convolution(in_order(images, channels_last_), conv1_)).relu_();
     return is_small_ ? y : at::max_pool2d(y, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
   }
 
@@ -104,7 +108,7 @@ BlockShape block_shape(int64_t in, int64_t width, int64_t stride, bool is_bottle
 // Convolutions, each with a norm, on a residual stream.
 class ResidualBlock : public ResNetLayer {
  public:
-  explicit ResidualBlock(const BlockShape& shape) {
+  ResidualBlock(const BlockShape& shape, bool channels_last) : channels_last_(channels_last) {
     for (const ConvShape& conv : shape.branch) {
       const size_t number = convs_.size() + 1;
       convs_.push_back(register_module(concat("conv", number), make_conv(conv)));
@@ -114,7 +118,8 @@ class ResidualBlock : public ResNetLayer {
     downsample_ = register_module("downsample", torch::nn::Sequential(make_conv(*shape.downsample),
                                                                       BatchNorm(shape.width())));
   }
-  at::Tensor forward(const at::Tensor& x) override {
+  at::Tensor forward(const at::Tensor& input) override {
+    const at::Tensor x = in_order(input, channels_last_);
     at::Tensor y = x;
     for (size_t i = 0; i < convs_.size(); ++i) {
       y = norms_[i](convolution(y, convs_[i]));
@@ -130,6 +135,7 @@ class ResidualBlock : public ResNetLayer {
     return downsample_->at<BatchNormImpl>(1).forward(convolution(x, conv));
   }
 
+  bool channels_last_;
   std::vector<torch::nn::Conv2d> convs_;
   std::vector<BatchNorm> norms_;
   torch::nn::Sequential downsample_{nullptr};
@@ -138,16 +144,17 @@ class ResidualBlock : public ResNetLayer {
 // The mean over the image, and a linear layer.
 class Head : public ResNetLayer {
  public:
-  Head(int64_t width, int64_t classes) {
+  Head(int64_t width, int64_t classes, bool channels_last) : channels_last_(channels_last) {
     const torch::nn::Linear linear(width, classes);
     weight_ = register_parameter("weight", linear->weight);
     bias_ = register_parameter("bias", linear->bias);
   }
   at::Tensor forward(const at::Tensor& x) override {
-    return at::linear(x.mean({2, 3}), weight_, bias_);
+    return at::linear(in_order(x, channels_last_).mean({2, 3}), weight_, bias_);
   }
 
  private:
+  bool channels_last_;
   at::Tensor weight_;  // [C, D]
   at::Tensor bias_;    // [C]
 };
@@ -188,14 +195,17 @@ std::vector<ResNetPart> resnet_parts(const ResNetConfig& config, int64_t image_s
       const int64_t stride = group > 0 && i == 0 ? 2 : 1;
       const BlockShape shape = block_shape(in, kWidth << group, stride, is_bottleneck);
       shape.add_to(cost);
-      add(concat("layer", group + 1, ".", i),
-          [shape] { return std::make_shared<ResidualBlock>(shape); });
+      add(concat("layer", group + 1, ".", i), [shape, order = config.channels_last] {
+        return std::make_shared<ResidualBlock>(shape, order);
+      });
       in = shape.width();
     }
   }
   cost.flops += 2 * static_cast<double>(in * config.classes);
   cost.activations += static_cast<double>(in + config.classes);
-  add("fc", [in, classes = config.classes] { return std::make_shared<Head>(in, classes); });
+  add("fc", [in, classes = config.classes, order = config.channels_last] {
+    return std::make_shared<Head>(in, classes, order);
+  });
   return parts;
 }
 
