@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kTile = 16;  // of the transposes: a vector of AVX-512
 using Vector = uint32_t __attribute__((vector_size(4 * kTile)));
+using Floats = float __attribute__((vector_size(4 * kTile)));
+using Halves = uint16_t __attribute__((vector_size(2 * kTile)));
 using Lanes = std::make_index_sequence<kTile>;
 
 // One stage of a transpose: exchanges what lies `distance` rows and lanes apart.
@@ -37,6 +39,21 @@ TRIREME_INLINE void transpose_tile(Vector* rows) {
   exchange<2>(rows);
   exchange<4>(rows);
   exchange<8>(rows);
+}
+
+// Stores the first `count` lanes as narrow() rounds them. Of a loop over them GCC makes scalar code.
+TRIREME_INLINE void store_narrow(const Vector& bits, int64_t count, uint16_t* to) {
+  Floats values;
+  std::memcpy(&values, &bits, sizeof(Vector));
+  const auto is_number = reinterpret_cast<Vector>(values == values);
+  const Vector rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const Halves halves =
+      __builtin_convertvector((rounded & is_number) | (0x7fc0 & ~is_number), Halves);
+  if (count == kTile) {
+    std::memcpy(to, &halves, sizeof(Halves));
+  } else {
+    std::memcpy(to, &halves, sizeof(uint16_t) * static_cast<size_t>(count));
+  }
 }
 
 // Calls tile(row, column, height, width) for the tiles of an [M, N] matrix.
@@ -121,12 +138,7 @@ TRIREME_MULTIVERSION void narrow_transpose(Rows<const float> from, int64_t M, in
           std::memcpy(&rows[i], from.at(m + i, n).data, sizeof(float) * static_cast<size_t>(width));
         }
         transpose_tile(rows);
-        float values[kTile];
-        for (int64_t j = 0; j < width; ++j) {
-          std::memcpy(values, &rows[j], sizeof(Vector));
-          uint16_t* out = to.at(n + j, m).data;
-          for (int64_t i = 0; i < height; ++i) out[i] = narrow<uint16_t>(values[i]);
-        }
+        for (int64_t j = 0; j < width; ++j) store_narrow(rows[j], height, to.at(n + j, m).data);
       });
 }
 

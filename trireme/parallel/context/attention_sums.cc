@@ -17,13 +17,19 @@ constexpr auto kNothing = [](const mesh::Range&, const mesh::Range&) {};
 
 }  // namespace
 
+bool Frontier::is_before(const mesh::Range& sequences, const mesh::Range& tokens) const {
+  const auto first = ends_.begin() + sequences.offset;
+  return std::all_of(first, first + sequences.size,
+                     [&](int64_t end) { return end <= tokens.offset; });
+}
+
 template <typename Clear>
 bool Frontier::move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear) {
   const auto first = ends_.begin() + sequences.offset;
   const auto last = first + sequences.size;
   // Ranges of a sequence are written in rising order, so one number per sequence says what has been
   // written.
-  const bool is_new = std::all_of(first, last, [&](int64_t end) { return end <= tokens.offset; });
+  const bool is_new = is_before(sequences, tokens);
   const int64_t written = tokens.offset + tokens.size;
   const int64_t cleared = is_new ? tokens.offset : written;
   // What was skipped has to be cleared once, or later parts would be added to memory that nobody
@@ -44,6 +50,12 @@ BlockRows::BlockRows(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH)
       stored_(like_BNtH.size(0)),
       waits_(like_BNtH.size(0)) {}
 
+at::Tensor BlockRows::room(const mesh::Range& sequences, const mesh::Range& tokens) const {
+  const bool has_room = rows_BNtH_.defined() && rows_BNtH_.scalar_type() == sum_dtype_;
+  if (!has_room || !stored_.is_before(sequences, tokens)) return {};
+  return block_of(rows_BNtH_, sequences, tokens);
+}
+
 bool BlockRows::store(const mesh::Range& sequences, const mesh::Range& tokens,
                       const at::Tensor& part) {
   // The first part often covers all. Taking it over saves a pass over the memory.
@@ -59,7 +71,9 @@ bool BlockRows::store(const mesh::Range& sequences, const mesh::Range& tokens,
       stored_.move(sequences, tokens, [&](const mesh::Range& which, const mesh::Range& cleared) {
         block_of(rows_BNtH_, which, cleared).zero_();
       });
-  if (is_new && !is_taken) combine_rows(block_of(rows_BNtH_, sequences, tokens), {part});
+  const at::Tensor place = block_of(rows_BNtH_, sequences, tokens);
+  const bool is_there = is_taken || part.const_data_ptr() == place.const_data_ptr();
+  if (is_new && !is_there) combine_rows(place, {part});
   return is_new;
 }
 

@@ -19,9 +19,11 @@ namespace trireme::parallel {
 class Frontier {
  public:
   explicit Frontier(int64_t num_sequences) : ends_(num_sequences, 0) {}
-  // Moves the frontier to the end of `tokens` in `sequences`. Returns true if all of them lay
-  // beyond it: write them. Returns false otherwise: add to them. Calls clear(sequences, tokens) for
-  // tokens that are now before the frontier but hold no value.
+  // Whether all of `tokens` in `sequences` lie beyond it.
+  bool is_before(const mesh::Range& sequences, const mesh::Range& tokens) const;
+  // Moves the frontier to the end of `tokens` in `sequences`. Returns true if it was before them:
+  // write them. Returns false otherwise: add to them. Calls clear(sequences, tokens) for tokens that
+  // are now before the frontier but hold no value.
   template <typename Clear>
   bool move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear);
 
@@ -41,6 +43,9 @@ class BlockRows {
   explicit BlockRows(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH = {});
 
   bool is_whole(const at::Tensor& part_BNtH) const { return part_BNtH.sizes() == shape_; }
+  // The block's place in memory of the constructor, in accumulation_dtype(), if none of its tokens has
+  // a value; undefined otherwise. store() then finds a part there.
+  at::Tensor room(const mesh::Range& sequences, const mesh::Range& tokens) const;
   // Stores the block if none of its tokens has a value. Returns false otherwise: join() it.
   bool store(const mesh::Range& sequences, const mesh::Range& tokens, const at::Tensor& part_BNtH);
   // own_BNt: weights of what the rows hold so far; undefined: 1
@@ -102,6 +107,10 @@ class BlockSum {
  public:
   // out_BNtH: as in BlockRows
   explicit BlockSum(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH = {});
+  // As BlockRows::room().
+  at::Tensor room(const mesh::Range& sequences, const mesh::Range& tokens) const {
+    return rows_.room(sequences, tokens);
+  }
   // Adds `part` to `tokens` of `sequences`, and may keep the tensor.
   void add(const mesh::Range& sequences, const mesh::Range& tokens, const at::Tensor& part);
   // As the rows of BlockRows.

@@ -114,14 +114,14 @@ PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
                                       const PartialAttention& whole, const BlockReach& reach,
-                                      const ScoreForm& scores) {
+                                      const ScoreForm& scores, const KeyRoom& room) {
   if (!has_kernel(q_BNtH, reach, scores)) {
     return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach, scores);
   }
   const double scale = scores.scale_of(q_BNtH.size(-1));
   if (has_bf16_attention(q_BNtH)) {
     return bf16_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach.is_causal,
-                                   scale);
+                                   scale, room);
   }
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole.out_BNtH, whole.lse_BNt, /*dropout_p=*/0.0,

@@ -42,6 +42,11 @@ struct PartialAttention {
   at::Tensor out_BNtH;  // softmax over the keys of this part
   at::Tensor lse_BNt;   // logarithm of the softmax's divisor
 };
+// Memory for gradients of keys and values in accumulation_dtype(); undefined: none.
+struct KeyRoom {
+  at::Tensor k_BKsH{};
+  at::Tensor v_BKsH{};
+};
 struct AttentionGradients {
   at::Tensor q_BNtH;
   at::Tensor k_BKsH;
@@ -57,12 +62,13 @@ struct AttentionGradients {
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                            const at::Tensor& v_BKsH, const BlockReach& reach,
                            const ScoreForm& scores = {});
-// These keys' part of the gradients. `whole` has the output and log-sum-exp over all keys.
+// These keys' part of the gradients. `whole` has the output and log-sum-exp over all keys. Writes
+// those of k and v to `room` if bf16_attention() computes them, and then returns its tensors.
 // Shapes: grad_out and out as q -> each as the tensor whose gradient it is
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
                                       const PartialAttention& whole, const BlockReach& reach,
-                                      const ScoreForm& scores = {});
+                                      const ScoreForm& scores = {}, const KeyRoom& room = {});
 
 // The same made from ATen's operators, for any device and dtype. Computes in accumulation_dtype()
 // and makes all scores at once. The gradients have that dtype.

@@ -325,7 +325,7 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
             block_of(keys.k_BKsH, sequences, keys_of), block_of(keys.v_BKsH, sequences, keys_of),
             {block_of(whole.out_BNtH, sequences, queries),
              block_of(whole.lse_BNt, sequences, queries)},
-            reach, scores);
+            reach, scores, {grad_k.room(sequences, keys_of), grad_v.room(sequences, keys_of)});
         if (of_block) of_block->add(grad_bias, part.bias_Nts);
         grad_q.add(sequences, queries, part.q_BNtH);
         grad_k.add(sequences, keys_of, part.k_BKsH);
