@@ -73,6 +73,17 @@ TEST(AllToAllAttention, EveryRunHasTheSameBits) {
   }
 }
 
+TEST(AllToAllAttention, BitsDoNotDependOnTheMemoryOfMessages) {
+  const AttentionCase c{3, 2, 61, 6, 2, 8, SequenceOrder::kZigZag, true};
+  const AttentionData data = make_data(c, at::kFloat);
+  const Attend ordinary = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const SequenceSplit& split, comm::Communicator& group) {
+    return all_to_all_attention(q, k, v, c.N, c.K, split, group, data.reach, {.symmetric = false});
+  };
+  expect_same_bits(run_split(c, data, ordinary), run_split(c, data, all_to_all(c, data)),
+                   "ordinary");
+}
+
 TEST(AllToAllAttention, TakesALocalAttentionOfTheCaller) {
   const AttentionCase c{2, 2, 9, 4, 2, 8};
   const AttentionData data = make_data(c, at::kDouble);

@@ -19,11 +19,11 @@ namespace trireme::parallel {
 class Frontier {
  public:
   explicit Frontier(int64_t num_sequences) : ends_(num_sequences, 0) {}
-  // Whether all of `tokens` in `sequences` lie beyond it.
+  // Whether all of `tokens` in `sequences` lie beyond the frontier.
   bool is_before(const mesh::Range& sequences, const mesh::Range& tokens) const;
   // Moves the frontier to the end of `tokens` in `sequences`. Returns true if it was before them:
-  // write them. Returns false otherwise: add to them. Calls clear(sequences, tokens) for tokens that
-  // are now before the frontier but hold no value.
+  // write them. Returns false otherwise: add to them. Calls clear(sequences, tokens) for tokens
+  // that are now before the frontier but hold no value.
   template <typename Clear>
   bool move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear);
 
@@ -43,8 +43,8 @@ class BlockRows {
   explicit BlockRows(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH = {});
 
   bool is_whole(const at::Tensor& part_BNtH) const { return part_BNtH.sizes() == shape_; }
-  // The block's place in memory of the constructor, in accumulation_dtype(), if none of its tokens has
-  // a value; undefined otherwise. store() then finds a part there.
+  // The block's place in the rows, if these are in accumulation_dtype() and none of its tokens
+  // has a value; undefined otherwise. store() does not copy a part that was written there.
   at::Tensor room(const mesh::Range& sequences, const mesh::Range& tokens) const;
   // Stores the block if none of its tokens has a value. Returns false otherwise: join() it.
   bool store(const mesh::Range& sequences, const mesh::Range& tokens, const at::Tensor& part_BNtH);
