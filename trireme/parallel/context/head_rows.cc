@@ -70,13 +70,45 @@ TRIREME_MULTIVERSION void combine(const Token<double>& token) {
   combine_as<double, double, double, double>(token);
 }
 
-TokenRows rows_of(const at::Tensor& x_BNtH, int64_t sequence, int64_t token) {
-  if (!x_BNtH.defined()) return {};
-  const int64_t offset = sequence * x_BNtH.stride(0) + token * x_BNtH.stride(2);
-  auto* const data = static_cast<std::byte*>(const_cast<void*>(x_BNtH.const_data_ptr()));
-  return {data + offset * x_BNtH.element_size(), x_BNtH.stride(1),
-          x_BNtH.scalar_type() == at::kBFloat16};
-}
+// A tensor's rows by sequence and token; of an undefined one there are none.
+class RowsByToken {
+ public:
+  explicit RowsByToken(const at::Tensor& x_BNtH) {
+    if (!x_BNtH.defined()) return;
+    first_ = {static_cast<std::byte*>(const_cast<void*>(x_BNtH.const_data_ptr())), x_BNtH.stride(1),
+              x_BNtH.scalar_type() == at::kBFloat16};
+    sequence_bytes_ = x_BNtH.stride(0) * x_BNtH.element_size();
+    token_bytes_ = x_BNtH.stride(2) * x_BNtH.element_size();
+  }
+  TokenRows at(int64_t sequence, int64_t token) const {
+    TokenRows rows = first_;
+    if (rows.data != nullptr) rows.data += sequence * sequence_bytes_ + token * token_bytes_;
+    return rows;
+  }
+
+ private:
+  TokenRows first_;
+  int64_t sequence_bytes_ = 0, token_bytes_ = 0;
+};
+template <typename scalar>
+class WeightsByToken {
+ public:
+  explicit WeightsByToken(const at::Tensor& x_BNt) {
+    if (!x_BNt.defined()) return;
+    first_ = {x_BNt.const_data_ptr<scalar>(), x_BNt.stride(1)};
+    sequence_ = x_BNt.stride(0);
+    token_ = x_BNt.stride(2);
+  }
+  TokenWeights<scalar> at(int64_t sequence, int64_t token) const {
+    TokenWeights<scalar> weights = first_;
+    if (weights.data != nullptr) weights.data += sequence * sequence_ + token * token_;
+    return weights;
+  }
+
+ private:
+  TokenWeights<scalar> first_;
+  int64_t sequence_ = 0, token_ = 0;  // strides in elements
+};
 
 bool has_dense_rows(const at::Tensor& x_BNtH) {
   return x_BNtH.stride(3) == 1 || x_BNtH.size(3) == 1;
@@ -85,19 +117,11 @@ bool has_dense_heads(const at::Tensor& x_BNtH) {
   return !x_BNtH.defined() || x_BNtH.stride(1) == x_BNtH.size(3);
 }
 
-template <typename scalar>
-TokenWeights<scalar> weights_of(const at::Tensor& x_BNt, int64_t sequence, int64_t token) {
-  if (!x_BNt.defined()) return {};
-  return {x_BNt.const_data_ptr<scalar>() + sequence * x_BNt.stride(0) + token * x_BNt.stride(2),
-          x_BNt.stride(1)};
-}
-
 // Calls use(sequence, token) on libtorch's threads.
 template <typename Use>
-void for_each_token(const at::Tensor& x_BNtH, const Use& use) {
-  const int64_t tokens = x_BNtH.size(2);
+void for_each_token(const at::Tensor& x_BNtH, int64_t tokens, const Use& use) {
   constexpr int64_t kGrain = 1 << 15;  // numbers that are worth a thread
-  const int64_t grain = std::max<int64_t>(1, kGrain / (x_BNtH.size(1) * x_BNtH.size(3)));
+  const int64_t grain = std::max<int64_t>(1, kGrain * x_BNtH.size(0) * tokens / x_BNtH.numel());
   at::parallel_for(0, x_BNtH.size(0) * tokens, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) use(i / tokens, i % tokens);
   });
@@ -112,21 +136,26 @@ void combine_on_cpu(const at::Tensor& to, const WeightedRows& a, const WeightedR
     width *= heads;
     heads = 1;
   }
-  for_each_token(to, [&](int64_t sequence, int64_t token) {
-    combine(Token<scalar>{
-        heads, width, rows_of(to, sequence, token), rows_of(a.rows_BNtH, sequence, token),
-        rows_of(b.rows_BNtH, sequence, token), weights_of<scalar>(a.weight_BNt, sequence, token),
-        weights_of<scalar>(b.weight_BNt, sequence, token)});
+  const RowsByToken rows_to(to), rows_a(a.rows_BNtH), rows_b(b.rows_BNtH);
+  const WeightsByToken<scalar> weights_a(a.weight_BNt), weights_b(b.weight_BNt);
+  for_each_token(to, to.size(2), [&](int64_t sequence, int64_t token) {
+    combine(Token<scalar>{heads, width, rows_to.at(sequence, token), rows_a.at(sequence, token),
+                          rows_b.at(sequence, token), weights_a.at(sequence, token),
+                          weights_b.at(sequence, token)});
   });
 }
 
-// Byte by byte, in runs as long as both have them.
+// As bytes, in runs as long as both have them.
 void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
-  const bool is_dense = has_dense_heads(to) && has_dense_heads(from);
-  const int64_t heads = is_dense ? 1 : to.size(1);
-  const int64_t num_bytes = to.size(1) / heads * to.size(3) * to.element_size();
-  for_each_token(to, [&](int64_t sequence, int64_t token) {
-    const TokenRows out = rows_of(to, sequence, token), in = rows_of(from, sequence, token);
+  const int64_t row = to.size(1) * to.size(3);
+  const bool has_dense_tokens = has_dense_heads(to) && has_dense_heads(from);
+  const bool is_dense = has_dense_tokens && to.stride(2) == row && from.stride(2) == row;
+  const int64_t tokens = is_dense ? 1 : to.size(2);         // runs per sequence
+  const int64_t heads = has_dense_tokens ? 1 : to.size(1);  // runs per token
+  const int64_t num_bytes = to[0].numel() / tokens / heads * to.element_size();
+  const RowsByToken rows_to(to), rows_from(from);
+  for_each_token(to, tokens, [&](int64_t sequence, int64_t token) {
+    const TokenRows out = rows_to.at(sequence, token), in = rows_from.at(sequence, token);
     for (int64_t head = 0; head < heads; ++head) {
       std::memcpy(out.data + head * out.stride * to.element_size(),
                   in.data + head * in.stride * to.element_size(), num_bytes);
