@@ -146,6 +146,23 @@ TEST_F(Bf16Attention, NeitherThreadsNorOtherHeadsChangeBits) {
   }
 }
 
+// There they are not rounded; rounded, they are the bits that come without.
+TEST_F(Bf16Attention, GradientsOfKeysGoToRoomThatIsGiven) {
+  const Operands in = operands(130, 130, 4, 2, 32);
+  const PartialAttention out = bf16_attention(in.q, in.k, in.v, true, scale_of(in));
+  const AttentionGradients plain =
+      bf16_attention_backward(in.grad_out, in.q, in.k, in.v, out, true, scale_of(in));
+  const auto memory = [] { return at::zeros({2, 140, 2, 32}).narrow(1, 5, 130).transpose(1, 2); };
+  const KeyRoom room{memory(), memory()};
+  const AttentionGradients grads =
+      bf16_attention_backward(in.grad_out, in.q, in.k, in.v, out, true, scale_of(in), room);
+  assert_same_bits(grads.q_BNtH, plain.q_BNtH, "q");
+  assert_same_bits(room.k_BKsH.to(at::kBFloat16), plain.k_BKsH, "k");
+  assert_same_bits(room.v_BKsH.to(at::kBFloat16), plain.v_BKsH, "v");
+  EXPECT_TRUE(grads.k_BKsH.is_same(room.k_BKsH) && grads.v_BKsH.is_same(room.v_BKsH));
+  EXPECT_GT(room.k_BKsH.sub(plain.k_BKsH).abs().max().item<double>(), 0);
+}
+
 TEST_F(Bf16Attention, HugeScoresAndFarFromZeroStayFinite) {
   Operands in = operands(100, 100, 1, 1, 16);
   in.q = in.q * 100;

@@ -1,5 +1,6 @@
 #include "trireme/base/machine/bf16_blocks.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -13,9 +14,12 @@ namespace {
 
 constexpr int64_t kTile = 16;  // of the transposes: a vector of AVX-512
 using Vector = uint32_t __attribute__((vector_size(4 * kTile)));
+using Floats = float __attribute__((vector_size(4 * kTile)));
+using Halves = uint16_t __attribute__((vector_size(2 * kTile)));
 using Lanes = std::make_index_sequence<kTile>;
 
-// One stage of a transpose: exchanges what lies `distance` rows and lanes apart.
+// One stage of a transpose: exchanges what lies `distance` rows and lanes apart. Rows are named by
+// constants, not counted by a loop, or GCC keeps them in memory.
 template <size_t distance, size_t... lane>
 TRIREME_INLINE void exchange_pair(Vector& first, Vector& second, std::index_sequence<lane...>) {
   const Vector a = first, b = second;
@@ -24,19 +28,60 @@ TRIREME_INLINE void exchange_pair(Vector& first, Vector& second, std::index_sequ
   second =
       __builtin_shufflevector(a, b, ((lane & distance) != 0 ? kTile + lane : lane + distance)...);
 }
-template <size_t distance>
-TRIREME_INLINE void exchange(Vector* rows) {
-#pragma GCC unroll 16
-  for (size_t row = 0; row < kTile; ++row) {
-    if ((row & distance) == 0) exchange_pair<distance>(rows[row], rows[row + distance], Lanes{});
+template <size_t distance, size_t row>
+TRIREME_INLINE void exchange_row(Vector* rows) {
+  if constexpr ((row & distance) == 0) {
+    exchange_pair<distance>(rows[row], rows[row + distance], Lanes{});
   }
 }
+template <size_t distance, size_t... row>
+TRIREME_INLINE void exchange(Vector* rows, std::index_sequence<row...>) {
+  (exchange_row<distance, row>(rows), ...);
+}
 
-TRIREME_INLINE void transpose_tile(Vector* rows) {
-  exchange<1>(rows);
-  exchange<2>(rows);
-  exchange<4>(rows);
-  exchange<8>(rows);
+// Transposes the tile whose row i load(i, row) sets, and calls store(j, column j).
+template <typename Load, typename Store, size_t... row>
+TRIREME_INLINE void transpose_rows(const Load& load, const Store& store,
+                                   std::index_sequence<row...> all) {
+  Vector rows[kTile];
+  (load(row, rows[row]), ...);
+  exchange<1>(rows, all);
+  exchange<2>(rows, all);
+  exchange<4>(rows, all);
+  exchange<8>(rows, all);
+  (store(row, rows[row]), ...);
+}
+// The same for a tile of `height` rows and `width` columns; what it lacks is zero. Load and store
+// are told whether the tile is whole.
+template <typename Load, typename Store>
+TRIREME_INLINE void transpose_tile(int64_t height, int64_t width, bool is_whole, const Load& load,
+                                   const Store& store) {
+  if (is_whole) {
+    transpose_rows(
+        [&](int64_t i, Vector & row) __attribute__((always_inline)) { load(i, row, true); },
+        [&](int64_t j, const Vector& column)
+            __attribute__((always_inline)) { store(j, column, true); },
+        Lanes{});
+    return;
+  }
+  transpose_rows(
+      [&](int64_t i, Vector & row) __attribute__((always_inline)) {
+        row = Vector{};
+        if (i < height) load(i, row, false);
+      },
+      [&](int64_t j, const Vector& column) __attribute__((always_inline)) {
+        if (j < width) store(j, column, false);
+      },
+      Lanes{});
+}
+
+// As narrow() of each lane. Of a loop over the lanes of a cut tile GCC makes scalar code.
+TRIREME_INLINE void narrow_lanes(const Vector& bits, Halves& to) {
+  Floats values;
+  std::memcpy(&values, &bits, sizeof(Vector));
+  const auto is_number = reinterpret_cast<Vector>(values == values);
+  const Vector rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  to = __builtin_convertvector((rounded & is_number) | (0x7fc0 & ~is_number), Halves);
 }
 
 // Calls tile(row, column, height, width) for the tiles of an [M, N] matrix.
@@ -76,24 +121,18 @@ TRIREME_MULTIVERSION void pack_transpose(Rows<const uint16_t> transpose, int64_t
   for_each_tile(
       N, (K + 1) / 2,
       [&](int64_t n, int64_t pair, int64_t height, int64_t width) __attribute__((always_inline)) {
-        Vector rows[kTile] = {};
-        for (int64_t i = 0; i < height; ++i) {
-          const uint16_t* from = transpose.at(n + i, 2 * pair).data;
-          if (K - 2 * pair >= 2 * kTile) {
-            std::memcpy(&rows[i], from, sizeof(Vector));
-          } else {
-            std::memcpy(&rows[i], from, sizeof(uint16_t) * static_cast<size_t>(K - 2 * pair));
-          }
-        }
-        transpose_tile(rows);
-        for (int64_t j = 0; j < width; ++j) {
-          uint32_t* out = to.at(pair + j, n).data;
-          if (height == kTile) {
-            std::memcpy(out, &rows[j], sizeof(Vector));
-          } else {
-            std::memcpy(out, &rows[j], sizeof(uint32_t) * static_cast<size_t>(height));
-          }
-        }
+        const bool is_whole = height == kTile && K - 2 * pair >= 2 * kTile;
+        const int64_t count = std::min(K - 2 * pair, 2 * kTile);
+        transpose_tile(
+            height, width, is_whole,
+            [&](int64_t i, Vector & row, bool whole) __attribute__((always_inline)) {
+              std::memcpy(&row, transpose.at(n + i, 2 * pair).data,
+                          whole ? sizeof(Vector) : sizeof(uint16_t) * static_cast<size_t>(count));
+            },
+            [&](int64_t j, const Vector& column, bool whole) __attribute__((always_inline)) {
+              std::memcpy(to.at(pair + j, n).data, &column,
+                          whole ? sizeof(Vector) : sizeof(uint32_t) * static_cast<size_t>(height));
+            });
       });
 }
 
@@ -111,22 +150,24 @@ TRIREME_MULTIVERSION void unpack_rows(Rows<const uint32_t> pairs, int64_t K, int
   }
 }
 
+// By tiles of `to`, whose rows lie far apart, so that each row is finished in the cache.
 TRIREME_MULTIVERSION void narrow_transpose(Rows<const float> from, int64_t M, int64_t N,
                                            Rows<uint16_t> to) {
   for_each_tile(
-      M,
-      N, [&](int64_t m, int64_t n, int64_t height, int64_t width) __attribute__((always_inline)) {
-        Vector rows[kTile] = {};
-        for (int64_t i = 0; i < height; ++i) {
-          std::memcpy(&rows[i], from.at(m + i, n).data, sizeof(float) * static_cast<size_t>(width));
-        }
-        transpose_tile(rows);
-        float values[kTile];
-        for (int64_t j = 0; j < width; ++j) {
-          std::memcpy(values, &rows[j], sizeof(Vector));
-          uint16_t* out = to.at(n + j, m).data;
-          for (int64_t i = 0; i < height; ++i) out[i] = narrow<uint16_t>(values[i]);
-        }
+      N,
+      M, [&](int64_t n, int64_t m, int64_t width, int64_t height) __attribute__((always_inline)) {
+        transpose_tile(
+            height, width, height == kTile && width == kTile,
+            [&](int64_t i, Vector & row, bool whole) __attribute__((always_inline)) {
+              std::memcpy(&row, from.at(m + i, n).data,
+                          whole ? sizeof(Vector) : sizeof(float) * static_cast<size_t>(width));
+            },
+            [&](int64_t j, const Vector& column, bool whole) __attribute__((always_inline)) {
+              Halves halves;
+              narrow_lanes(column, halves);
+              std::memcpy(to.at(n + j, m).data, &halves,
+                          whole ? sizeof(Halves) : sizeof(uint16_t) * static_cast<size_t>(height));
+            });
       });
 }
 

@@ -14,6 +14,7 @@ bool has_bf16_attention(const at::Tensor& q_BNtH);
 // As attention() and attention_backward() in local_attention.h; sums in fp32, results laid out [B,
 // t, N, H]. The bits of a head depend on neither the number of heads nor of threads.
 // scale:  factor of q k^T
+// room:   if defined, gets the gradients of k and v, in fp32 and without a rounding to bf16
 // Memory: a thread holds 4 H bytes per key forward; backward 12 H + 8 bytes per query and 10 H per
 // key
 // Threads: forward as many as query heads; backward as many as kv heads
@@ -22,6 +23,6 @@ PartialAttention bf16_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BK
 AttentionGradients bf16_attention_backward(const at::Tensor& grad_out_BNtH,
                                            const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                                            const at::Tensor& v_BKsH, const PartialAttention& whole,
-                                           bool is_causal, double scale);
+                                           bool is_causal, double scale, const KeyRoom& room = {});
 
 }  // namespace trireme::parallel

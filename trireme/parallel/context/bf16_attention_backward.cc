@@ -119,14 +119,18 @@ class Backward {
     });
   }
 
-  void finish(Rows<uint16_t> grad_k, Rows<uint16_t> grad_v) const {
+  template <typename Number>
+  void finish(Rows<Number> grad_k, Rows<Number> grad_v) const {
     for (int64_t row = 0; row < on_.s; ++row) {
-      narrow_run(grad_k_.at(row).data, on_.H, 1, grad_k.at(row).data);
-      narrow_run(grad_v_.at(row).data, on_.H, 1, grad_v.at(row).data);
+      store(grad_k_.at(row).data, grad_k.at(row).data);
+      store(grad_v_.at(row).data, grad_v.at(row).data);
     }
   }
 
  private:
+  void store(const float* from, uint16_t* to) const { narrow_run(from, on_.H, 1, to); }
+  void store(const float* from, float* to) const { std::copy_n(from, on_.H, to); }
+
   void block(Bits k, Bits v, int64_t key, int64_t rows, int64_t query, int64_t width) {
     const int64_t M = kRows, H = on_.H;
     multiply_(M, width, H, k, q_columns_.at(query), scores_, false);
@@ -199,7 +203,7 @@ class Backward {
 AttentionGradients bf16_attention_backward(const at::Tensor& grad_out_BNtH,
                                            const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                                            const at::Tensor& v_BKsH, const PartialAttention& whole,
-                                           bool is_causal, double scale) {
+                                           bool is_causal, double scale, const KeyRoom& room) {
   RECORD_FUNCTION("trireme::attention_backward", {});
   const Problem on{with_dense_rows(q_BNtH), with_dense_rows(k_BKsH), with_dense_rows(v_BKsH),
                    is_causal, static_cast<float>(scale)};
@@ -209,7 +213,9 @@ AttentionGradients bf16_attention_backward(const at::Tensor& grad_out_BNtH,
   const auto empty_like = [](const at::Tensor& x) {
     return empty_by_token(x.sizes(), x.options());
   };
-  const AttentionGradients grads{empty_like(on.q), empty_like(on.k), empty_like(on.v)};
+  const bool has_room = room.k_BKsH.defined();
+  const AttentionGradients grads{empty_like(on.q), has_room ? room.k_BKsH : empty_like(on.k),
+                                 has_room ? room.v_BKsH : empty_like(on.v)};
   const int64_t kv_heads = on.k.size(1);
   at::parallel_for(0, on.k.size(0) * kv_heads, 1, [&](int64_t begin, int64_t end) {
     Backward backward(on);
@@ -222,8 +228,13 @@ AttentionGradients bf16_attention_backward(const at::Tensor& grad_out_BNtH,
                       lse + sequence * whole.lse_BNt.stride(0) + head * whole.lse_BNt.stride(1),
                       whole.lse_BNt.stride(2), rows_to(grads.q_BNtH, sequence, head));
       }
-      backward.finish(rows_to(grads.k_BKsH, sequence, kv_head),
-                      rows_to(grads.v_BKsH, sequence, kv_head));
+      if (has_room) {
+        backward.finish(floats_to(grads.k_BKsH, sequence, kv_head),
+                        floats_to(grads.v_BKsH, sequence, kv_head));
+      } else {
+        backward.finish(rows_to(grads.k_BKsH, sequence, kv_head),
+                        rows_to(grads.v_BKsH, sequence, kv_head));
+      }
     }
   });
   return grads;

@@ -18,6 +18,11 @@ Rows<uint16_t> rows_to(const at::Tensor& x_BNtH, int64_t sequence, int64_t head)
   return {const_cast<uint16_t*>(rows.data), rows.stride};
 }
 
+Rows<float> floats_to(const at::Tensor& x_BNtH, int64_t sequence, int64_t head) {
+  return {x_BNtH.mutable_data_ptr<float>() + sequence * x_BNtH.stride(0) + head * x_BNtH.stride(1),
+          x_BNtH.stride(2)};
+}
+
 at::Tensor with_dense_rows(const at::Tensor& x_BNtH) {
   return x_BNtH.stride(3) == 1 ? x_BNtH : x_BNtH.contiguous();
 }

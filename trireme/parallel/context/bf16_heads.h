@@ -21,6 +21,7 @@ inline int64_t round_up(int64_t n) { return (n + kRows - 1) / kRows * kRows; }
 // The rows of one head of [B, N, t, H].
 Bits rows_of(const at::Tensor& x_BNtH, int64_t sequence, int64_t head);
 Rows<uint16_t> rows_to(const at::Tensor& x_BNtH, int64_t sequence, int64_t head);
+Rows<float> floats_to(const at::Tensor& x_BNtH, int64_t sequence, int64_t head);  // of fp32
 
 // The tensor itself if a head's row is dense.
 at::Tensor with_dense_rows(const at::Tensor& x_BNtH);

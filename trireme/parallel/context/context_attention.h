@@ -24,6 +24,12 @@ using LocalAttention =
     std::function<at::Tensor(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                              const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads)>;
 
+struct AllToAllOptions {
+  // Messages lie in the group's symmetric memory, where peers read them without a copy. Set to
+  // false on a host with too little shared memory.
+  bool symmetric = true;
+};
+
 // Throws: ConfigError when a rank would have no query head
 void check_all_to_all(int64_t heads, int num_ranks);
 
@@ -41,12 +47,12 @@ void check_all_to_all(int64_t heads, int num_ranks);
 at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
-                                const LocalAttention& attention);
+                                const LocalAttention& attention, AllToAllOptions options = {});
 // The same with whole_attention().
 at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
-                                const AttentionReach& reach = {});
+                                const AttentionReach& reach = {}, AllToAllOptions options = {});
 
 // Everything that a layer needs to attend over the context axis. One object serves all layers of a
 // step. `group` must outlive it.

@@ -1,6 +1,5 @@
 #include "trireme/parallel/context/local_attention.h"
 
-#include <algorithm>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -86,10 +85,6 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const BlockReach&
 // libtorch's kernel multiplies narrow numbers more slowly than fp32.
 at::Tensor for_kernel(const at::Tensor& x) { return x.itemsize() == 2 ? widened(x) : x; }
 
-at::Tensor laid_out_by_token(const at::Tensor& x_BNtH) {
-  return x_BNtH.transpose(1, 2).contiguous().transpose(1, 2);
-}
-
 }  // namespace
 
 at::Tensor empty_by_token(at::IntArrayRef shape, const at::TensorOptions& options) {
@@ -124,14 +119,14 @@ PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
                                       const PartialAttention& whole, const BlockReach& reach,
-                                      const ScoreForm& scores) {
+                                      const ScoreForm& scores, const KeyRoom& room) {
   if (!has_kernel(q_BNtH, reach, scores)) {
     return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach, scores);
   }
   const double scale = scores.scale_of(q_BNtH.size(-1));
   if (has_bf16_attention(q_BNtH)) {
     return bf16_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, reach.is_causal,
-                                   scale);
+                                   scale, room);
   }
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       for_kernel(grad_out_BNtH), for_kernel(q_BNtH), for_kernel(k_BKsH), for_kernel(v_BKsH),
@@ -181,130 +176,6 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
   grad_s.mul_(scores.scale_of(q.size(-1)));
   return {at::matmul(grad_s, k).flatten(1, 2), at::matmul(grad_s.transpose(-1, -2), q).sum(2),
           at::matmul(p.transpose(-1, -2), grad_out).sum(2), grad_bias};
-}
-
-template <typename Clear>
-bool Frontier::move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear) {
-  const auto first = ends_.begin() + sequences.offset;
-  const auto last = first + sequences.size;
-  // Ranges of a sequence are written in rising order, so one number per sequence says what has been
-  // written.
-  const bool is_new = std::all_of(first, last, [&](int64_t end) { return end <= tokens.offset; });
-  const int64_t written = tokens.offset + tokens.size;
-  const int64_t cleared = is_new ? tokens.offset : written;
-  // What was skipped has to be cleared once, or later parts would be added to memory that nobody
-  // wrote.
-  for (auto end = first; end != last; ++end) {
-    if (*end < cleared)
-      clear(mesh::Range{end - ends_.begin(), 1}, mesh::Range{*end, cleared - *end});
-    *end = std::max(*end, written);
-  }
-  return is_new;
-}
-
-OnlineSoftmax::OnlineSoftmax(const at::Tensor& q_BNtH)
-    : shape_(q_BNtH.sizes().vec()),
-      options_(q_BNtH.options().dtype(accumulation_dtype(q_BNtH.scalar_type()))),
-      read_(q_BNtH.size(0)) {}
-
-void OnlineSoftmax::allocate() {
-  if (out_BNtH_.defined()) return;
-  out_BNtH_ = empty_by_token(shape_, options_);
-  lse_BNt_ = at::empty({shape_[0], shape_[2], shape_[1]}, options_).transpose(1, 2);
-}
-
-bool OnlineSoftmax::move(const mesh::Range& sequences, const mesh::Range& queries) {
-  return read_.move(sequences, queries, [&](const mesh::Range& which, const mesh::Range& tokens) {
-    block_of(out_BNtH_, which, tokens).zero_();
-    block_of(lse_BNt_, which, tokens).fill_(-std::numeric_limits<double>::infinity());
-  });
-}
-
-// Clears what no part has written.
-void OnlineSoftmax::fill() {
-  allocate();
-  move({0, shape_[0]}, {shape_[2], 0});
-}
-
-at::Tensor OnlineSoftmax::out_BNtH() {
-  fill();
-  return out_BNtH_;
-}
-
-at::Tensor OnlineSoftmax::lse_BNt() {
-  fill();
-  return lse_BNt_;
-}
-
-void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& part) {
-  // The first part often covers all. Taking it over saves a pass over the memory.
-  if (!out_BNtH_.defined() && part.out_BNtH.sizes() == at::IntArrayRef(shape_)) {
-    out_BNtH_ = laid_out_by_token(part.out_BNtH);
-    lse_BNt_ = part.lse_BNt;
-    move(block.sequences, block.queries);
-    return;
-  }
-  allocate();
-  out_BNtH_ = laid_out_by_token(out_BNtH_.to(options_.dtype()));
-  const at::Tensor out = block_of(out_BNtH_, block.sequences, block.queries);
-  const at::Tensor lse = block_of(lse_BNt_, block.sequences, block.queries);
-  if (move(block.sequences, block.queries)) {
-    out.copy_(part.out_BNtH);
-    lse.copy_(part.lse_BNt);
-    return;
-  }
-  // logaddexp joins two parts without overflow, however large their scores.
-  const at::Tensor sum = at::logaddexp(lse, part.lse_BNt);
-  out.mul_(lse.sub(sum).exp_().unsqueeze(-1));
-  out.addcmul_(part.out_BNtH.to(out.scalar_type()), part.lse_BNt.sub(sum).exp_().unsqueeze(-1));
-  lse.copy_(sum);
-}
-
-void OnlineSoftmax::add_sinks(const at::Tensor& sinks_N) {
-  fill();
-  out_BNtH_ = laid_out_by_token(out_BNtH_.to(options_.dtype()));
-  const at::Tensor sum = at::logaddexp(lse_BNt_, sinks_N.to(options_.dtype()).unsqueeze(-1));
-  out_BNtH_.mul_((lse_BNt_ - sum).exp_().unsqueeze(-1));
-  lse_BNt_ = sum;
-}
-
-BlockSum::BlockSum(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH)
-    : shape_(like_BNtH.sizes().vec()),
-      options_(like_BNtH.options().dtype(accumulation_dtype(like_BNtH.scalar_type()))),
-      sum_BNtH_(out_BNtH),
-      added_(like_BNtH.size(0)) {}
-
-bool BlockSum::move(const mesh::Range& sequences, const mesh::Range& tokens) {
-  return added_.move(sequences, tokens, [&](const mesh::Range& which, const mesh::Range& cleared) {
-    block_of(sum_BNtH_, which, cleared).zero_();
-  });
-}
-
-void BlockSum::add(const mesh::Range& sequences, const mesh::Range& tokens,
-                   const at::Tensor& part) {
-  if (!sum_BNtH_.defined() && part.sizes() == at::IntArrayRef(shape_)) {
-    sum_BNtH_ = laid_out_by_token(part);
-    move(sequences, tokens);
-    return;
-  }
-  if (!sum_BNtH_.defined()) sum_BNtH_ = empty_by_token(shape_, options_);
-  widen();
-  const at::Tensor block = block_of(sum_BNtH_, sequences, tokens);
-  if (move(sequences, tokens)) {
-    block.copy_(part);
-  } else {
-    block.add_(part);
-  }
-}
-
-void BlockSum::widen() { sum_BNtH_ = laid_out_by_token(sum_BNtH_.to(options_.dtype())); }
-
-at::Tensor BlockSum::sum_BNtH() { return sum_BNtH(c10::typeMetaToScalarType(options_.dtype())); }
-
-at::Tensor BlockSum::sum_BNtH(at::ScalarType dtype) {
-  if (!sum_BNtH_.defined()) sum_BNtH_ = empty_by_token(shape_, options_);
-  move({0, shape_[0]}, {shape_[2], 0});
-  return laid_out_by_token(sum_BNtH_.to(dtype));
 }
 
 }  // namespace trireme::parallel

@@ -1,9 +1,8 @@
-// Attention on one rank: the shapes of its operands, and parts of it that merge into the whole.
-// Never communicates.
+// Attention on one rank: the shapes of its operands, and parts of it that merge into the whole
+// (attention_sums.h). Never communicates.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -27,10 +26,8 @@ at::Tensor view_heads(const at::Tensor& x_BtD, int64_t heads);
 // Shapes: [B, t, N * H] -> [B, N, t, H], likewise
 at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads);
 
-// Attention of some queries over some keys on this rank, and the merge of such parts into the
-// softmax over all keys. Never communicates.
-// Source: merge: Milakov & Gimelshein 2018, arXiv:1805.02867, section 3; backward from the
-//         log-sum-exp: Dao 2023 (FlashAttention-2), arXiv:2307.08691, section 3.1
+// Attention of some queries over some keys on this rank.
+// Source: backward from the log-sum-exp: Dao 2023 (FlashAttention-2), arXiv:2307.08691, section 3.1
 
 // Uninitialised memory for [B, N, t, H], laid out [B, t, N, H] like the activations.
 at::Tensor empty_by_token(at::IntArrayRef shape, const at::TensorOptions& options);
@@ -44,6 +41,11 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype);
 struct PartialAttention {
   at::Tensor out_BNtH;  // softmax over the keys of this part
   at::Tensor lse_BNt;   // logarithm of the softmax's divisor
+};
+// Memory for gradients of keys and values in accumulation_dtype(); undefined: none.
+struct KeyRoom {
+  at::Tensor k_BKsH{};
+  at::Tensor v_BKsH{};
 };
 struct AttentionGradients {
   at::Tensor q_BNtH;
@@ -60,12 +62,13 @@ struct AttentionGradients {
 PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
                            const at::Tensor& v_BKsH, const BlockReach& reach,
                            const ScoreForm& scores = {});
-// These keys' part of the gradients. `whole` has the output and log-sum-exp over all keys.
+// These keys' part of the gradients. `whole` has the output and log-sum-exp over all keys. Writes
+// those of k and v to `room` if bf16_attention() computes them, and then returns its tensors.
 // Shapes: grad_out and out as q -> each as the tensor whose gradient it is
 AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
                                       const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
                                       const PartialAttention& whole, const BlockReach& reach,
-                                      const ScoreForm& scores = {});
+                                      const ScoreForm& scores = {}, const KeyRoom& room = {});
 
 // The same made from ATen's operators, for any device and dtype. Computes in accumulation_dtype()
 // and makes all scores at once. The gradients have that dtype.
@@ -78,70 +81,5 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
                                                const PartialAttention& whole,
                                                const BlockReach& reach,
                                                const ScoreForm& scores = {});
-
-// Tracks which tokens of a result hold values: in each sequence, those before a frontier. The
-// result therefore need not be filled before it is written.
-class Frontier {
- public:
-  explicit Frontier(int64_t num_sequences) : ends_(num_sequences, 0) {}
-  // Moves the frontier to the end of `tokens` in `sequences`. Returns true if all of them lay
-  // beyond it: write them. Returns false otherwise: add to them. Calls clear(sequences, tokens) for
-  // tokens that are now before the frontier but hold no value.
-  template <typename Clear>
-  bool move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear);
-
- private:
-  std::vector<int64_t> ends_;
-};
-
-// Softmax over keys that come in parts: out = sum_i exp(lse_i - lse) out_i, lse = log sum_i
-// exp(lse_i). Summed in the order of add(), in accumulation_dtype(); a part that is the whole is
-// left as it is.
-class OnlineSoftmax {
- public:
-  explicit OnlineSoftmax(const at::Tensor& q_BNtH);
-  // Adds the block's part. Keeps the part's tensors where it can.
-  void add(const AttentionBlock& block, const PartialAttention& part);
-  // Adds to each query a key without a value, whose score is that of its head. After all parts.
-  void add_sinks(const at::Tensor& sinks_N);
-
-  // For a query that has read no key, out is 0 and lse is -inf.
-  at::Tensor out_BNtH();  // laid out [B, t, N, H]; in the part's dtype if one part is the whole
-  at::Tensor lse_BNt();
-
- private:
-  void allocate();
-  bool move(const mesh::Range& sequences, const mesh::Range& queries);
-  void fill();
-
-  std::vector<int64_t> shape_;  // B, N, t, H
-  at::TensorOptions options_;
-  at::Tensor out_BNtH_;  // undefined until the first add(); a part's dtype while that is the whole
-  at::Tensor lse_BNt_;
-  Frontier read_;  // queries that have read a key
-};
-
-// The sum of blocks' gradients, in the order of add(), in accumulation_dtype().
-class BlockSum {
- public:
-  // out_BNtH: memory for the sum, laid out [B, t, N, H]; undefined: allocates it.
-  explicit BlockSum(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH = {});
-  // Adds `part` to `tokens` of `sequences`. Keeps the tensor where it can.
-  void add(const mesh::Range& sequences, const mesh::Range& tokens, const at::Tensor& part);
-  // Zero where nothing was added. Laid out [B, t, N, H].
-  at::Tensor sum_BNtH();
-  // The same in another dtype. No pass over the memory if one part is the whole and has it.
-  at::Tensor sum_BNtH(at::ScalarType dtype);
-
- private:
-  bool move(const mesh::Range& sequences, const mesh::Range& tokens);
-
-  void widen();
-
-  std::vector<int64_t> shape_;
-  at::TensorOptions options_;
-  at::Tensor sum_BNtH_;  // undefined until the first add(); a part's dtype while that is the whole
-  Frontier added_;
-};
 
 }  // namespace trireme::parallel

@@ -13,8 +13,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/context/attention_blocks.h"
+#include "trireme/parallel/context/attention_sums.h"
 #include "trireme/parallel/context/bf16_attention.h"
 #include "trireme/parallel/context/distance_bias.h"
+#include "trireme/parallel/context/head_rows.h"
 #include "trireme/parallel/context/local_attention.h"
 
 namespace trireme::parallel {
@@ -111,9 +113,8 @@ using torch::autograd::variable_list;
 constexpr int kKeysTag = 1;
 constexpr int kGradientsTag = 2;
 
-at::Tensor join_heads(const at::Tensor& x_BNtH, at::ScalarType dtype) {
-  return x_BNtH.transpose(1, 2).flatten(2).to(dtype);
-}
+// [B, N, t, H], laid out [B, t, N, H] -> [B, t, N * H], a view
+at::Tensor join_heads(const at::Tensor& x_BNtH) { return x_BNtH.transpose(1, 2).flatten(2); }
 
 // One rank's keys and values, or their gradients.
 struct Pair {
@@ -284,7 +285,7 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
       }
     });
     if (sinks_N) softmax.add_sinks(*sinks_N);
-    const at::Tensor out_BtD = join_heads(softmax.out_BNtH(), q_BtD.scalar_type());
+    const at::Tensor out_BtD = join_heads(softmax.out_BNtH());
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
     ctx->save_for_backward({q_BtD, k_BtG, v_BtG, out_BtD, softmax.lse_BNt(),
                             sinks_N.value_or(at::Tensor()), bias_NR.value_or(at::Tensor())});
@@ -301,10 +302,11 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     const at::Tensor bias = wide_bias(saved[6], q);
     const at::Tensor grad_bias = bias.defined() ? at::zeros_like(bias) : bias;
     BlockSum grad_q(q);
+    const at::ScalarType sum_dtype = accumulation_dtype(q.scalar_type());
 
     // Gradients start one rank later than keys, at the first rank that does not own them. The last
     // hop therefore brings them home.
-    PairRing ring(*call, k_BtG, accumulation_dtype(q.scalar_type()), /*lead=*/1, kGradientsTag);
+    PairRing ring(*call, k_BtG, sum_dtype, /*lead=*/1, kGradientsTag);
     Pair home;  // the part from this rank's own queries
     for_each_piece(*call, k_BtG, saved[2], [&](int step, const Pair& keys) {
       // The sums of step 1 are written straight into the ring's memory: it is the first piece that
@@ -323,40 +325,47 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
             block_of(keys.k_BKsH, sequences, keys_of), block_of(keys.v_BKsH, sequences, keys_of),
             {block_of(whole.out_BNtH, sequences, queries),
              block_of(whole.lse_BNt, sequences, queries)},
-            reach, scores);
+            reach, scores, {grad_k.room(sequences, keys_of), grad_v.room(sequences, keys_of)});
         if (of_block) of_block->add(grad_bias, part.bias_Nts);
         grad_q.add(sequences, queries, part.q_BNtH);
         grad_k.add(sequences, keys_of, part.k_BKsH);
         grad_v.add(sequences, keys_of, part.v_BKsH);
       }
-      const at::ScalarType sum_dtype =
-          ring.size() == 1 ? q.scalar_type() : accumulation_dtype(q.scalar_type());
-      const Pair sums{grad_k.sum_BNtH(sum_dtype), grad_v.sum_BNtH(sum_dtype)};
       // The part from its own queries does not travel at all.
       if (step == 0) {
-        home = sums;
+        home = {grad_k.exact_sum_BNtH(), grad_v.exact_sum_BNtH()};
         return;
       }
-      if (step > 1) {
+      if (step == 1) {
+        // In the ring's memory.
+        static_cast<void>(grad_k.sum_BNtH(sum_dtype));
+        static_cast<void>(grad_v.sum_BNtH(sum_dtype));
+      } else {
         // It has travelled while this step was computed.
         ring.finish();
         const Pair travelling = ring.piece();
-        Pair sum = ring.room();
-        at::add_out(sum.k_BKsH, travelling.k_BKsH, sums.k_BKsH);
-        at::add_out(sum.v_BKsH, travelling.v_BKsH, sums.v_BKsH);
+        const Pair sum = ring.room();
+        combine_rows(sum.k_BKsH, {travelling.k_BKsH}, {grad_k.exact_sum_BNtH()});
+        combine_rows(sum.v_BKsH, {travelling.v_BKsH}, {grad_v.exact_sum_BNtH()});
       }
       ring.start();
     });
+    // While the last sums travel.
+    const at::ScalarType dtype = q.scalar_type();
+    const at::Tensor sum_q = grad_q.sum_BNtH(dtype);
+    Pair rest;  // from the other ranks' queries
     if (ring.size() > 1) {
       ring.finish();
-      home.k_BKsH.add_(ring.piece().k_BKsH);
-      home.v_BKsH.add_(ring.piece().v_BKsH);
-      ring.end();
+      rest = ring.piece();
     }
-    const at::ScalarType dtype = q.scalar_type();
-    return {join_heads(grad_q.sum_BNtH(dtype), dtype),
-            join_heads(home.k_BKsH, dtype),
-            join_heads(home.v_BKsH, dtype),
+    const at::Tensor sum_k = sum_of(home.k_BKsH, rest.k_BKsH, dtype);
+    const at::Tensor sum_v = sum_of(home.v_BKsH, rest.v_BKsH, dtype);
+    // Before end(), which waits for the readers of this rank's own sums.
+    rest = {};
+    ring.end();
+    return {join_heads(sum_q),
+            join_heads(sum_k),
+            join_heads(sum_v),
             gradient_of_sinks(saved[5], grad_out, whole),
             bias.defined() ? grad_bias.to(saved[6].scalar_type()) : bias,
             at::Tensor()};
@@ -366,6 +375,15 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
   // In the dtype of the scores.
   static at::Tensor wide_bias(const at::Tensor& bias_NR, const at::Tensor& q) {
     return bias_NR.defined() ? bias_NR.to(accumulation_dtype(q.scalar_type())) : bias_NR;
+  }
+
+  // Laid out by token. rest: undefined on one rank
+  static at::Tensor sum_of(const at::Tensor& home, const at::Tensor& rest, at::ScalarType dtype) {
+    const bool is_in_place = home.scalar_type() == dtype;
+    const at::Tensor sum =
+        is_in_place ? home : empty_by_token(home.sizes(), home.options().dtype(dtype));
+    if (!is_in_place || rest.defined()) combine_rows(sum, {home}, {rest});
+    return sum;
   }
 
   // A sink has no value, so its score's gradient is p * (0 - sum(do * out)).
