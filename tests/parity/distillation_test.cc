@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "tests/parity/axis_choices.h"
+#include "tests/parity/given_teacher.h"
 #include "tests/parity/layout_step.h"
 #include "tests/parity/random_layout.h"
 #include "trireme/model/model.h"
@@ -18,11 +19,6 @@
 
 namespace trireme::train {
 namespace {
-
-const Overrides kDistillation = {{"objective.name", "distill"},
-                                 {"objective.teacher", "unread"},
-                                 {"objective.temperature", "0.5"},
-                                 {"objective.weight", "0.7"}};
 
 // Another family, width and depth; random weights large enough that its predictions differ.
 model::ModelConfig some_teacher(const std::string& family) {
@@ -35,11 +31,6 @@ model::ModelConfig some_teacher(const std::string& family) {
                                       {"model.logits_softcap", family == "llama" ? "2" : "0"},
                                       {"model.experts", family == "mixtral" ? "5" : "0"}});
   return model_of(config);
-}
-
-void give_teacher(RunConfig& config, const model::ModelConfig& teacher) {
-  tasks::language_of(config).teacher =
-      std::make_shared<const tasks::Teacher>(tasks::Teacher{.model = teacher});
 }
 
 RunConfig taught(const Overrides& overrides, const std::string& family = "gpt2") {

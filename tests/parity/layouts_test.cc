@@ -17,15 +17,6 @@
 namespace trireme::train {
 namespace {
 
-// A gradient is at the end of about 12 products and norms a layer, forward and backward, each a sum
-// of up to n terms taken in another order: sqrt(n) roundings of 2^-24 each, times 8.
-double fp32_bound(const RunConfig& config) {
-  const model::ModelConfig& model = model_of(config);
-  const double longest =
-      static_cast<double>(std::max({model.vocab_size, model.ffn_width, 2 * model.sequence_length}));
-  return 8 * 12 * static_cast<double>(model.layers) * std::sqrt(longest) * 0x1p-24;
-}
-
 // Each of about 12 activations a layer, forward and backward, is rounded by up to 2^-8 of itself.
 // Where a layout cuts a sum, its roundings are others than those of one rank: a random walk of
 // sqrt(24 L) steps on either side.

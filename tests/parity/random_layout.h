@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <random>
@@ -19,6 +20,15 @@ using Overrides = std::vector<Override>;
 inline Overrides joined(Overrides first, const Overrides& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
+}
+
+// A gradient is at the end of about 12 products and norms a layer, forward and backward, each a sum
+// of up to n terms taken in another order: sqrt(n) roundings of 2^-24 each, times 8.
+inline double fp32_bound(const RunConfig& config) {
+  const model::ModelConfig& model = model_of(config);
+  const double longest =
+      static_cast<double>(std::max({model.vocab_size, model.ffn_width, 2 * model.sequence_length}));
+  return 8 * 12 * static_cast<double>(model.num_blocks()) * std::sqrt(longest) * 0x1p-24;
 }
 
 // The seed that TRIREME_LAYOUT_SEED asks for; otherwise any from `first` on.

@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
 #include "tests/harness/tensors.h"
@@ -61,6 +62,41 @@ TEST(Recompute, HasTheBitsOfKeepingAndReplaysRandomNumbers) {
 
 TEST(Recompute, WeightsGetGradientsThoughNoInputNeedsOne) {
   harness::assert_same_bits(run(true, false).grad_w, run(false, false).grad_w, "gradient of w");
+}
+
+class CountedTanh : public torch::autograd::Function<CountedTanh> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            int* num_backwards) {
+    ctx->saved_data["count"] = reinterpret_cast<int64_t>(num_backwards);
+    at::Tensor y = at::tanh(x);
+    ctx->save_for_backward({y});
+    return y;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    ++*reinterpret_cast<int*>(ctx->saved_data["count"].toInt());
+    const at::Tensor y = ctx->get_saved_variables()[0];
+    return {grads[0] * (1 - y * y), at::Tensor()};
+  }
+};
+
+// What is before the first trained weight has no backward, computed again or not.
+TEST(Recompute, WhatNoInputAndNoWeightLearnsThroughHasNoBackward) {
+  for (const bool again : {false, true}) {
+    for (const bool x_needs_gradient : {false, true}) {
+      int num_backwards = 0;
+      const at::Tensor x = numbers({4, 6}).requires_grad_(x_needs_gradient);
+      const at::Tensor w = numbers({6, 6}).requires_grad_();
+      const auto function = [&](const std::vector<at::Tensor>& inputs) {
+        return CountedTanh::apply(inputs[0], &num_backwards).mm(w);
+      };
+      recompute_if(again, function, {x}).sum().backward();
+      EXPECT_EQ(num_backwards, x_needs_gradient ? 1 : 0) << again;
+      EXPECT_EQ(x.grad().defined(), x_needs_gradient) << again;
+      EXPECT_TRUE(w.grad().defined()) << again;
+    }
+  }
 }
 
 TEST(Recompute, RunsOnceWithoutGradients) {

@@ -1,5 +1,9 @@
 #include "trireme/plan/step/stage_seconds.h"
 
+#include <algorithm>
+#include <memory>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/plan/harness.h"
@@ -20,7 +24,7 @@ TEST(StageSeconds, LayersAddUp) {
   const StageSeconds three = stage_seconds(four_layers(), cluster, part_of(3));
   EXPECT_DOUBLE_EQ(three.forward.total(), 3 * one.forward.total());
   EXPECT_DOUBLE_EQ(three.backward.total(), 3 * one.backward.total());
-  EXPECT_DOUBLE_EQ(three.parameters, 3 * one.parameters);
+  EXPECT_DOUBLE_EQ(three.parameters.all, 3 * one.parameters.all);
 }
 
 TEST(StageSeconds, RecomputationOfABlockRepeatsItsForward) {
@@ -37,21 +41,53 @@ TEST(StageSeconds, RecomputationOfABlockRepeatsItsForward) {
   EXPECT_DOUBLE_EQ(again.repeated_flops, block.product_flops() + block.core.flops());
 }
 
-// Backward's time falls with the share of weights that have gradients.
 TEST(StageSeconds, FrozenWeightsHaveNoProductsOfTheirOwn) {
   Workload work = four_layers();
   work.micro_batch = 16;  // whose kernels are longer than their launches
   const Cluster cluster = cluster_of("a100-80gb", 1, 8);
   const StageSeconds all = stage_seconds(work, cluster, part_of(1));
-  work.sizes = work.sizes.with_share(0);
+  work.block = {.trained = 0, .products = 0, .feed_forward_products = 0};
   const StageSeconds none = stage_seconds(work, cluster, part_of(1));
   EXPECT_EQ(none.forward.compute, all.forward.compute);
   EXPECT_LT(none.backward.compute, all.backward.compute);
   EXPECT_GT(none.backward.compute, 0.5 * all.backward.compute);
-  work.sizes = four_layers().sizes.with_share(0.5);
+  work.block = {.trained = 0.5, .products = 0.5, .feed_forward_products = 0.5};
   const StageSeconds half = stage_seconds(work, cluster, part_of(1));
   EXPECT_NEAR(half.backward.compute, (none.backward.compute + all.backward.compute) / 2,
               1e-12 * all.backward.compute);
+  EXPECT_EQ(half.parameters.trained, 0.5 * all.parameters.all);
+  EXPECT_LT(none.weight_share, all.weight_share);
+}
+
+TEST(StageSeconds, BlocksBeforeTheFirstTrainedOneHaveNoBackward) {
+  Workload work = four_layers();
+  set_recompute(work, model::Recompute::kFull);
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const StageSeconds all = stage_seconds(work, cluster, part_of(4));
+  auto blocks = std::make_shared<std::vector<PartTraining>>(8);
+  std::fill(blocks->begin(), blocks->begin() + 3, PartTraining::frozen());
+  work.blocks = blocks;  // the stage has the blocks from 1 on: two frozen ones, then two others
+  const StageSeconds half = stage_seconds(work, cluster, part_of(4));
+  EXPECT_DOUBLE_EQ(half.forward.compute, all.forward.compute);
+  EXPECT_DOUBLE_EQ(half.backward.compute, all.backward.compute / 2);
+  EXPECT_DOUBLE_EQ(half.repeated_flops, all.repeated_flops / 2);
+  EXPECT_DOUBLE_EQ(half.parameters.trained, all.parameters.all / 2);
+  EXPECT_DOUBLE_EQ(half.parameters.kept, all.parameters.all);
+}
+
+TEST(StageSeconds, AdaptersAddTwoProductsToTheirLayer) {
+  Workload work = four_layers();
+  const double alone = block_work(work, false).product_flops(), n = tokens_of(work);
+  work.block = {.products = 0,
+                .feed_forward_products = 0,
+                .adapted = {{.inputs = 1024, .outputs = 1024, .is_of_attention = true},
+                            {.inputs = 4096, .outputs = 1024, .splits_inputs = true}},
+                .rank = 16};
+  EXPECT_DOUBLE_EQ(block_work(work, false).product_flops() - alone,
+                   2 * n * 16 * (1024 + 1024 + 4096 + 1024));
+  work.axes.tensor = 2;  // each rank has half of a row of A, or of B's rows, and all of the other
+  EXPECT_DOUBLE_EQ(block_work(work, false).product_flops() - alone / 2,
+                   2 * n * 16 * (1024 + 512 + 2048 + 1024));
 }
 
 TEST(StageSeconds, EachAxisHasItsCommunication) {

@@ -91,15 +91,18 @@ struct Call : torch::CustomClassHolder {
       : function(std::move(function)), random(device) {}
   TensorFunction function;
   RandomState random;
+  std::vector<bool> needs_gradient{};  // of each input
   std::unique_ptr<StoredInputs> stored{};
   std::unique_ptr<const verify::ProbeContext> probes{};  // null: nobody listened in forward
 };
 
 class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
  public:
+  // needs_gradient: of each input. One may be tracked though it needs none.
   static at::Tensor forward(AutogradContext* ctx, const TensorFunction& function,
-                            at::TensorList inputs) {
+                            const std::vector<bool>& needs_gradient, at::TensorList inputs) {
     auto call = c10::make_intrusive<Call>(function, inputs.front().device());
+    call->needs_gradient = needs_gradient;
     if (input_store != nullptr && !Recomputing::is_on) {
       call->stored = std::make_unique<StoredInputs>(input_store, inputs);
     } else {
@@ -117,7 +120,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     for (const at::Tensor& saved :
          call->stored != nullptr ? call->stored->take() : ctx->get_saved_variables()) {
       at::Tensor input = saved.detach();
-      if (input.is_floating_point()) input.requires_grad_();
+      if (call->needs_gradient[inputs.size()]) input.requires_grad_();
       inputs.push_back(std::move(input));
     }
     RandomState now(inputs.front().device());
@@ -132,7 +135,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     }
     now.restore();
     if (output.requires_grad()) torch::autograd::backward({output}, {grads[0]});
-    variable_list result(1);  // of the function itself
+    variable_list result(2);  // of the function and of what needs a gradient
     for (at::Tensor& input : inputs) result.push_back(input.grad());
     return result;
   }
@@ -194,15 +197,16 @@ at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tenso
   TRIREME_ASSERT(!inputs.empty(), "recompute without inputs");
   if (!at::GradMode::is_enabled()) return function(inputs);
   std::vector<at::Tensor> tracked = inputs;
+  std::vector<bool> needs_gradient;
+  for (const at::Tensor& input : inputs) needs_gradient.push_back(input.requires_grad());
   // The weights inside need a gradient even when no input does.
-  const auto needs = [](const at::Tensor& input) { return input.requires_grad(); };
-  if (std::ranges::none_of(inputs, needs)) {
+  if (std::ranges::find(needs_gradient, true) == needs_gradient.end()) {
     const auto first = std::ranges::find_if(
         tracked, [](const at::Tensor& input) { return input.is_floating_point(); });
     TRIREME_ASSERT(first != tracked.end(), "recompute of inputs that have no gradient");
     *first = first->detach().requires_grad_();
   }
-  return RecomputeFunction::apply(function, at::TensorList(tracked));
+  return RecomputeFunction::apply(function, needs_gradient, at::TensorList(tracked));
 }
 
 StoresInputs::StoresInputs(std::shared_ptr<InputStore> store)

@@ -8,86 +8,11 @@
 namespace trireme::plan {
 namespace {
 
-void add_feed_forward(BlockWork& block, double rows, double width, double matrices, double D,
-                      double count) {
-  block.feed_forward.push_back({rows, (matrices - 1) * width, D, count});
-  block.feed_forward.push_back({rows, D, width, count});
-  block.hidden_elements += (matrices + 1) * rows * width * count;
+// Bytes per parameter of a part, without adapters, of which these shares are trained and kept.
+double state_bytes(const Workload& work, double trained, double kept, int64_t ranks) {
+  const StateBytes bytes = state_bytes_by_kind(work.sizes.of_trained(), work.zero, ranks);
+  return kept * bytes.weights + trained * (bytes.total() - bytes.weights);
 }
-
-}  // namespace
-
-double BlockWork::product_flops() const {
-  double flops = 0;
-  for (const Product& product : attention) flops += product.flops();
-  for (const Product& product : feed_forward) flops += product.flops();
-  return flops;
-}
-
-double tokens_of(const Workload& work) {
-  return number(work.micro_batch * work.model.sequence_length) / number(work.axes.context);
-}
-
-double rows_of(const Workload& work) {
-  return work.sequence_parallel ? tokens_of(work) / number(work.axes.tensor) : tokens_of(work);
-}
-
-BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
-  const model::ModelConfig& config = work.model;
-  const double t = number(work.axes.tensor), D = number(config.width), n = tokens_of(work);
-  const ModelCounts& counts = work.counts();
-  const double matrices = counts.feed_forward_matrices;
-  const double out_width =
-      number(config.heads *
-             (config.attention.is_latent() ? config.attention.v_head_width : config.head_width()));
-  BlockWork block;
-  // Products with keys and values that ranks share are on each of them.
-  const double copies = std::max(1.0, t / number(config.kv_heads));
-  const double kv = 2 * number(config.kv_heads * config.head_width());
-  const double in_width = counts.attention_matmul / D - out_width;
-  const double in_columns =
-      config.attention.is_latent() ? in_width / t : (in_width - kv) / t + kv * copies / t;
-  block.attention = {{n, in_columns, D}, {n, D, out_width / t}};
-  block.core = {.queries = n,
-                .keys = number(config.sequence_length),
-                .heads = number(config.heads) / t,
-                .width = number(config.core_width()),
-                .is_causal = counts.is_causal};
-  block.hidden_elements = 2 * n * (in_columns + out_width / t);
-  if (sparse) {
-    const model::ExpertConfig& experts = config.sparse;
-    const double E = number(experts.experts), ep = number(work.axes.expert),
-                 k = number(experts.experts_per_token), skew = ep > 1 ? expert_skew : 1;
-    block.feed_forward.push_back({n, E, D});
-    add_feed_forward(block, skew * n * k * ep / E, number(config.expert_width()) / t, matrices, D,
-                     E / ep);
-    if (experts.shared_experts > 0) {
-      add_feed_forward(block, n, number(config.shared_width()) / t, matrices, D, 1);
-    }
-    block.expert_parameters = E / ep * counts.expert_parameters / t;
-    block.parameters = (counts.sparse_parameters - E * counts.expert_parameters) / t;
-    block.dispatched_rows = skew * n * k;
-    block.wide_elements += 4 * n * k * D;
-  } else {
-    add_feed_forward(block, n, number(config.ffn_width) / t, matrices, D, 1);
-    block.parameters = counts.dense_parameters / t;
-  }
-  // The norms, and two sums with the residual.
-  block.wide_elements += (2 * work.kept_by_block.norms + 6) * rows_of(work) * D;
-  block.num_kernels = (sparse ? 60 : 40) + (t > 1 ? 4 : 0);
-  return block;
-}
-
-HeadWork head_work(const Workload& work) {
-  const double n = tokens_of(work);
-  const double columns = number(work.model.logits_per_token()) / number(work.axes.tensor);
-  const double D = number(work.model.width);
-  return {.logits = {n, columns, D},
-          .dense = {rows_of(work), work.counts().head_dense / D, D},
-          .loss_elements = 4 * n * columns};
-}
-
-namespace {
 
 // The states of a sparse block on the rank that has most experts.
 double states_of_sparse_block(const Workload& work) {
@@ -95,9 +20,10 @@ double states_of_sparse_block(const Workload& work) {
   const int64_t E = work.model.sparse.experts;
   const int64_t most = (E + work.axes.expert - 1) / work.axes.expert;
   const double rest = counts.sparse_parameters - number(E) * counts.expert_parameters;
-  const double bytes = state_bytes_per_parameter(work.sizes, work.zero, work.axes.sharing());
-  const double bytes_of_experts =
-      state_bytes_per_parameter(work.sizes, work.zero, work.axes.sharing_experts());
+  const PartTraining& training = work.block;
+  const double bytes = state_bytes(work, training.trained, training.kept, work.axes.sharing());
+  const double bytes_of_experts = state_bytes(work, training.trained_experts, training.kept_experts,
+                                              work.axes.sharing_experts());
   return (rest * bytes + number(most) * counts.expert_parameters * bytes_of_experts) /
          number(work.axes.tensor);
 }
@@ -121,15 +47,16 @@ bool copies_keys(const Workload& work) {
 }
 
 // The memory that the last stage keeps for its head: the norm's input; before and after the
-// activation of a dense layer; the loss's gradients; and a tied weight that came from the first
-// stage.
+// activation of a dense layer; the loss's gradients, the weight's if it is trained; and a tied
+// weight that came from the first stage.
 double bytes_of_head(const Workload& work, double rows) {
   const double D = static_cast<double>(work.model.width);
   const double weight = number(work.model.logits_per_token()) / number(work.axes.tensor) * D;
+  const double gradients = D * rows + (work.head.products > 0 ? weight : 0);
   const bool comes_from_another_rank = work.counts().has_tied_head && work.axes.pipeline > 1 &&
                                        !parallel::ends_where_it_begins(work.schedule);
   const double of_dense = 2 * work.sizes.weight * work.counts().head_dense / D;
-  return (work.sizes.weight * D + of_dense) * rows + work.sizes.wide * (D * rows + weight) +
+  return (work.sizes.weight * D + of_dense) * rows + work.sizes.wide * gradients +
          (comes_from_another_rank ? work.sizes.weight * weight : 0);
 }
 
@@ -170,6 +97,27 @@ double bytes_of_scores(const Workload& work) {
   return block_work(work, false).core.scores() * (2 * work.sizes.weight + 1);
 }
 
+// What the adapters keep: an input's product with A, unless it is computed again; what is left of
+// an input of which some is dropped; an output that is multiplied by a magnitude over a length, and
+// that factor and the length.
+double bytes_of_adapters(const Workload& work) {
+  const PartTraining& training = work.block;
+  const model::RecomputePlan& again = work.recompute;
+  const double item = work.sizes.weight, t = number(work.axes.tensor);
+  double bytes = 0;
+  for (const AdaptedLayer& layer : training.adapted) {
+    if (layer.is_of_attention ? again.attention : again.feed_forward) continue;
+    const double in = layer.splits_inputs ? layer.inputs / t : layer.inputs;
+    const double out = layer.splits_inputs ? layer.outputs : layer.outputs / t;
+    const double read = layer.splits_inputs ? tokens_of(work) : rows_of(work);
+    const double written = layer.splits_inputs ? rows_of(work) : tokens_of(work);
+    bytes += item * written * number(training.rank);
+    if (training.drops_inputs) bytes += item * read * in;
+    if (training.has_magnitudes) bytes += item * written * out + (item + work.sizes.wide) * out;
+  }
+  return bytes;
+}
+
 Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const model::ModelConfig& model = work.model;
   const double item = work.sizes.weight;
@@ -179,6 +127,7 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const model::RecomputePlan& again = work.recompute;
   Kept kept;
   kept.head = bytes_of_head(work, rows);
+  if (!work.block.has_backward) return kept;
   const bool stores = work.input_offload_rate > 0;
   if (again.block) {
     kept.dense_block = kept.sparse_block = stores ? 0 : item * D * rows;
@@ -195,10 +144,16 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const double experts = branch * (keeps_rows ? skew * k * hidden + shared : shared);
   const double copies = keeps_rows ? (1 + skew) * k * D : 0;  // what is sent, and what arrives
   const int branches = again.attention + again.feed_forward;
-  const int outputs = stores ? 2 - branches : 2;
+  // Adapters that drop read another tensor than the frozen layers, which keep nothing of an input
+  // without gradient.
+  const bool keeps_first = work.block.keeps_input || (again.attention && !stores);
+  const bool skips_output =
+      !keeps_first && work.block.drops_inputs && work.block.products == 0 && !again.attention;
+  const int outputs = (stores ? 2 - branches : 2) - (skips_output ? 1 : 0);
   // The norms' inputs, the outputs of those before a branch, and what is computed between them.
-  const double norms = (work.kept_by_block.norms + outputs) * item * D * rows +
-                       (stores_scores ? bytes_of_scores(work) : 0);
+  const int num_inputs = work.kept_by_block.norms - (keeps_first ? 0 : 1);
+  const double norms = (num_inputs + outputs) * item * D * rows +
+                       (stores_scores ? bytes_of_scores(work) : 0) + bytes_of_adapters(work);
   const double whole = attention.latents;
   kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;
   // What the gate of the shared experts multiplies.
@@ -238,29 +193,21 @@ InputBytes stored_input_bytes(const Workload& work) {
   return bytes;
 }
 
-KeptByStages::KeptByStages(const Workload& work, bool stores_scores, double expert_skew)
-    : work_(work) {
-  for (const model::BlockRun& run : work.recompute.runs(work.model.layers)) {
-    kinds_.emplace_back(run.plan, layer_kinds(work.of_blocks(run), stores_scores, expert_skew));
-  }
+const LayerKinds& KeptByStages::kinds_of(const Workload& work) {
+  const auto same = [&](const Known& known) {
+    return known.recompute == work.recompute && known.training == work.block;
+  };
+  const auto found = std::ranges::find_if(known_, same);
+  if (found != known_.end()) return found->kinds;
+  known_.push_back({work.recompute, work.block, layer_kinds(work, stores_scores_, expert_skew_)});
+  return known_.back().kinds;
 }
 
-const LayerKinds& KeptByStages::kinds_of(const model::RecomputePlan& plan) const {
-  const auto found = std::ranges::find(kinds_, plan, [](const auto& kinds) { return kinds.first; });
-  TRIREME_ASSERT(found != kinds_.end(), "a stage with more blocks than the model");
-  return found->second;
-}
-
-double KeptByStages::of(const model::ModelPart& stage) const {
+double KeptByStages::of(const model::ModelPart& stage) {
   double sum = 0;
-  for (const model::BlockRun& run : work_.recompute.runs(stage.num_layers)) {
-    const model::ModelPart blocks{
-        .first_layer = stage.first_layer + run.first,
-        .num_layers = run.count,
-        .embeds = stage.embeds && run.first == 0,
-        .has_head = stage.has_head && run.first + run.count == stage.num_layers};
-    sum += kinds_of(run.plan).of(work_.model, blocks).activations;
-  }
+  visit_runs(work_, stage, [&](const Workload& work, const model::ModelPart& blocks) {
+    sum += kinds_of(work).of(work_.model, blocks).activations;
+  });
   return sum;
 }
 
@@ -284,23 +231,47 @@ parallel::LayerCost LayerKinds::of(const model::ModelConfig& model,
   return sum;
 }
 
+namespace {
+
+// Operations of forward and backward of a token where all weights of a part are trained, and where
+// those of work.block are. The part's own counts have the same rule, see model::TrainedPart.
+double trained_flops(const Workload& work, double all, bool sparse) {
+  if (work.block == PartTraining{}) return all;
+  const BlockWork block = block_work(work, sparse);
+  double forward = block.core.flops(), backward = 2 * block.core.flops(), whole = 3 * forward;
+  for (const std::vector<Product>* products : {&block.attention, &block.feed_forward}) {
+    for (const Product& product : *products) {
+      forward += product.flops();
+      backward += (1 + product.trained) * product.flops();
+    }
+  }
+  Workload plain = work;
+  plain.block = {};
+  whole += 3 * block_work(plain, sparse).product_flops();
+  return all * (forward + (work.block.has_backward ? backward : 0)) / whole;
+}
+
+}  // namespace
+
 LayerKinds layer_kinds(const Workload& work, bool stores_scores, double expert_skew) {
   const model::ModelConfig& model = work.model;
   const ModelCounts& counts = work.counts();
   const Kept kept = count_kept(work, stores_scores, expert_skew);
-  const double per_parameter =
-      state_bytes_per_parameter(work.sizes, work.zero, work.axes.sharing()) /
-      static_cast<double>(work.axes.tensor);
-  LayerKinds kinds{.dense = {.time = counts.dense_flops,
-                             .memory = counts.dense_parameters * per_parameter,
-                             .activations = kept.dense_block},
-                   .embedding = {.time = 0, .memory = counts.embedding_parameters * per_parameter},
-                   .head = {.time = 6 * (number(model.logits_per_token()) * number(model.width) +
-                                         counts.head_dense),
-                            .memory = counts.head_parameters * per_parameter,
-                            .activations = kept.head}};
+  const auto memory = [&](double parameters, const PartTraining& training) {
+    return parameters / static_cast<double>(work.axes.tensor) *
+           state_bytes(work, training.trained, training.kept, work.axes.sharing());
+  };
+  const double head = 2 * (number(model.logits_per_token() * model.width) + counts.head_dense);
+  LayerKinds kinds{
+      .dense = {.time = trained_flops(work, counts.dense_flops, false),
+                .memory = memory(counts.dense_parameters, work.block),
+                .activations = kept.dense_block},
+      .embedding = {.time = 0, .memory = memory(counts.embedding_parameters, work.embedding)},
+      .head = {.time = head * (1 + (work.head.has_input_gradient ? 1 : 0) + work.head.products),
+               .memory = memory(counts.head_parameters, work.head),
+               .activations = kept.head}};
   kinds.sparse = model.sparse.experts > 0
-                     ? parallel::LayerCost{.time = counts.sparse_flops,
+                     ? parallel::LayerCost{.time = trained_flops(work, counts.sparse_flops, true),
                                            .memory = states_of_sparse_block(work),
                                            .activations = kept.sparse_block}
                      : kinds.dense;
@@ -309,28 +280,30 @@ LayerKinds layer_kinds(const Workload& work, bool stores_scores, double expert_s
 
 std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores,
                                              double expert_skew) {
-  const LayerKinds kinds = layer_kinds(work, stores_scores, expert_skew);
-  const auto is_sparse = [&](size_t layer) {
-    return work.model.sparse.is_sparse(static_cast<int64_t>(layer));
+  const auto add_layers = [&](const Workload& of, std::vector<parallel::LayerCost>& costs) {
+    LayerKinds kinds;
+    for (int64_t layer = 0; layer < work.model.layers; ++layer) {
+      const bool is_known = layer > 0 && work.training_of(layer) == work.training_of(layer - 1);
+      if (!is_known)
+        kinds = layer_kinds(of.blocks ? of.of_layer(layer) : of, stores_scores, expert_skew);
+      costs.push_back(work.model.sparse.is_sparse(layer) ? kinds.sparse : kinds.dense);
+      if (layer == 0) add(costs.front(), kinds.embedding);
+      if (layer + 1 == work.model.layers) add(costs.back(), kinds.head);
+    }
   };
   std::vector<parallel::LayerCost> costs;
-  for (size_t layer = 0; layer < static_cast<size_t>(work.model.layers); ++layer) {
-    costs.push_back(is_sparse(layer) ? kinds.sparse : kinds.dense);
-  }
-  add(costs.front(), kinds.embedding);
-  add(costs.back(), kinds.head);
+  add_layers(work, costs);
   const std::vector<model::BlockRun> all = work.recompute.runs(work.model.layers);
   if (all.size() == 1) return costs;
   // Times do not depend on what is recomputed, and decide the stages.
   const std::vector<int64_t> places =
       parallel::places_in_stages(costs, work.schedule, work.axes.pipeline, work.stages_per_rank);
   for (const model::BlockRun& run : all) {
-    const LayerKinds of_run = layer_kinds(work.of_blocks(run), stores_scores, expert_skew);
+    std::vector<parallel::LayerCost> of_run;
+    add_layers(work.of_blocks(run), of_run);
     for (size_t layer = 0; layer < costs.size(); ++layer) {
       if (places[layer] < run.first || places[layer] >= run.first + run.count) continue;
-      costs[layer].activations += is_sparse(layer)
-                                      ? of_run.sparse.activations - kinds.sparse.activations
-                                      : of_run.dense.activations - kinds.dense.activations;
+      costs[layer].activations = of_run[layer].activations;
     }
   }
   return costs;

@@ -1,72 +1,15 @@
-// The cost of each layer of a language model: its matrix products by shape, its time, and the
-// memory of its states and activations.
+// The cost of each layer of a language model: its time, and the memory of its states and
+// activations.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "trireme/model/family/parts.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/plan/cost/products.h"
 #include "trireme/plan/cost/workload.h"
 
 namespace trireme::plan {
-
-// The matrix products of a model's forward on one rank, by shape, and what surrounds them.
-
-// [rows, inner] times [inner, columns], `count` times.
-struct Product {
-  double rows = 0;
-  double columns = 0;
-  double inner = 0;
-  double count = 1;
-
-  double flops() const { return 2 * rows * columns * inner * count; }
-};
-
-// softmax(q k^T) v of all heads of this rank.
-struct AttentionCore {
-  double queries = 0;  // of all sequences of the microbatch
-  double keys = 0;     // of one sequence
-  double heads = 0;
-  double width = 0;  // of a head
-  bool is_causal = true;
-
-  // Forward, of the whole square of scores.
-  double flops() const { return 4 * queries * keys * heads * width; }
-  double scores() const { return queries * keys * heads; }
-};
-
-// A block's forward of one microbatch on one rank.
-struct BlockWork {
-  std::vector<Product> attention{};  // its projections
-  std::vector<Product> feed_forward{};
-  AttentionCore core{};
-  double wide_elements = 0;    // of the residual stream, read or written by elementwise work
-  double hidden_elements = 0;  // of feed-forward and heads
-  double num_kernels = 0;      // launches
-  // Parameters of this rank: those of every token, and those of its experts.
-  double parameters = 0;
-  double expert_parameters = 0;
-  // Rows of width D that go to the experts' ranks and come back.
-  double dispatched_rows = 0;
-
-  double product_flops() const;
-};
-
-struct HeadWork {
-  Product logits{};
-  Product dense{};           // before them
-  double loss_elements = 0;  // logits read or written by the loss
-};
-
-// Tokens of a microbatch on a rank, and rows between the layers.
-double tokens_of(const Workload& work);
-double rows_of(const Workload& work);
-
-// The work of a block. With expert ranks, that of the rank that gets expert_skew times the mean
-// number of tokens.
-BlockWork block_work(const Workload& work, bool sparse, double expert_skew = 1);
-HeadWork head_work(const Workload& work);
 
 // The sparse blocks of a part of the model.
 int64_t num_sparse(const model::ModelConfig& model, const model::ModelPart& part);
@@ -78,8 +21,33 @@ struct InputBytes {
 };
 InputBytes stored_input_bytes(const Workload& work);
 
+// Calls visit(workload, blocks) for each run of blocks of a stage that recompute, store and train
+// the same: the workload is that of a model of such blocks. The first run embeds and the last has
+// the head if the stage does.
+template <typename Visit>
+void visit_runs(const Workload& work, const model::ModelPart& stage, const Visit& visit) {
+  for (const model::BlockRun& run : work.recompute.runs(stage.num_layers)) {
+    const int64_t end = run.first + run.count;
+    for (int64_t first = run.first, next = 0; first < end; first = next) {
+      const int64_t layer = stage.first_layer + first;
+      next = work.blocks ? first + 1 : end;
+      while (next < end && work.training_of(stage.first_layer + next) == work.training_of(layer))
+        ++next;
+      const model::ModelPart blocks{.first_layer = layer,
+                                    .num_layers = next - first,
+                                    .embeds = stage.embeds && first == 0,
+                                    .has_head = stage.has_head && next == stage.num_layers};
+      if (run.plan == work.recompute && !work.blocks) {
+        visit(work, blocks);
+      } else {
+        visit(work.of_blocks(run).of_layer(layer), blocks);
+      }
+    }
+  }
+}
+
 // The cost of each kind of block, and the extra cost of the first and last layers. All blocks
-// recompute and store the same.
+// recompute, store and train the same.
 struct LayerKinds {
   parallel::LayerCost dense{};
   parallel::LayerCost sparse{};
@@ -95,14 +63,22 @@ LayerKinds layer_kinds(const Workload& work, bool stores_scores = false, double 
 // stages. Their first blocks recompute, or store, more than the others.
 class KeptByStages {
  public:
-  KeptByStages(const Workload& work, bool stores_scores, double expert_skew);
-  double of(const model::ModelPart& stage) const;
+  KeptByStages(const Workload& work, bool stores_scores, double expert_skew)
+      : work_(work), stores_scores_(stores_scores), expert_skew_(expert_skew) {}
+  double of(const model::ModelPart& stage);
 
  private:
-  const LayerKinds& kinds_of(const model::RecomputePlan& plan) const;
+  struct Known {
+    model::RecomputePlan recompute{};
+    PartTraining training{};
+    LayerKinds kinds{};
+  };
+  const LayerKinds& kinds_of(const Workload& work);
 
   const Workload& work_;
-  std::vector<std::pair<model::RecomputePlan, LayerKinds>> kinds_;
+  bool stores_scores_;
+  double expert_skew_;
+  std::vector<Known> known_{};
 };
 
 // The cost of every layer. The embedding counts with the first layer and the head with the last.

@@ -72,7 +72,7 @@ double block_flops(const model::ModelConfig& config, bool sparse) {
 
 }  // namespace
 
-// Adapters are few parameters; what they leave untrained is NumberSizes::trained_share.
+// Without adapters, which are among what a PartTraining says of each part.
 ModelCounts count_model(const model::ModelConfig& with_adapters) {
   const model::ModelConfig config = with_adapters.without_adapters();
   const model::Family& family = model::family_of(config);
@@ -110,6 +110,9 @@ Workload work_of_teacher(const Workload& work) {
   teacher.teacher = nullptr;
   teacher.model.sequence_length = work.model.sequence_length;
   teacher.sizes = work.sizes.with_share(0);
+  teacher.embedding = teacher.head = teacher.block = PartTraining::frozen();
+  teacher.blocks = nullptr;
+  teacher.trained_flops_per_token = 0;
   teacher.recompute_kind = model::Recompute::kNone;
   teacher.recompute = {};
   teacher.input_offload_rate = 0;

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/family.h"
@@ -83,14 +84,63 @@ struct NumberSizes {
     return adds_wide ? std::max(gradient, trained_share * wide) : gradient;
   }
   double states_and_masters() const { return states + (has_masters ? trained_share * wide : 0); }
-  // The same for a model of whose parameters only a share is trained.
+  // The same for parameters of which this share is trained.
   NumberSizes with_share(double share) const {
     NumberSizes sizes = *this;
+    const double factor = trained_share > 0 ? share / trained_share : 0;
     sizes.trained_share = share;
-    sizes.gradient *= share;
-    sizes.states *= share;
-    sizes.outer *= share;
+    sizes.gradient *= factor;
+    sizes.states *= factor;
+    sizes.outer *= factor;
     return sizes;
+  }
+  // Of a parameter that is trained, and of one that is kept as the run's trained ones are.
+  NumberSizes of_trained() const {
+    NumberSizes sizes = with_share(1);
+    sizes.kept_share = 1;
+    return sizes;
+  }
+};
+
+// A linear layer of a block that has an adapter.
+struct AdaptedLayer {
+  double inputs = 0;
+  double outputs = 0;
+  bool splits_inputs = false;  // between tensor ranks; otherwise its outputs
+  bool is_of_attention = false;
+
+  bool operator==(const AdaptedLayer&) const = default;
+};
+
+// What of a part of the model is trained. Shares are of its parameters without adapters, which is
+// what ModelCounts has the numbers of.
+struct PartTraining {
+  double trained = 1;  // parameters that are trained, adapters among them
+  double kept = 1;     // bytes of all weights with adapters, in those of weights in the run's dtype
+  double trained_experts = 1;  // the same of the experts' parameters
+  double kept_experts = 1;
+  // Of the weights in products, those that are trained: of attention (or the head), and of the
+  // feed-forward with its experts.
+  double products = 1;
+  double feed_forward_products = 1;
+  bool has_backward = true;        // it, or a part before it, is trained
+  bool keeps_input = true;         // for the backward of its first norm, if it begins with one
+  bool has_input_gradient = true;  // a part before it is trained
+  // Adapters, each of this rank.
+  std::vector<AdaptedLayer> adapted{};
+  int64_t rank = 0;
+  bool drops_inputs = false;    // an adapter keeps what it has not dropped
+  bool has_magnitudes = false;  // a layer keeps its output without them
+
+  bool operator==(const PartTraining&) const = default;
+  static PartTraining frozen() {
+    return {.trained = 0,
+            .trained_experts = 0,
+            .products = 0,
+            .feed_forward_products = 0,
+            .has_backward = false,
+            .keeps_input = false,
+            .has_input_gradient = false};
   }
 };
 
@@ -153,6 +203,12 @@ struct Workload {
   // second each way: of recompute.num_stored blocks. 0: they stay.
   double input_offload_rate = 0;
   model::KeptByBlock kept_by_block{};
+  // What is trained of the embedding, of the head, and of each block; null: of all blocks `block`.
+  PartTraining embedding{};
+  PartTraining head{};
+  PartTraining block{};
+  std::shared_ptr<const std::vector<PartTraining>> blocks{};
+  double trained_flops_per_token = 0;  // 0: counts().flops_per_token
   // A frozen model that reads every sequence before the model does: only its `model` and `counted`
   // are used, see work_of_teacher(). Null: there is none.
   std::shared_ptr<const Workload> teacher{};
@@ -163,6 +219,19 @@ struct Workload {
     work.recompute = run.plan;
     if (run.plan.num_stored == 0) work.input_offload_rate = 0;
     return work;
+  }
+  const PartTraining& training_of(int64_t layer) const {
+    return blocks ? blocks->at(static_cast<size_t>(layer)) : block;
+  }
+  // This workload if all blocks were trained as that one.
+  Workload of_layer(int64_t layer) const {
+    Workload work = *this;
+    work.block = training_of(layer);
+    work.blocks = nullptr;
+    return work;
+  }
+  double flops_per_token() const {
+    return trained_flops_per_token > 0 ? trained_flops_per_token : counts().flops_per_token;
   }
 
   void set_model(model::ModelConfig config) {

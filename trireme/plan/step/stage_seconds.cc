@@ -1,7 +1,6 @@
 #include "trireme/plan/step/stage_seconds.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "trireme/plan/cost/device_seconds.h"
 #include "trireme/plan/cost/layer_costs.h"
@@ -42,12 +41,20 @@ class StageModel {
         cluster_(cluster),
         device_(cluster.device),
         item_(work.sizes.weight),
+        sizes_(work.sizes.of_trained()),
         // No kernel caps scores. What is composed for that keeps none.
         is_fused_(has_fused_attention(work, cluster) &&
                   work.model.attention.attention_softcap == 0) {}
 
   void add_block(StageSeconds& stage, bool sparse) const {
     const BlockWork block = block_work(work_, sparse, cluster_.expert_skew);
+    const PartTraining& training = work_.block;
+    const StageSeconds::Parameters own =
+        parameters_of(block.parameters, training.trained, training.kept);
+    const StageSeconds::Parameters of_experts =
+        parameters_of(block.expert_parameters, training.trained_experts, training.kept_experts);
+    stage.parameters += own;
+    stage.expert_parameters += of_experts;
     const Parts forward = forward_of(block), backward = backward_of(block, forward);
     const double launches = block.num_kernels * device_.launch_seconds;
     const double again = repeated(work_.recompute, forward);
@@ -64,22 +71,35 @@ class StageModel {
       back.compute = std::max(back.compute, transfer);
     }
     if (sparse) add_expert(ahead, back, block);
-    back.compute += bucket_seconds(block.parameters + block.expert_parameters);
-    add_data(ahead, back, block.parameters, block.expert_parameters);
+    back.compute += bucket_seconds(own.trained + of_experts.trained);
+    add_data(ahead, back, own, of_experts);
     stage.forward += ahead;
+    if (!training.has_backward) return;
     stage.backward += back;
-    stage.parameters += block.parameters;
-    stage.expert_parameters += block.expert_parameters;
     stage.repeated_flops += repeated_flops(block_work(work_, sparse));
+  }
+
+  // Of a block's operations in products, the share with weights that are trained.
+  double trained_share(bool sparse) const {
+    if (work_.block == PartTraining{}) return 1;
+    const BlockWork block = block_work(work_, sparse);
+    double trained = 0;
+    for (const Product& product : block.attention) trained += product.trained * product.flops();
+    for (const Product& product : block.feed_forward) trained += product.trained * product.flops();
+    return work_.block.has_backward ? trained / block.product_flops() : 0;
   }
 
   void add_embedding(StageSeconds& stage) const {
     const double elements = tokens_of(work_) * number(work_.model.width);
     stage.forward.compute += elementwise_seconds(device_, 2 * elements, item_);
+    const PartTraining& training = work_.embedding;
+    const StageSeconds::Parameters own =
+        parameters_of(work_.counts().embedding_parameters / number(work_.axes.tensor),
+                      training.trained, training.kept);
+    stage.parameters += own;
+    if (!training.has_backward) return;
     stage.backward.compute += elementwise_seconds(device_, 3 * elements, item_);
-    const double parameters = work_.counts().embedding_parameters / number(work_.axes.tensor);
-    stage.backward.compute += bucket_seconds(parameters);
-    stage.parameters += parameters;
+    stage.backward.compute += bucket_seconds(own.trained);
   }
 
   void add_head(StageSeconds& stage) const {
@@ -88,23 +108,31 @@ class StageModel {
         product_seconds(device_, head.logits, item_) + product_seconds(device_, head.dense, item_);
     const double loss = elementwise_seconds(device_, head.loss_elements, work_.sizes.wide);
     stage.forward.compute += product + 0.5 * loss;
-    stage.backward.compute += (1 + work_.sizes.trained_share) * product + 0.5 * loss;
-    if (work_.axes.tensor > 1) {
+    const PartTraining& training = work_.head;
+    const double gradients = (training.has_input_gradient ? 1 : 0) + training.products;
+    stage.backward.compute += gradients * product + (training.has_backward ? 0.5 * loss : 0);
+    if (work_.axes.tensor > 1 && training.has_input_gradient) {
       const double rows = tokens_of(work_) * number(work_.model.width) * item_;
       stage.backward.tensor += all_reduce_seconds(cluster_, tensor_group(work_), rows);
     }
-    const double parameters = work_.counts().head_parameters / number(work_.axes.tensor);
-    stage.backward.compute += bucket_seconds(parameters);
-    stage.parameters += parameters;
+    const StageSeconds::Parameters own =
+        parameters_of(work_.counts().head_parameters / number(work_.axes.tensor), training.trained,
+                      training.kept);
+    stage.backward.compute += bucket_seconds(own.trained);
+    stage.parameters += own;
   }
 
  private:
+  static StageSeconds::Parameters parameters_of(double all, double trained, double kept) {
+    return {.all = all, .trained = trained * all, .kept = kept * all};
+  }
+
   // A host copies each gradient into its bucket, or adds it there to those of earlier microbatches.
   // A device does so in the shadow of its products.
   double bucket_seconds(double parameters) const {
     if (device_.is_asynchronous) return 0;
     const double passes = work_.num_microbatches() > 1 ? 3 : 2;
-    return elementwise_seconds(device_, passes * parameters, work_.sizes.gradient);
+    return elementwise_seconds(device_, passes * parameters, sizes_.gradient);
   }
 
   // The host starts kernels ahead of a device that is asynchronous, and in turn with one that is
@@ -119,12 +147,12 @@ class StageModel {
     return seconds;
   }
 
-  // The gradients of both factors, the weight's if it is trained.
+  // The gradients of both factors, the weights' as far as they are trained.
   double all_backward(const std::vector<Product>& products) const {
     double seconds = 0;
     for (const Product& one : products) {
       seconds += product_seconds(device_, {one.rows, one.inner, one.columns, one.count}, item_) +
-                 work_.sizes.trained_share *
+                 one.trained *
                      product_seconds(device_, {one.columns, one.inner, one.rows, one.count}, item_);
     }
     return seconds;
@@ -193,31 +221,35 @@ class StageModel {
 
   // ZeRO-3 gathers a unit's weights before its forward and again before its backward. Where ranks
   // come first, its gradients are reduced after each microbatch, which DDP does for all ranks.
-  void add_data(PhaseSeconds& ahead, PhaseSeconds& back, double parameters,
-                double of_experts) const {
-    const auto both = [&](const Group& group, double itemsize) {
-      return all_gather_seconds(cluster_, group, parameters * itemsize) +
-             all_gather_seconds(cluster_, expert_shard_group(work_), of_experts * itemsize);
+  void add_data(PhaseSeconds& ahead, PhaseSeconds& back, const StageSeconds::Parameters& own,
+                const StageSeconds::Parameters& of_experts) const {
+    using Count = double StageSeconds::Parameters::*;
+    const auto both = [&](const Group& group, Count count, double itemsize) {
+      return all_gather_seconds(cluster_, group, own.*count * itemsize) +
+             all_gather_seconds(cluster_, expert_shard_group(work_), of_experts.*count * itemsize);
     };
-    double gather = work_.zero == 3 ? both(shard_group(work_), item_) : 0;
+    const Count kept = &StageSeconds::Parameters::kept,
+                trained = &StageSeconds::Parameters::trained;
+    double gather = work_.zero == 3 ? both(shard_group(work_), kept, item_) : 0;
     double reduction = 0;
-    if (work_.sizes.rank_first) {
-      reduction = work_.zero == 0 ? 2 * both(data_group(work_), work_.sizes.gradient)
-                                  : both(shard_group(work_), work_.sizes.gradient);
-      const double replicated = parameters + (work_.axes.expert == 1 ? of_experts : 0);
-      reduction += replica_seconds(work_, cluster_, replicated * work_.sizes.gradient);
+    if (sizes_.rank_first) {
+      reduction = work_.zero == 0 ? 2 * both(data_group(work_), trained, sizes_.gradient)
+                                  : both(shard_group(work_), trained, sizes_.gradient);
+      const double replicated = own.trained + (work_.axes.expert == 1 ? of_experts.trained : 0);
+      reduction += replica_seconds(work_, cluster_, replicated * sizes_.gradient);
     }
     // A rank's own part comes from where it is kept before a gather. Its gradients go there after
     // a sum, and come back to be added to.
-    const NumberSizes& sizes = work_.sizes;
-    const double own = parameters / number(work_.axes.sharing()) +
-                       of_experts / number(work_.axes.sharing_experts());
-    if (sizes.weight_offload_rate > 0) gather += own * item_ / sizes.weight_offload_rate;
-    if (sizes.gradient_offload_rate > 0) {
+    const auto part = [&](Count count) {
+      return own.*count / number(work_.axes.sharing()) +
+             of_experts.*count / number(work_.axes.sharing_experts());
+    };
+    if (sizes_.weight_offload_rate > 0) gather += part(kept) * item_ / sizes_.weight_offload_rate;
+    if (sizes_.gradient_offload_rate > 0) {
       const double m = number(work_.num_microbatches());
       // What is written over is read before.
-      const double times = sizes.rank_first ? 2 : 2 / m;
-      reduction += times * own * sizes.kept_gradient() / sizes.gradient_offload_rate;
+      const double times = sizes_.rank_first ? 2 : 2 / m;
+      reduction += times * part(trained) * sizes_.kept_gradient() / sizes_.gradient_offload_rate;
     }
     ahead.data = exposed(gather, ahead.total(), work_.overlap);
     back.data = exposed(gather + reduction, back.total(), work_.overlap);
@@ -243,6 +275,7 @@ class StageModel {
   const Cluster& cluster_;
   const Device& device_;
   double item_;
+  NumberSizes sizes_;  // of what is trained
   bool is_fused_;
 };
 
@@ -259,6 +292,17 @@ PhaseSeconds& PhaseSeconds::operator+=(const PhaseSeconds& other) {
 
 PhaseSeconds PhaseSeconds::operator*(double factor) const {
   return {compute * factor, tensor * factor, context * factor, expert * factor, data * factor};
+}
+
+StageSeconds::Parameters& StageSeconds::Parameters::operator+=(const Parameters& other) {
+  all += other.all;
+  trained += other.trained;
+  kept += other.kept;
+  return *this;
+}
+
+StageSeconds::Parameters StageSeconds::Parameters::operator*(double factor) const {
+  return {all * factor, trained * factor, kept * factor};
 }
 
 bool has_fused_attention(const Workload& work, const Cluster& cluster) {
@@ -293,32 +337,35 @@ Group pipeline_group(const Workload& work) {
 StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
                            const model::ModelPart& part) {
   StageSeconds stage;
+  double trained_products = 0;  // seconds of forward, of products with trained weights
   const auto add_blocks = [&](const StageModel& model, bool is_sparse, int64_t count) {
     if (count == 0) return;
     StageSeconds one;
     model.add_block(one, is_sparse);
     const auto times = static_cast<double>(count);
+    trained_products += model.trained_share(is_sparse) * one.forward.compute * times;
     stage.forward += one.forward * times;
     stage.backward += one.backward * times;
     stage.parameters += one.parameters * times;
     stage.expert_parameters += one.expert_parameters * times;
     stage.repeated_flops += one.repeated_flops * times;
   };
-  for (const model::BlockRun& run : work.recompute.runs(part.num_layers)) {
-    std::optional<Workload> other;
-    const bool is_same = run.plan == work.recompute;
-    const StageModel model(is_same ? work : other.emplace(work.of_blocks(run)), cluster);
-    const int64_t sparse = num_sparse(
-        work.model, {.first_layer = part.first_layer + run.first, .num_layers = run.count});
-    add_blocks(model, false, run.count - sparse);
+  visit_runs(work, part, [&](const Workload& of_run, const model::ModelPart& blocks) {
+    const StageModel model(of_run, cluster);
+    const int64_t sparse = num_sparse(work.model, blocks);
+    add_blocks(model, false, blocks.num_layers - sparse);
     add_blocks(model, true, sparse);
-  }
+  });
   const StageModel model(work, cluster);
+  const double of_blocks = stage.forward.compute;
   if (part.embeds) model.add_embedding(stage);
+  const double with_embedding = stage.forward.compute;
   if (part.has_head) model.add_head(stage);
   // The gradient of weights is one of the three products, whatever else backward does.
-  const double products = stage.forward.compute;
-  stage.weight_share = std::clamp(products / std::max(stage.backward.total(), 1e-30), 0.05, 0.6);
+  trained_products += (work.embedding.has_backward ? with_embedding - of_blocks : 0) +
+                      work.head.products * (stage.forward.compute - with_embedding);
+  stage.weight_share =
+      std::clamp(trained_products / std::max(stage.backward.total(), 1e-30), 0.05, 0.6);
   return stage;
 }
 

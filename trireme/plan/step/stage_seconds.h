@@ -30,9 +30,17 @@ struct StageSeconds {
   PhaseSeconds backward{};  // with what it computes again
   // The part of the backward that gives the gradient of weights.
   double weight_share = 0.5;
-  // Parameters of this rank's stage: those that every token uses, and those of its experts.
-  double parameters = 0;
-  double expert_parameters = 0;
+  // Of this rank's stage: those that every token uses, and those of its experts.
+  struct Parameters {
+    double all = 0;      // without adapters
+    double trained = 0;  // with adapters
+    double kept = 0;     // as many in the run's dtype take the bytes of all weights, with adapters
+
+    Parameters& operator+=(const Parameters& other);
+    Parameters operator*(double factor) const;
+  };
+  Parameters parameters{};
+  Parameters expert_parameters{};
   // Floating-point operations that backward does again.
   double repeated_flops = 0;
 };

@@ -75,12 +75,12 @@ std::string schedule_of(const Workload& work) {
 
 std::vector<StageSeconds> all_stages(const Workload& work, const Cluster& cluster,
                                      const StageLayout& layout) {
-  // Stages of the same blocks take the same time, and most do.
+  // Stages of the same blocks take the same time, and most do, unless some blocks are frozen.
   std::map<std::pair<int64_t, int64_t>, StageSeconds> known;  // by layers, and the sparse of them
   std::vector<StageSeconds> stages;
   for (const model::ModelPart& part : layout.parts()) {
     const int64_t sparse = num_sparse(work.model, part);
-    if (part.embeds || part.has_head) {
+    if (part.embeds || part.has_head || work.blocks) {
       stages.push_back(stage_seconds(work, cluster, part));
       continue;
     }
@@ -109,8 +109,8 @@ parallel::PipelineCosts costs_of(const Workload& work, const Cluster& cluster,
 // The work of one pipeline rank in a step.
 struct RankWork {
   PhaseSeconds busy{};  // of all microbatches
-  double parameters = 0;
-  double expert_parameters = 0;
+  StageSeconds::Parameters parameters{};
+  StageSeconds::Parameters expert_parameters{};
   double last_backward = 0;  // of one microbatch: what reduction of gradients may hide behind
 };
 
@@ -132,8 +132,9 @@ std::vector<RankWork> work_of_ranks(const Workload& work, const std::vector<Stag
 // The reduction of gradients that does not hide behind the last microbatch's backward, and the
 // gathering of what ZeRO-1 and 2 have divided.
 double reduction_seconds(const Workload& work, const Cluster& cluster, const RankWork& rank) {
-  const double bytes = rank.parameters * work.sizes.gradient,
-               of_experts = rank.expert_parameters * work.sizes.gradient;
+  const NumberSizes sizes = work.sizes.of_trained();
+  const double bytes = rank.parameters.trained * sizes.gradient,
+               of_experts = rank.expert_parameters.trained * sizes.gradient;
   const auto calls = [&](double of) { return std::ceil(of / number(work.bucket_bytes)); };
   double reduction = 0;
   if (work.sizes.rank_first) {
@@ -150,8 +151,8 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double hidden = work.overlap ? std::min(reduction, 0.9 * rank.last_backward) : 0;
   double gathers = 0;
   if (work.zero == 1 || work.zero == 2) {
-    const double changed = work.sizes.trained_share * work.sizes.weight;
-    const double whole = rank.parameters * changed, expert = rank.expert_parameters * changed;
+    const double whole = rank.parameters.trained * sizes.weight,
+                 expert = rank.expert_parameters.trained * sizes.weight;
     gathers = all_gather_seconds(cluster, shard_group(work), whole, calls(bytes)) +
               all_gather_seconds(cluster, expert_data_group(work), expert, calls(of_experts));
   }
@@ -162,12 +163,12 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
 // through it, one part while another is updated: gradients twice, all else both ways. So does what
 // is on a GPU's host, over the link, unless the host makes the update.
 double optimizer_seconds(const Workload& work, const Cluster& cluster, const RankWork& rank) {
-  const NumberSizes& sizes = work.sizes;
+  const NumberSizes sizes = work.sizes.of_trained();
   const double ranks = work.zero == 0 ? 1 : number(work.axes.sharing());
   const double of_experts = work.zero == 0 ? 1 : number(work.axes.sharing_experts());
-  const double parameters = rank.parameters / ranks + rank.expert_parameters / of_experts;
-  const double bytes =
-      2 * sizes.gradient + 2 * sizes.trained_share * sizes.weight + 2 * sizes.states_and_masters();
+  const double parameters =
+      rank.parameters.trained / ranks + rank.expert_parameters.trained / of_experts;
+  const double bytes = 2 * sizes.gradient + 2 * sizes.weight + 2 * sizes.states_and_masters();
   const Device& device = cluster.device;
   const double host_rate = device.host_memory_rate / number(cluster.devices_per_node);
   const double update = sizes.updated_by_host ? parameters * bytes / host_rate
@@ -178,35 +179,39 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
     const bool crosses = rate > 0 && (is_on_disk || !sizes.updated_by_host);
     if (crosses) transfers += 2 * size * parameters / rate;
   };
-  add(sizes.kept_weight(), sizes.weight_offload_rate, sizes.weights_on_disk);
+  add(sizes.weight, sizes.weight_offload_rate, sizes.weights_on_disk);
   add(sizes.kept_gradient(), sizes.gradient_offload_rate, sizes.gradients_on_disk);
   return std::max(update, transfers);
 }
 
 // Parameters of a stage's largest table, which is a unit and a bucket of its own; 0: it has none.
-double table_parameters(const Workload& work, const StageLayout& layout, size_t index) {
+StageSeconds::Parameters table_parameters(const Workload& work, const StageLayout& layout,
+                                          size_t index) {
   const ModelCounts& counts = work.counts();
   const double first = index == 0 ? counts.embedding_parameters : 0;
   const double last = index + 1 == layout.layers.size() ? counts.head_parameters : 0;
-  return std::max(first, last) / number(work.axes.tensor);
+  const PartTraining& training = first >= last ? work.embedding : work.head;
+  const double all = std::max(first, last) / number(work.axes.tensor);
+  return {.all = all, .trained = training.trained * all, .kept = training.kept * all};
 }
 
 // Gathered units, and buckets that do not stay (gradient_reducer.cc). Three are on their way
 // while the next fills, which with ZeRO-3 is all of a unit. The table's may be among them. Where a
 // microbatch's sum is added to those before, each bucket on its way has a sum of its own.
-StepMemory transit_memory(const Workload& work, double of_block, double of_table) {
+StepMemory transit_memory(const Workload& work, const StageSeconds::Parameters& of_block,
+                          const StageSeconds::Parameters& of_table) {
   StepMemory memory;
   if (work.zero == 3) {
     memory.gathered =
-        (number(work.gathered_units) * of_block + of_table) * work.sizes.kept_weight();
+        (number(work.gathered_units) * of_block.kept + of_table.kept) * work.sizes.weight;
   }
   if (work.zero < 2 && !work.reproducible && !work.sizes.rank_first) return memory;
   // Whole buckets wait for the last microbatch: they are the gradients held until then.
   const bool adds_whole = !work.sizes.rank_first && work.num_microbatches() > 1;
   if (adds_whole && !work.reproducible) return memory;
-  const double bucket = number(work.bucket_bytes);
-  const double on_way = std::max(bucket, of_table * work.sizes.gradient) + 2 * bucket;
-  memory.buckets = on_way + (work.zero == 3 ? of_block * work.sizes.gradient : bucket);
+  const double bucket = number(work.bucket_bytes), gradient = work.sizes.of_trained().gradient;
+  const double on_way = std::max(bucket, of_table.trained * gradient) + 2 * bucket;
+  memory.buckets = on_way + (work.zero == 3 ? of_block.trained * gradient : bucket);
   if (work.sizes.rank_first && !work.reproducible && work.num_microbatches() > 1) {
     memory.buckets += on_way / (work.zero == 0 ? 1 : number(work.axes.sharing()));
   }
@@ -217,9 +222,17 @@ StepMemory transit_memory(const Workload& work, double of_block, double of_table
 StepMemory temporary_memory(const Workload& work, const StageSeconds& stage,
                             const StageLayout& layout, size_t index, double passing) {
   const double layers = std::max(1, layout.layers[index]);
-  const double of_table = table_parameters(work, layout, index);
-  const double all = stage.parameters + stage.expert_parameters;
-  StepMemory memory = transit_memory(work, std::max(0.0, all - of_table) / layers, of_table);
+  const StageSeconds::Parameters of_table = table_parameters(work, layout, index);
+  StageSeconds::Parameters of_block = stage.parameters;
+  of_block += stage.expert_parameters;
+  of_block += of_table * -1;
+  const auto mean = [&](double sum) { return std::max(0.0, sum) / layers; };
+  StepMemory memory = transit_memory(
+      work, {mean(of_block.all), mean(of_block.trained), mean(of_block.kept)}, of_table);
+  // There are no more gradients than those of the stage.
+  const double gradient = work.sizes.of_trained().gradient;
+  memory.buckets = std::min(
+      memory.buckets, gradient * (stage.parameters.trained + stage.expert_parameters.trained));
   memory.passing = passing;
   if (work.input_offload_rate > 0) {
     constexpr double kBuffers = 4 + 2;  // the store's, and what is copied to one and from one
@@ -230,11 +243,11 @@ StepMemory temporary_memory(const Workload& work, const StageSeconds& stage,
 
 // Peak memory of a block's backward pass: the whole block's if it is recomputed. Where the last
 // blocks of a stage are not, what they have kept is free before the first recomputation.
-double backward_bytes(const Workload& work, int64_t layers_of_stage) {
-  if (!work.recompute.block || work.recompute.num_blocks < layers_of_stage) {
+double backward_bytes(const Workload& work, const model::ModelPart& stage) {
+  if (!work.recompute.block || work.recompute.num_blocks < stage.num_layers) {
     return 4 * tokens_of(work) * number(work.model.width) * work.sizes.weight;
   }
-  Workload plain = work;
+  Workload plain = work.of_layer(std::max<int64_t>(stage.end() - 1, 0));
   plain.recompute = {};
   const LayerKinds kinds = layer_kinds(plain);
   return (work.model.sparse.is_sparse(0) ? kinds.sparse : kinds.dense).activations;
@@ -268,15 +281,16 @@ Workload as_on_device(const Workload& work, const Device& device) {
 // Adds weights, gradients and optimizer states of a stage. Returns the bytes of states on a disk.
 double add_states(const Workload& work, const StageSeconds& stage, StepMemory& memory) {
   double on_disk = 0;
-  const auto add = [&](double parameters, int64_t ranks) {
-    const StateBytes bytes = state_bytes_by_kind(work.sizes, work.zero, ranks);
-    memory.weights += parameters * bytes.weights;
-    memory.gradients += parameters * bytes.gradients;
-    memory.states += parameters * bytes.states;
-    memory.outer += parameters * bytes.outer;
-    if (work.sizes.states_on_disk) {
+  const NumberSizes sizes = work.sizes.of_trained();
+  const auto add = [&](const StageSeconds::Parameters& parameters, int64_t ranks) {
+    const StateBytes bytes = state_bytes_by_kind(sizes, work.zero, ranks);
+    memory.weights += parameters.kept * bytes.weights;
+    memory.gradients += parameters.trained * bytes.gradients;
+    memory.states += parameters.trained * bytes.states;
+    memory.outer += parameters.trained * bytes.outer;
+    if (sizes.states_on_disk) {
       const double parts = work.zero == 0 ? 1 : number(ranks);
-      on_disk += parameters * work.sizes.states_and_masters() / parts;
+      on_disk += parameters.trained * sizes.states_and_masters() / parts;
     }
   };
   add(stage.parameters, work.axes.sharing());
@@ -288,7 +302,7 @@ double add_states(const Workload& work, const StageSeconds& stage, StepMemory& m
 StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLayout& layout,
                      const std::vector<StageSeconds>& stages, const std::vector<double>& held) {
   const bool stores_scores = !has_fused_attention(work, cluster);
-  const KeptByStages kept(work, stores_scores, cluster.expert_skew);
+  KeptByStages kept(work, stores_scores, cluster.expert_skew);
   // A stage keeps what it sends until its backward pass.
   const double sent =
       work.axes.pipeline > 1 ? rows_of(work) * number(work.model.width) * work.sizes.weight : 0;
@@ -300,7 +314,7 @@ StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLa
     if (!parts[i].has_head) ranks[rank].activations += held[rank] * sent;
     on_disk[rank] += add_states(work, stages[i], ranks[rank]);
     ranks[rank].activations += held[rank] * kept.of(parts[i]);
-    const double block_bytes = backward_bytes(work, parts[i].num_layers);
+    const double block_bytes = backward_bytes(work, parts[i]);
     // The logits are gone when the first block's backward begins.
     const double passing =
         parts[i].has_head ? std::max(block_bytes, logits_bytes(work, cluster.device)) : block_bytes;
@@ -416,7 +430,7 @@ StepPrediction put_together(const Workload& work, const Cluster& cluster, const 
       number(work.num_microbatches() * work.axes.token_ranks() * work.axes.tensor);
   for (const StageSeconds& stage : stages) step.hardware_flops += stage.repeated_flops * copies;
   step.tokens = work.tokens_per_step();
-  step.model_flops = work.counts().flops_per_token * step.tokens;
+  step.model_flops = work.flops_per_token() * step.tokens;
   step.hardware_flops += step.model_flops;
   step.num_devices = work.axes.num_ranks();
   step.peak = cluster.device.peak(work.sizes.weight);

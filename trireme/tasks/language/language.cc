@@ -23,6 +23,7 @@
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/model.h"
+#include "trireme/tasks/language/costs/part_training.h"
 #include "trireme/tasks/language/expert_report.h"
 #include "trireme/tasks/language/foreign/class_labels.h"
 #include "trireme/tasks/language/foreign/foreign_model.h"
@@ -67,10 +68,7 @@ class LanguageTaskModel : public train::TaskModel {
                        model.classes == 0 ? "" : concat(", ", model.classes, " classes")),
         .axes = {"tensor", "context", "expert", "pipeline"},
         .num_parameters = model::num_parameters(model),
-        .flops_per_sample =
-            static_cast<double>(config_.sequences_per_sample()) *
-            (model::flops_per_sequence(model) +
-             static_cast<double>(model.sequence_length) * teacher_flops_per_token(config_)),
+        .flops_per_sample = sample_flops(config_, model::flops_per_sequence(model)),
         .num_counts = model::num_sparse_blocks(model) * model::num_routing_counts(sparse.experts),
         .memory_keys = {
             .states = {train::with_value("model.layers", model.layers),
@@ -78,6 +76,9 @@ class LanguageTaskModel : public train::TaskModel {
                        train::with_value("model.ffn_width", model.ffn_width),
                        train::with_value("model.vocab_size", model.vocab_size)},
             .activations = {train::with_value("model.sequence_length", model.sequence_length)}}};
+  }
+  double flops_per_sample(const train::RunConfig& config) const override {
+    return sample_flops(config_, trained_parts_of(config, config_.model).flops_per_sequence());
   }
   void check(const train::RunConfig& config) const override {
     check_place(config_.data);

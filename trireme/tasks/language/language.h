@@ -79,6 +79,9 @@ const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config);
 // Of the forward of a token in the teacher, a third of its forward and backward; 0 without one.
 double teacher_flops_per_token(const LanguageConfig& own);
 
+// Of a sample, with the teacher's. of_sequence: of the model
+double sample_flops(const LanguageConfig& own, double of_sequence);
+
 // One step of a resolved config, with the model's vocabulary known.
 plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own);
 

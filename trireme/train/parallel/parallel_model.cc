@@ -106,15 +106,15 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
   std::vector<model::ParameterPlan> plan = config.task->model().parameters(
       {.tensor = mesh.size("tensor"), .expert = static_cast<int>(config.parallel.expert)});
   frozen_ = frozen_parameters(config, plan);
+  if (!frozen_.empty()) traits_.flops_per_sample = config.task->model().flops_per_sample(config);
   for (model::ParameterPlan& parameter : plan) {
     if (!frozen_.contains(parameter.name))
       num_trained_ += c10::multiply_integers(parameter.layout.whole_shape());
     names_.push_back(parameter.name);
     parameter_layouts_.emplace(parameter.name, std::move(parameter.layout));
   }
-  for (const Metric& metric : config.task->traits().metrics) {
+  for (const Metric& metric : config.task->traits().metrics)
     num_sums_ += static_cast<size_t>(metric.size);
-  }
   model::ModelAxes axes = model_axes(config, mesh_, std::move(overlap));
   axes.tensor.weight_gradients = weight_gradients_.get();
   const auto waiting_on = [this](std::string_view axis) {

@@ -103,19 +103,22 @@ double trained_share(const RunConfig& config, std::span<const model::ParameterPl
   return all > 0 ? trained / all : 1;
 }
 
+double kept_bytes(const RunConfig& config, const model::ParameterPlan& parameter) {
+  const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
+  if (parameter.weights_per_element == 0) return count * sizeof(float);  // scales
+  const bool is_codes = parameter.format != WeightFormat::kRun;
+  return count * static_cast<double>(c10::elementSize(is_codes ? dtype_of_codes(parameter.format)
+                                                               : config.dtype()));
+}
+
 double kept_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters) {
-  const auto item = static_cast<double>(c10::elementSize(config.dtype()));
   double kept = 0, weights = 0;
   for (const model::ParameterPlan& parameter : parameters) {
     const auto count = static_cast<double>(c10::multiply_integers(parameter.layout.whole_shape()));
-    const bool is_scales = parameter.weights_per_element == 0;
-    const bool is_codes = parameter.format != WeightFormat::kRun && !is_scales;
     weights += parameter.weights_per_element * count;
-    kept += count * (is_scales  ? sizeof(float)
-                     : is_codes ? c10::elementSize(dtype_of_codes(parameter.format))
-                                : item);
+    kept += kept_bytes(config, parameter);
   }
-  return weights > 0 ? kept / (weights * item) : 1;
+  return weights > 0 ? kept / (weights * itemsize(config)) : 1;
 }
 
 plan::Axes plan_axes(const ParallelConfig& parallel) {

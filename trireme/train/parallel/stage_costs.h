@@ -28,6 +28,8 @@ std::set<std::string> frozen_parameters(const RunConfig& config,
                                         std::span<const model::ParameterPlan> parameters);
 // The share of the elements of these parameters that the run trains.
 double trained_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters);
+// Bytes that a parameter is kept in, which its format may decide.
+double kept_bytes(const RunConfig& config, const model::ParameterPlan& parameter);
 // Bytes that their weights are kept in, over those in the run's dtype.
 double kept_share(const RunConfig& config, std::span<const model::ParameterPlan> parameters);
 plan::Axes plan_axes(const ParallelConfig& parallel);

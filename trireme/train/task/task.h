@@ -219,7 +219,8 @@ struct ModelTraits {
   std::vector<std::string> axes{};
   int64_t num_parameters = 0;
   // Floating-point operations of the matrix products in forward and backward of a sample, each
-  // counted once however often it is computed. 0: unknown.
+  // counted once however often it is computed, where train.freeze names no parameter: see
+  // TaskModel::flops_per_sample(). 0: unknown.
   double flops_per_sample = 0;
   // Whether it has a model::BatchNorm, so that ranks with different data share statistics.
   bool has_batch_norm = false;
@@ -261,6 +262,11 @@ class TaskModel {
   // layout.
   // Collective: every rank of the axes
   virtual std::unique_ptr<StageModel> make_stage(const StageRequest& request) const = 0;
+  // ModelTraits::flops_per_sample of a run that may freeze parameters, and then does not compute
+  // all gradients. By default it does.
+  virtual double flops_per_sample(const RunConfig& /*config*/) const {
+    return traits().flops_per_sample;
+  }
 };
 
 // A copy has the same values and shares the open data.
