@@ -38,6 +38,26 @@ const Annotations kNotes = {
     .outputs = {{"y", split(0, "data")}},
     .seed = 5};
 
+TEST(Annotate, LayoutsNeedNoRanks) {
+  std::shared_ptr<TwoLayers> net;
+  const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  const std::vector<NamedSizes> tensors = named_sizes([&] {
+    net = make_net();
+    return net.get();
+  });
+  EXPECT_TRUE(at::equal(state, at::detail::getDefaultCPUGenerator().get_state()));
+  ASSERT_EQ(tensors.size(), 4u);
+  EXPECT_EQ(tensors[0].name, "fc1.weight");
+  const auto layouts = layouts_of(kNotes, tensors, {{"tensor", 3}});
+  EXPECT_EQ(layouts[0].local_box(1).size, (std::vector<int64_t>{3, 6}));
+  EXPECT_EQ(layouts[2].local_box(1).size, (std::vector<int64_t>{3, 3}));
+  EXPECT_EQ(layouts[3].owner(2), 0);
+  Annotations wrong = kNotes;
+  wrong.parameters[0].name = "fc3.*";
+  EXPECT_NE(error_of([&] { layouts_of(wrong, tensors, {}); }).find("matches no parameter"),
+            std::string::npos);
+}
+
 TEST(Annotate, EachRankHasItsBlocksOfOneRanksValues) {
   at::manual_seed(5);
   const auto whole = make_net();

@@ -3,13 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <set>
-
+#include "tests/harness/guide_code.h"
 #include "tests/harness/ranks.h"
 #include "tests/spmd/annotated_modules.h"
 #include "tests/spmd/placed_cases.h"
-#include "trireme/base/patterns.h"
 #include "trireme/spmd/annotate.h"
 #include "trireme/spmd/local_map.h"
 
@@ -18,36 +15,9 @@ namespace {
 
 using namespace spmd_test;
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file.good()) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Lines without indentation, of the whole text or of its blocks of code.
-std::vector<std::string> lines_of(const std::string& text, bool code_only) {
-  std::vector<std::string> lines;
-  bool is_code = !code_only;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line(trimmed(std::string_view(text).substr(begin, end - begin)));
-    begin = end + 1;
-    if (code_only && line.starts_with("```")) {
-      is_code = line == "```cpp";
-    } else if (is_code && !line.empty()) {
-      lines.push_back(line);
-    }
-  }
-  return lines;
-}
-
 TEST(AnnotateGuide, HasTheCodeOfThisTest) {
-  const std::vector<std::string> own =
-      lines_of(text_of(TRIREME_SOURCE_DIR "/tests/spmd/guide_test.cc"), false);
-  const std::set<std::string> known(own.begin(), own.end());
-  const std::vector<std::string> shown = lines_of(text_of(TRIREME_ANNOTATE_GUIDE), true);
-  EXPECT_GT(shown.size(), 40u);
-  for (const std::string& line : shown) EXPECT_TRUE(known.contains(line)) << line;
+  harness::expect_code_of(TRIREME_ANNOTATE_GUIDE, TRIREME_SOURCE_DIR "/tests/spmd/guide_test.cc",
+                          40);
 }
 
 // The module on data x tensor ranks beside the same on one rank.

@@ -41,5 +41,20 @@ TEST(PlaceAs, AWholeTensorHasAWholeGradient) {
   });
 }
 
+TEST(LeaveGrid, GivesTheWholeTensorAndTakesAWholeGradient) {
+  harness::run_ranks(2, [](comm::Communicator& world) {
+    const mesh::DeviceMesh mesh(world, {{"tensor", 2}});
+    const auto grid = std::make_shared<Grid>(mesh);
+    const at::Tensor whole = values({5, 4}, 0.1), weight = values({5, 4}, 0.7);
+    const at::Tensor x = place_whole(grid, whole, {Place::sharded(0)}).requires_grad_();
+    const at::Tensor y = leave_grid(x * 2, "test");
+    EXPECT_EQ(placed(y), nullptr);
+    EXPECT_TRUE(at::equal(y, whole * 2));
+    (y * weight).sum().backward();
+    EXPECT_TRUE(at::equal(whole_of(x.grad()), weight * 2));
+    EXPECT_TRUE(leave_grid(weight, "test").is_same(weight));
+  });
+}
+
 }  // namespace
 }  // namespace trireme::spmd

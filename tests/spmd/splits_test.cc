@@ -27,6 +27,11 @@ TEST(Splits, BecomePlacesOfAGrid) {
     const Places cut = split(0, "tensor", {0, 1, 6}).on(grid, {6}, "x");
     EXPECT_EQ(local_sizes(grid, cut, {6})[0], mesh.coordinate("tensor") == 0 ? 1 : 5);
     EXPECT_EQ(split(0, "tensor", {0, 3, 6}).on(grid, {6}, "x")[1].cuts, nullptr);
+    for (const Splits& splits :
+         {replicated(), partial("data"), split(-1, "tensor"), split(0, "tensor", {0, 1, 6}),
+          split(0, "data").split(0, "tensor")})
+      EXPECT_EQ(splits.layout({6, 4}, grid.axes(), "x"),
+                layout_of(grid, splits.on(grid, {6, 4}, "x"), {6, 4}));
   });
 }
 
@@ -35,7 +40,9 @@ TEST(Splits, WhatDoesNotFitIsRefused) {
     const mesh::DeviceMesh mesh(world, {{"data", 2}, {"tensor", 2}});
     const Grid grid(mesh);
     const auto error = [&](const Splits& splits) {
-      return error_of([&] { splits.on(grid, {6, 4}, "input \"x\""); });
+      const std::string found = error_of([&] { splits.on(grid, {6, 4}, "input \"x\""); });
+      EXPECT_EQ(error_of([&] { splits.layout({6, 4}, grid.axes(), "input \"x\""); }), found);
+      return found;
     };
     EXPECT_NE(error(split(0, "oars")).find("oars"), std::string::npos);
     EXPECT_EQ(error(split(2, "data")),

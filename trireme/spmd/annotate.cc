@@ -66,6 +66,21 @@ std::vector<int> annotations_of(const std::vector<Annotation>& notes,
   return found;
 }
 
+// Before finish() of DelayedTensors, tensors know their sizes only.
+template <typename Make>
+bool make_delayed(DelayedTensors& delayed, uint64_t seed, const Make& make) {
+  try {
+    SeededGenerator::seed(seed);
+    delayed.record(make);
+    return true;
+  } catch (const std::exception&) {
+    // It reads what is not there yet, or it fails in any case.
+    SeededGenerator::seed(seed);
+    make();
+    return false;
+  }
+}
+
 std::string title_of(const char* what, const std::vector<Annotation>& notes, size_t index) {
   return concat(what, " ", quoted(notes[index].name));
 }
@@ -84,7 +99,58 @@ void reduce_gradient(const at::Tensor& parameter, const GridPtr& grid, const Pla
   });
 }
 
+std::vector<std::string> names_of(const std::vector<NamedSizes>& tensors) {
+  std::vector<std::string> names;
+  for (const NamedSizes& each : tensors) names.push_back(each.name);
+  return names;
+}
+
 }  // namespace
+
+std::vector<NamedSizes> named_sizes(const torch::nn::Module& module) {
+  std::vector<NamedSizes> tensors;
+  std::map<const c10::TensorImpl*, std::string> first;
+  for (const bool is_parameter : {true, false}) {
+    for (const auto& item : is_parameter ? module.named_parameters() : module.named_buffers()) {
+      const auto named = first.emplace(item.value().unsafeGetTensorImpl(), item.key()).first;
+      tensors.push_back({item.key(), item.value().sizes().vec(), is_parameter,
+                         item.value().requires_grad(), named->second});
+    }
+  }
+  return tensors;
+}
+
+std::vector<NamedSizes> named_sizes(const std::function<torch::nn::Module*()>& make) {
+  const SeededGenerator generator;
+  DelayedTensors delayed(nullptr);
+  const torch::nn::Module* module = nullptr;
+  make_delayed(delayed, 0, [&] { module = make(); });
+  return named_sizes(*module);
+}
+
+std::vector<mesh::Layout> layouts_of(const Annotations& notes,
+                                     const std::vector<NamedSizes>& tensors,
+                                     const std::vector<mesh::Axis>& axes) {
+  const std::vector<int> found = annotations_of(notes.parameters, names_of(tensors));
+  std::vector<mesh::Layout> layouts;
+  std::map<std::string, size_t> first;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const NamedSizes& each = tensors[i];
+    const std::string what = concat("parameter ", quoted(each.name));
+    const Splits splits = found[i] >= 0 ? notes.parameters[found[i]].splits : replicated();
+    layouts.push_back(splits.layout(each.sizes, axes, what));
+    const bool is_sum = std::ranges::any_of(layouts.back().placements(), [](const auto& one) {
+      return one.kind == mesh::Placement::Kind::kPartial;
+    });
+    TRIREME_CHECK(!is_sum, what, " is to be a partial sum; expected a split or nothing");
+    first.emplace(each.name, i);
+    const auto same = first.find(each.first_name);
+    TRIREME_CHECK(same == first.end() || layouts[same->second] == layouts[i], "the parameter ",
+                  each.first_name, " is also ", each.name,
+                  ", which is placed otherwise; annotate both alike");
+  }
+  return layouts;
+}
 
 AnnotatedTensors::AnnotatedTensors(const mesh::DeviceMesh& mesh, Annotations notes)
     : log_(std::make_shared<MoveLog>()), notes_(std::move(notes)) {
@@ -99,15 +165,7 @@ void AnnotatedTensors::make(const std::function<torch::nn::Module*()>& make) {
   {
     const SeededGenerator generator;
     DelayedTensors delayed(grid_);
-    try {
-      SeededGenerator::seed(notes_.seed);
-      delayed.record([&] { module = make(); });
-    } catch (const std::exception&) {
-      // It reads what is not there yet, or it fails in any case.
-      was_whole_ = true;
-      SeededGenerator::seed(notes_.seed);
-      module = make();
-    }
+    was_whole_ = !make_delayed(delayed, notes_.seed, [&] { module = make(); });
     place_parameters(*module, delayed);
   }
   check_agreement(*module);
@@ -116,29 +174,16 @@ void AnnotatedTensors::make(const std::function<torch::nn::Module*()>& make) {
 
 std::vector<AnnotatedTensors::Placed> AnnotatedTensors::placed_tensors(
     torch::nn::Module& module) const {
+  const std::vector<NamedSizes> named = named_sizes(module);
+  const std::vector<int> found = annotations_of(notes_.parameters, names_of(named));
+  const std::vector<mesh::Layout> layouts = layouts_of(notes_, named, grid_->axes());
+  const auto parameters = module.named_parameters(), buffers = module.named_buffers();
   std::vector<Placed> tensors;
-  std::vector<std::string> names;
-  for (const bool is_parameter : {true, false}) {
-    for (auto& item : is_parameter ? module.named_parameters() : module.named_buffers()) {
-      tensors.push_back({item.key(), item.value(), is_parameter});
-      names.push_back(item.key());
-    }
-  }
-  const std::vector<int> found = annotations_of(notes_.parameters, names);
-  std::map<const c10::TensorImpl*, size_t> first;  // under its first name
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    Placed& each = tensors[i];
-    each.is_annotated = found[i] >= 0;
-    if (each.is_annotated) {
-      const std::string what = concat("parameter ", quoted(each.name));
-      each.places = notes_.parameters[found[i]].splits.on(*grid_, each.tensor.sizes(), what);
-      TRIREME_CHECK(std::ranges::none_of(each.places, &Place::is_partial), what,
-                    " is to be a partial sum; expected a split or nothing");
-    }
-    const auto [same, is_new] = first.emplace(each.tensor.unsafeGetTensorImpl(), i);
-    TRIREME_CHECK(is_new || tensors[same->second].places == each.places, "the parameter ",
-                  tensors[same->second].name, " is also ", each.name,
-                  ", which is placed otherwise; annotate both alike");
+  for (size_t i = 0; i < named.size(); ++i) {
+    const std::string& name = named[i].name;
+    const bool is_parameter = named[i].is_parameter;
+    tensors.push_back({name, is_parameter ? parameters[name] : buffers[name], is_parameter,
+                       found[i] >= 0, places_of(*grid_, layouts[i])});
   }
   return tensors;
 }

@@ -51,6 +51,25 @@ struct Annotations {
   uint64_t seed = 0;
 };
 
+// A parameter or buffer of a module as its annotations see it.
+struct NamedSizes {
+  std::string name;
+  std::vector<int64_t> sizes{};
+  bool is_parameter = true;
+  bool requires_grad = true;
+  // The first name of the same tensor, if it has several; otherwise its own.
+  std::string first_name{};
+};
+std::vector<NamedSizes> named_sizes(const torch::nn::Module& module);
+// The same of the module that make() makes, keeps and returns, without memory for its values unless
+// make() reads some. Called as in annotate(). Needs no ranks.
+std::vector<NamedSizes> named_sizes(const std::function<torch::nn::Module*()>& make);
+// How annotate() splits the tensors on a mesh of `axes`. Needs no ranks.
+// Throws: ConfigError as annotate() for patterns and splits
+std::vector<mesh::Layout> layouts_of(const Annotations& notes,
+                                     const std::vector<NamedSizes>& tensors,
+                                     const std::vector<mesh::Axis>& axes);
+
 // What an annotated module knows beside its module. Thread safety: one thread drives it.
 class AnnotatedTensors {
  public:

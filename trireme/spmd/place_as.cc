@@ -1,5 +1,7 @@
 #include "trireme/spmd/place_as.h"
 
+#include <utility>
+
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -49,7 +51,36 @@ struct PlaceAs : torch::autograd::Function<PlaceAs> {
   }
 };
 
+// For a context, which keeps no pointers of ours.
+struct HeldGrid : torch::CustomClassHolder {
+  explicit HeldGrid(GridPtr held) : grid(std::move(held)) {}
+  GridPtr grid;
+};
+
+struct LeaveGrid : torch::autograd::Function<LeaveGrid> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor,
+                            const std::string& cause) {
+    const GridPtr grid = placed(tensor)->grid;
+    context->saved_data["grid"] = c10::IValue::make_capsule(c10::make_intrusive<HeldGrid>(grid));
+    const MoveLog::Scope scope(grid->log(), cause);
+    return whole_of(tensor).detach();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    TRIREME_CHECK(!at::GradMode::is_enabled() || !gradients[0].requires_grad(),
+                  "second derivatives by a tensor that has left its grid");
+    const auto held = context->saved_data["grid"].toCapsule();
+    const GridPtr& grid = static_cast<const HeldGrid&>(*held).grid;
+    return {place_whole(grid, gradients[0], Places()), at::Tensor()};
+  }
+};
+
 }  // namespace
+
+at::Tensor leave_grid(const at::Tensor& tensor, const std::string& cause) {
+  return placed(tensor) ? LeaveGrid::apply(tensor, cause) : tensor;
+}
 
 at::Tensor place_as(const GridPtr& grid, const at::Tensor& tensor, const Places& places,
                     const std::string& cause) {

@@ -14,4 +14,9 @@ namespace trireme::spmd {
 at::Tensor place_as(const GridPtr& grid, const at::Tensor& tensor, const Places& places,
                     const std::string& cause);
 
+// The whole tensor on each rank, no placed one. Differentiable: each rank brings the whole
+// gradient, the same on all.
+// Collective: as redistribute(), in forward
+at::Tensor leave_grid(const at::Tensor& tensor, const std::string& cause);
+
 }  // namespace trireme::spmd

@@ -25,6 +25,28 @@ std::shared_ptr<const std::vector<int64_t>> checked_cuts(const std::vector<int64
   return nullptr;
 }
 
+// Of the tensor, counted from its first.
+int checked_dim(int dim, int64_t dims, const std::string& axis, std::string_view what) {
+  TRIREME_CHECK(dim >= -dims && dim < dims, what, " is split in dimension ", dim, " on \"", axis,
+                "\", but it has ", dims, " dimensions; expected one from ", -dims, " to ",
+                dims - 1);
+  return dim < 0 ? dim + static_cast<int>(dims) : dim;
+}
+
+// An axis for each use of one.
+class NamedOnce {
+ public:
+  explicit NamedOnce(std::string_view what) : what_(what) {}
+  void add(const std::string& axis) {
+    TRIREME_CHECK(named_.insert(axis).second, what_, " is placed twice on the axis \"", axis,
+                  "\"; name each axis once");
+  }
+
+ private:
+  std::string_view what_;
+  std::set<std::string> named_{};
+};
+
 }  // namespace
 
 Splits Splits::split(int dim, std::string axis, std::vector<int64_t> cuts) const {
@@ -43,17 +65,19 @@ bool Splits::names(std::string_view axis) const {
   return std::ranges::any_of(axes_, [&](const Axis& each) { return each.name == axis; });
 }
 
+bool Splits::splits_evenly(int dim, std::string_view axis) const {
+  return std::ranges::any_of(axes_, [&](const Axis& each) {
+    return each.name == axis && !each.is_partial && each.dim == dim && each.cuts.empty();
+  });
+}
+
 Places Splits::evenly_on(const Grid& grid, int64_t dims, std::string_view what) const {
   Places places;
-  std::set<std::string> named;
+  NamedOnce named(what);
   for (const Axis& each : axes_) {
-    TRIREME_CHECK(named.insert(each.name).second, what, " is placed twice on the axis \"",
-                  each.name, "\"; name each axis once");
+    named.add(each.name);
     const int axis = grid.find(each.name);
-    const int dim = each.dim < 0 ? each.dim + static_cast<int>(dims) : each.dim;
-    TRIREME_CHECK(each.is_partial || (dim >= 0 && dim < dims), what, " is split in dimension ",
-                  each.dim, " on \"", each.name, "\", but it has ", dims,
-                  " dimensions; expected one from ", -dims, " to ", dims - 1);
+    const int dim = each.is_partial ? 0 : checked_dim(each.dim, dims, each.name, what);
     if (axis < 0) continue;
     places[axis] = each.is_partial ? Place::partial() : Place::sharded(dim);
   }
@@ -71,6 +95,33 @@ Places Splits::on(const Grid& grid, c10::IntArrayRef sizes, std::string_view wha
                   " has cuts in dimension ", dim, ", which several axes split; leave out the cuts");
   }
   return places;
+}
+
+mesh::Layout Splits::layout(c10::IntArrayRef sizes, const std::vector<mesh::Axis>& axes,
+                            std::string_view what) const {
+  std::vector<mesh::Placement> placements(axes.size());
+  NamedOnce named(what);
+  for (const Axis& each : axes_) {
+    named.add(each.name);
+    mesh::kind_of(each.name);  // refuses names that are no axis
+    const int dim = each.is_partial ? 0 : checked_dim(each.dim, std::ssize(sizes), each.name, what);
+    const auto axis = std::ranges::find(axes, each.name, &mesh::Axis::name);
+    if (axis == axes.end() || axis->size == 1) continue;
+    mesh::Placement& placement = placements[axis - axes.begin()];
+    placement = each.is_partial ? mesh::Placement::partial() : mesh::Placement::sharded(dim);
+    if (each.cuts.empty()) continue;
+    const auto cuts = checked_cuts(each.cuts, sizes[dim], axis->size, dim, what);
+    if (cuts) placement.cuts = *cuts;
+  }
+  for (const mesh::Placement& placement : placements) {
+    const auto shares_dim = [&](const mesh::Placement& other) {
+      return other.kind == mesh::Placement::Kind::kSharded && other.dim == placement.dim;
+    };
+    TRIREME_CHECK(placement.cuts.empty() || std::ranges::count_if(placements, shares_dim) == 1,
+                  what, " has cuts in dimension ", placement.dim,
+                  ", which several axes split; leave out the cuts");
+  }
+  return {sizes.vec(), axes, std::move(placements)};
 }
 
 namespace {

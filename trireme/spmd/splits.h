@@ -31,10 +31,15 @@ class Splits {
   // Throws: ConfigError for an axis that the mesh lacks or that is named twice, a dimension that
   //         the tensor lacks, and cuts that are not those of its length
   Places on(const Grid& grid, c10::IntArrayRef sizes, std::string_view what) const;
+  // The same on a mesh of `axes`, of which there need be no ranks.
+  mesh::Layout layout(c10::IntArrayRef sizes, const std::vector<mesh::Axis>& axes,
+                      std::string_view what) const;
   // The same without cuts, for a tensor of `dims` dimensions.
   Places evenly_on(const Grid& grid, int64_t dims, std::string_view what) const;
   // Whether the axis does something.
   bool names(std::string_view axis) const;
+  // Whether the axis splits this dimension as evenly as possible.
+  bool splits_evenly(int dim, std::string_view axis) const;
   bool operator==(const Splits&) const = default;
 
  private:

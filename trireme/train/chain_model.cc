@@ -7,8 +7,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/instancenorm.h>
 
 #include "trireme/base/error.h"
 #include "trireme/mesh/probe.h"
@@ -17,6 +15,7 @@
 #include "trireme/parallel/data/sharded_weights.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/stage_costs.h"
+#include "trireme/train/task/running_statistics.h"
 
 namespace trireme::train {
 
@@ -38,25 +37,11 @@ std::string join(const std::string& link, const std::string& parameter) {
   return link.empty() ? parameter : concat(link, ".", parameter);
 }
 
-template <typename Impl>
-bool keeps_statistics(const torch::nn::Module& module) {
-  const auto* const norm = dynamic_cast<const Impl*>(&module);
-  return norm != nullptr && norm->options.track_running_stats();
-}
-
 void check_statistics(const Chain::Link& link) {
-  using namespace torch::nn;  // NOLINT(google-build-using-namespace): six of its names
-  const auto check = [](const std::string& name, const Module& module) {
-    const bool is_torch_norm =
-        keeps_statistics<BatchNorm1dImpl>(module) || keeps_statistics<BatchNorm2dImpl>(module) ||
-        keeps_statistics<BatchNorm3dImpl>(module) || keeps_statistics<InstanceNorm1dImpl>(module) ||
-        keeps_statistics<InstanceNorm2dImpl>(module) ||
-        keeps_statistics<InstanceNorm3dImpl>(module);
-    TRIREME_CHECK(!is_torch_norm, "the model's \"", name,
-                  "\" is a norm of torch with running statistics, which would be those of one "
-                  "rank's samples; use trireme::model::BatchNorm");
-  };
-  std::as_const(*link.module).apply(check, link.name);
+  const auto norm = norm_with_own_statistics(*link.module, link.name);
+  TRIREME_CHECK(!norm, "the model's \"", *norm,
+                "\" is a norm of torch with running statistics, which would be those of one rank's "
+                "samples; use trireme::model::BatchNorm");
 }
 
 // Gives each link of a new chain to `use`, in its order, with its module. The module lives on only

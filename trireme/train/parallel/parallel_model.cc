@@ -182,8 +182,8 @@ bool ParallelModel::counts(const parallel::Shard& shard) const {
   // Experts are on every rank of both axes, with other ones on each.
   if (is_expert(shard.name)) return layout.num_ranks() > 1 || expert_mesh_->coordinate("data") == 0;
   const bool is_first_holder = layout.num_ranks() > 1 || shard_group_of(mesh_).rank() == 0;
-  const bool is_split = layout.shape() != layout.whole_shape();
-  const bool is_first_of_cut = is_split || mesh_.position(cutting_axes()).index == 0;
+  const mesh::Layout& cut = *layout.outer();  // may leave all to a rank that is not the first
+  const bool is_first_of_cut = cut.owner(layout.outer_rank()) == layout.outer_rank();
   return mesh_.position(replica_axes(/*zero=*/1)).index == 0 && is_first_holder && is_first_of_cut;
 }
 

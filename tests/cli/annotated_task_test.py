@@ -1,0 +1,63 @@
+"""A user's program around an annotated module (examples/09_annotated_task.cc) has what `trireme train` has."""
+import json
+import os
+import random
+import time
+import unittest
+
+from program import ProgramTest, children
+
+USER = 2
+
+
+class AnnotatedTask(ProgramTest):
+    program = os.environ["TRIREME_ANNOTATED_TASK"]
+    layout = ["--ranks", 4, "--parallel.tensor=2", "--parallel.zero=1"]
+
+    def prepare(self):
+        pass
+
+    def command(self, run, *options):
+        return ["train", "--train.steps=40", "--train.global_batch=16", "--train.micro_batch=4",
+                "--train.precision=fp64", "--train.evaluate_interval=20", "--train.evaluate_sequences=64",
+                "--checkpoint.interval=5", "--optimizer.learning_rate=1e-2", "--optimizer.warmup_steps=5",
+                f"--output.folder={run}", *options]
+
+    def losses(self, run):
+        return [line["loss"] for line in self.metrics(run)]
+
+    def test_four_ranks_learn_what_one_learns(self):
+        self.succeed(*self.command("one"))
+        output = self.succeed(*self.command("four", *self.layout))
+        for words in ("model   annotated Net", "data    progressions, 386 samples", "data 2 x tensor 2"):
+            self.assertIn(words, output)
+        for found, expected in zip(self.losses("four"), self.losses("one"), strict=True):
+            self.assertAlmostEqual(found, expected, delta=1e-10 * expected)
+        lines = self.metrics("four")
+        self.assertLess(lines[-1]["validation_loss"], 0.7 * lines[0]["loss"])
+        self.assertGreater(lines[-1]["validation_accuracy"], lines[0]["accuracy"])
+        self.succeed("checkpoint", "verify", "four")
+        tensors = json.loads(self.succeed("checkpoint", "inspect", "four", "--json"))["tensors"]
+        shapes = {tensor["name"]: tensor["shape"] for tensor in tensors}
+        self.assertEqual(shapes["fc1.weight"], [128, 32])
+
+    def test_killed_and_resumed_it_has_the_same_bits(self):
+        self.succeed(*self.command("reference", *self.layout))
+        process = self.start_and_await_step(*self.command("run", *self.layout))
+        time.sleep(random.uniform(0, 0.3))
+        for rank in children(process.pid)[:1]:
+            os.kill(rank, 9)
+        process.communicate()
+        self.succeed(*self.command("run", *self.layout))
+        self.assertEqual(self.curve("run"), self.curve("reference"))
+
+    def test_what_it_lacks_is_refused_in_one_line(self):
+        for option, words in {"--parallel.pipeline=2": ["parallel.pipeline is 2"],
+                              "--parallel.context=2": ["parallel.context is 2"],
+                              "--parallel.zero=3": ["parallel.zero is 3", "0, 1 or 2"],
+                              "--train.recompute=full": ["train.recompute", "\"none\""]}.items():
+            self.fail_with(USER, words, *self.command("refused", "--ranks", 2, option))
+
+
+if __name__ == "__main__":
+    unittest.main()

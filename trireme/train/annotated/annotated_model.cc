@@ -1,0 +1,172 @@
+#include "trireme/train/annotated/annotated_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <c10/util/accumulate.h>
+#include <torch/nn/module.h>
+
+#include "trireme/base/error.h"
+#include "trireme/mesh/axis_kinds.h"
+#include "trireme/model/layers/batch_norm.h"
+#include "trireme/train/annotated/annotated_stage.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/parallel/stage_costs.h"
+#include "trireme/train/task/running_statistics.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr std::string_view kSplitAxis = "tensor", kSampleAxis = "data";
+
+// A name for people: "Net" of "(anonymous namespace)::NetImpl".
+std::string short_name(std::string name) {
+  if (const size_t colon = name.rfind("::"); colon != std::string::npos) name.erase(0, colon + 2);
+  if (name.ends_with("Impl")) name.erase(name.size() - 4);
+  return name;
+}
+
+void check_other_axes(const spmd::Annotation& note, const char* what) {
+  for (const mesh::AxisKind& kind : mesh::kAxisKinds) {
+    if (kind.name == kSplitAxis || kind.name == kSampleAxis) continue;
+    TRIREME_CHECK(!note.splits.names(kind.name), "the annotation of ", what, " \"", note.name,
+                  "\" is on the axis \"", kind.name, "\"; a task's annotations may split on \"",
+                  kSplitAxis, "\", and samples on \"", kSampleAxis, "\"");
+  }
+}
+
+// An input or output, whose samples the loop divides.
+void check_samples(const spmd::Annotation& note, const char* what) {
+  check_other_axes(note, what);
+  TRIREME_CHECK(!note.splits.names(kSampleAxis) || note.splits.splits_evenly(0, kSampleAxis),
+                "the annotation of ", what, " \"", note.name, "\" is not split(0, \"", kSampleAxis,
+                "\"); in training that axis divides samples, so write that or leave it out");
+}
+
+void check_notes(const spmd::Annotations& notes) {
+  for (const spmd::Annotation& note : notes.parameters) {
+    check_other_axes(note, "parameter");
+    TRIREME_CHECK(!note.splits.names(kSampleAxis), "the annotation of parameter \"", note.name,
+                  "\" is on the axis \"", kSampleAxis,
+                  "\", whose ranks have equal parameters in "
+                  "training; leave it out, and set parallel.zero = 1 or 2 to shard their states");
+  }
+  for (const spmd::Annotation& note : notes.inputs) check_samples(note, "input");
+  for (const spmd::Annotation& note : notes.outputs) check_samples(note, "output");
+}
+
+}  // namespace
+
+// Facts about the model that need no weights.
+struct AnnotatedModel::Outline {
+  std::string name;
+  std::vector<spmd::NamedSizes> tensors{};
+  bool takes_inputs = false;
+  std::optional<std::string> batch_norm{};  // whose statistics would be one rank's
+
+  double num_parameters() const {
+    double sum = 0;
+    for (const spmd::NamedSizes& each : tensors) {
+      if (each.is_parameter && each.name == each.first_name)
+        sum += static_cast<double>(c10::multiply_integers(each.sizes));
+    }
+    return sum;
+  }
+};
+
+const AnnotatedModel::Outline& AnnotatedModel::outline() const {
+  if (outline_) return *outline_;
+  auto found = std::make_shared<Outline>();
+  std::optional<AnnotatedNet> net;
+  found->tensors = spmd::named_sizes([&] {
+    net.emplace(problem_.make_net());
+    return &net->module();
+  });
+  found->name = short_name(net->module().name());
+  found->takes_inputs = net->takes(problem_.annotations().inputs.size());
+  found->batch_norm = norm_with_own_statistics(net->module(), "");
+  if (!found->batch_norm && !model::batch_norms_of(net->module()).empty())
+    found->batch_norm = "BatchNorm";
+  outline_ = std::move(found);
+  return *outline_;
+}
+
+ModelTraits AnnotatedModel::traits() const {
+  return {.name = concat("annotated ", outline().name),
+          .axes = {std::string(kSplitAxis)},
+          .num_parameters = static_cast<int64_t>(outline().num_parameters())};
+}
+
+void AnnotatedModel::check(const RunConfig& config) const {
+  const std::string model = concat(", and the model of task ", config.task_choice.name,
+                                   " is an annotated module, which ");
+  TRIREME_CHECK(config.train.recompute == model::Recompute::kNone, "train.recompute is set", model,
+                "is not divided into parts; set it to \"none\"");
+  TRIREME_CHECK(config.parallel.zero < 3, "parallel.zero is 3", model,
+                "has no parts to gather one by one; set it to 0, 1 or 2");
+  TRIREME_CHECK(!config.parallel.sequence_parallel, "parallel.sequence_parallel is true", model,
+                "says itself how activations are split; set it to false");
+}
+
+void AnnotatedModel::check_layout(const RunConfig& config) const {
+  TRIREME_CHECK(config.device.is_cpu(),
+                "an annotated module runs on CPUs, and the run's device is ", config.device.str(),
+                "; set it to cpu");
+  const spmd::Annotations notes = problem_.annotations();
+  check_notes(notes);
+  TRIREME_CHECK(outline().takes_inputs, "annotations() has ", notes.inputs.size(),
+                " inputs, and forward() of ", outline().name,
+                " does not take so many tensors and return one; name each input, with replicated() "
+                "where it is whole");
+  TRIREME_CHECK(notes.outputs.size() <= 1, "annotations() has ", notes.outputs.size(),
+                " outputs; a task's module returns one tensor");
+  TRIREME_CHECK(!outline().batch_norm, "the model's \"", *outline().batch_norm,
+                "\" is a batch norm with running statistics, which would be those of one rank's "
+                "samples; use another norm");
+  const std::vector<mesh::Axis> axes = {{"tensor", static_cast<int>(config.parallel.tensor)}};
+  const std::vector<mesh::Layout> layouts = layouts_of(notes, outline().tensors, axes);
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const spmd::NamedSizes& each = outline().tensors[i];
+    TRIREME_CHECK(each.is_parameter || layouts[i].owner(1 % layouts[i].num_ranks()) == 0,
+                  "the annotation of buffer \"", each.name,
+                  "\" splits it; buffers of a task are whole on every rank");
+  }
+}
+
+std::vector<model::ParameterPlan> AnnotatedModel::parameters(model::AxisSizes sizes) const {
+  const std::vector<spmd::NamedSizes>& tensors = outline().tensors;
+  const std::vector<mesh::Layout> layouts =
+      layouts_of(problem_.annotations(), tensors, {{"tensor", sizes.tensor}});
+  std::vector<model::ParameterPlan> plan;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].is_parameter && tensors[i].name == tensors[i].first_name)
+      plan.push_back({tensors[i].name, layouts[i], tensors[i].requires_grad});
+  }
+  return plan;
+}
+
+std::vector<parallel::LayerCost> AnnotatedModel::layer_costs(const RunConfig& config) const {
+  constexpr int64_t kWidth = 256;  // of the matrix whose optimizer states are counted
+  const double parameters = outline().num_parameters();
+  return {{.time = std::max(parameters, 1.0),
+           .memory = parameters * state_bytes_per_parameter(config, kWidth)}};
+}
+
+std::vector<StageEdges> AnnotatedModel::edges(int num_stages) const {
+  TRIREME_ASSERT(num_stages == 1, num_stages, " stages of an annotated module");
+  StageEdges edges{.outputs = {"loss"}};
+  if (problem_.has_metrics()) edges.outputs.emplace_back("metrics");
+  for (const spmd::Annotation& input : problem_.annotations().inputs)
+    edges.inputs.push_back(input.name);
+  for (const std::string& name : problem_.target_names()) {
+    if (std::ranges::count(edges.inputs, name) == 0) edges.inputs.push_back(name);
+  }
+  return {edges};
+}
+
+std::unique_ptr<StageModel> AnnotatedModel::make_stage(const StageRequest& request) const {
+  return std::make_unique<AnnotatedStage>(problem_, request);
+}
+
+}  // namespace trireme::train
