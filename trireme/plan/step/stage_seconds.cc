@@ -85,8 +85,8 @@ class StageModel {
   void add_head(StageSeconds& stage) const {
     const HeadWork head = head_work(work_);
     const double product =
-        product_seconds(device_, head.logits, item_) + product_seconds(device_, head.dense, item_);
-    const double loss = elementwise_seconds(device_, head.loss_elements, work_.sizes.wide);
+        seconds_of_logits(head.logits) + product_seconds(device_, head.dense, item_);
+    const double loss = head.loss_elements * work_.sizes.wide / device_.loss_rate();
     stage.forward.compute += product + 0.5 * loss;
     stage.backward.compute += (1 + work_.sizes.trained_share) * product + 0.5 * loss;
     if (work_.axes.tensor > 1) {
@@ -99,6 +99,11 @@ class StageModel {
   }
 
  private:
+  double seconds_of_logits(const Product& logits) const {
+    const double rate = device_.head_rate(item_);
+    return rate > 0 ? logits.flops() / rate : product_seconds(device_, logits, item_);
+  }
+
   // A host copies each gradient into its bucket, or adds it there to those of earlier microbatches.
   // A device does so in the shadow of its products.
   double bucket_seconds(double parameters) const {
@@ -119,15 +124,10 @@ class StageModel {
     return seconds;
   }
 
-  // The gradients of both factors, the weight's if it is trained.
+  // The gradients of both factors, the weight's if it is trained. Their products have the same
+  // dimensions as the output's.
   double all_backward(const std::vector<Product>& products) const {
-    double seconds = 0;
-    for (const Product& one : products) {
-      seconds += product_seconds(device_, {one.rows, one.inner, one.columns, one.count}, item_) +
-                 work_.sizes.trained_share *
-                     product_seconds(device_, {one.columns, one.inner, one.rows, one.count}, item_);
-    }
-    return seconds;
+    return (1 + work_.sizes.trained_share) * all(products);
   }
 
   Parts forward_of(const BlockWork& block) const {
