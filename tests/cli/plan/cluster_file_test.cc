@@ -16,9 +16,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr DeviceRates kRates{.single = {3e10, 20},
-                             .half = {2e10, 40},
-                             .attention_flops = 1.5e10,
-                             .half_attention_flops = 5e9,
+                             .half = {2e10, 40, 90},
+                             .attention = {1.5e10, 100},
+                             .half_attention = {5e9, 200},
+                             .head = 2.4e10,
+                             .half_head = 1e10,
+                             .loss_bytes = 3e9,
+                             .update_bytes = 4e9,
+                             .half_update_bytes = 5e9,
                              .memory_bytes = 9e9,
                              .half_memory_bytes = 6e9,
                              .launch_seconds = 5e-6,
@@ -36,6 +41,15 @@ TEST(ClusterFile, HasTheMeasuredRates) {
   EXPECT_DOUBLE_EQ(cluster.device.half_size_of(2), 40);
   EXPECT_DOUBLE_EQ(cluster.device.attention_rate(2), 5e9);
   EXPECT_DOUBLE_EQ(cluster.device.attention_rate(4), 1.5e10);
+  EXPECT_DOUBLE_EQ(cluster.device.half_rows_of(2), 90);
+  EXPECT_DOUBLE_EQ(cluster.device.half_rows_of(4), 20);
+  EXPECT_DOUBLE_EQ(cluster.device.attention_half_size_of(2), 200);
+  EXPECT_DOUBLE_EQ(cluster.device.attention_half_size_of(4), 100);
+  EXPECT_DOUBLE_EQ(cluster.device.head_rate(2), 1e10);
+  EXPECT_DOUBLE_EQ(cluster.device.head_rate(4), 2.4e10);
+  EXPECT_DOUBLE_EQ(cluster.device.loss_rate(), 3e9);
+  EXPECT_DOUBLE_EQ(cluster.device.update_rate(2), 5e9);
+  EXPECT_DOUBLE_EQ(cluster.device.update_rate(4), 4e9);
   EXPECT_DOUBLE_EQ(cluster.device.memory_rate, 9e9);
   EXPECT_DOUBLE_EQ(cluster.device.elementwise_rate(2), 6e9);
   EXPECT_DOUBLE_EQ(cluster.device.elementwise_rate(4), 9e9);

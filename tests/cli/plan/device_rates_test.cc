@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -25,11 +26,40 @@ TEST(DeviceRates, FindTheCurveThatMadeThem) {
   }
 }
 
+TEST(DeviceRates, RowsHaveAHalfSizeOfTheirOwn) {
+  std::vector<ProductRate> rates;
+  for (const auto& [rows, n] : {std::pair{256.0, 512.0}, {2048.0, 256.0}, {2048.0, 1024.0}}) {
+    rates.push_back({n, 8e11 * rows / (rows + 300) * std::pow(n / (n + 50), 2), rows});
+  }
+  const ProductCurve curve = fit_layers(rates);
+  EXPECT_NEAR(curve.half_size, 50, 3);
+  EXPECT_NEAR(curve.half_rows, 300, 15);
+  EXPECT_NEAR(curve.flops / 8e11, 1, 0.03);
+}
+
+TEST(DeviceRates, AttentionIsFasterOverLongSequences) {
+  const auto rate = [](double tokens) {
+    return AttentionRate{tokens, 2e11 * tokens / (tokens + 150)};
+  };
+  const AttentionCurve curve = fit_attention(rate(256), rate(1024));
+  EXPECT_NEAR(curve.flops, 2e11, 1);
+  EXPECT_NEAR(curve.half_size, 150, 1e-6);
+  // A noisy measurement has no curve that falls.
+  const AttentionCurve noisy = fit_attention({256, 3e11}, {1024, 2e11});
+  EXPECT_DOUBLE_EQ(noisy.flops, 2e11);
+  EXPECT_EQ(noisy.half_size, 0);
+}
+
 TEST(DeviceRates, ALineIsReadBack) {
   const DeviceRates rates{.single = {1e10, 20},
-                          .half = {2e9, 30},
-                          .attention_flops = 3e9,
-                          .half_attention_flops = 2.5e9,
+                          .half = {2e9, 30, 40},
+                          .attention = {3e9, 100},
+                          .half_attention = {2.5e9, 200},
+                          .head = 4e9,
+                          .half_head = 5e9,
+                          .loss_bytes = 3e9,
+                          .update_bytes = 2e9,
+                          .half_update_bytes = 1e9,
                           .memory_bytes = 4e9,
                           .half_memory_bytes = 3.5e9,
                           .launch_seconds = 5e-6,
@@ -44,9 +74,10 @@ TEST(DeviceRates, EveryRateIsMeasured) {
   harness::run_ranks(2, [](comm::Communicator& group) {
     const DeviceRates rates = measure_device(group, {.seconds = 1e-6}).value();
     for (const double rate :
-         {rates.single.flops, rates.half.flops, rates.attention_flops, rates.half_attention_flops,
-          rates.memory_bytes, rates.half_memory_bytes, rates.launch_seconds, rates.link_bytes,
-          rates.link_seconds, rates.resident_bytes}) {
+         {rates.single.flops, rates.half.flops, rates.attention.flops, rates.half_attention.flops,
+          rates.head, rates.half_head, rates.loss_bytes, rates.update_bytes,
+          rates.half_update_bytes, rates.memory_bytes, rates.half_memory_bytes,
+          rates.launch_seconds, rates.link_bytes, rates.link_seconds, rates.resident_bytes}) {
       EXPECT_GT(rate, 0);
       EXPECT_TRUE(std::isfinite(rate));
     }
@@ -72,9 +103,9 @@ TEST(DeviceRates, ASlowLinkIsMeasuredWithFewCallsAndBytes) {
     ASSERT_TRUE(rates);
     EXPECT_GT(rates->link_bytes, 0);
     EXPECT_GT(rates->link_seconds, 0.005);
-    // Two and what they agree on, small and large, the three sizes of bf16 products, and the rates
+    // Two and what they agree on, small and large, the four sizes of bf16 products, and the rates
     // of the ranks themselves.
-    EXPECT_EQ(slow.ledger().of(group.name(), "all_reduce").calls, 10);
+    EXPECT_EQ(slow.ledger().of(group.name(), "all_reduce").calls, 11);
     EXPECT_LT(slow.ledger().of(group.name()).bytes, 1 << 20);
     EXPECT_EQ(slow.ledger().of(group.name(), "barrier").calls, 0);
   });

@@ -47,5 +47,34 @@ TEST(KernelTime, AFusedAttentionSkipsHalfOfTheScores) {
             elementwise_seconds(unit_device(), 6 * core.scores(), 2));
 }
 
+TEST(KernelTime, AHostMultipliesByOneWeightAfterTheOther) {
+  Device device = unit_device();
+  const Product joined{1000, 300, 1e7},
+      each{.rows = 1000, .columns = 300, .inner = 1e7, .num_weights = 3};
+  EXPECT_EQ(product_seconds(device, each, 1e-9), product_seconds(device, joined, 1e-9));
+  device.is_asynchronous = false;
+  EXPECT_NEAR(product_seconds(device, each, 1e-9) / product_seconds(device, joined, 1e-9),
+              (0.75 / 0.5), 1e-9);
+}
+
+TEST(KernelTime, FewRowsSlowAProductInBf16) {
+  Device device = unit_device();
+  device.bf16_half_rows = 1000;
+  const Product few{1000, 1e7, 1e7};
+  EXPECT_NEAR(product_seconds(device, few, 2) * 0.25e12 / few.flops(), 1, 1e-4);
+  EXPECT_LT(product_seconds(device, few, 4), product_seconds(device, few, 2));
+}
+
+TEST(KernelTime, AttentionOverShortSequencesIsSlower) {
+  Device device = unit_device();
+  const AttentionCore core{.queries = 1000, .keys = 500, .heads = 2, .width = 64};
+  const double fast = attention_seconds(device, core, 2, true);
+  device.attention_half_size = 500;
+  EXPECT_DOUBLE_EQ(attention_seconds(device, core, 2, true), 2 * fast);
+  device.bf16_attention_share = device.attention_share;  // with its own half size, 0
+  EXPECT_DOUBLE_EQ(attention_seconds(device, core, 2, true), fast);
+  EXPECT_DOUBLE_EQ(attention_seconds(device, core, 4, true), 2 * fast);
+}
+
 }  // namespace
 }  // namespace trireme::plan

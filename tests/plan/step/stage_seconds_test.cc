@@ -172,6 +172,30 @@ TEST(StageSeconds, ASoftCapIsComposed) {
   EXPECT_GT(composed, fused);
 }
 
+TEST(StageSeconds, AHeadHasItsOwnRates) {
+  const Workload work = four_layers();
+  const Cluster cluster = cluster_of("cpu", 1, 1);
+  const model::ModelPart last{.first_layer = 7, .num_layers = 1, .embeds = false, .has_head = true};
+  const auto seconds = [&](auto change) {
+    Cluster changed = cluster;
+    change(changed.device);
+    const StageSeconds stage = stage_seconds(work, changed, last);
+    return stage.forward.compute + stage.backward.compute;
+  };
+  const HeadWork head = head_work(work);
+  const double both = seconds([](Device&) {});
+  const double slow = seconds([](Device& device) { device.bf16_head_share = 0.1; });
+  EXPECT_NEAR(slow - both,
+              3 * head.logits.flops() * (1 / (0.1 * cluster.device.peak_half)) -
+                  3 * product_seconds(cluster.device, head.logits, 2),
+              1e-9 * both);
+  const double loss = seconds([](Device& device) { device.loss_share = 0.1; });
+  EXPECT_NEAR(loss - both,
+              head.loss_elements * 4 / cluster.device.memory_rate *
+                  (1 / 0.1 - 1 / cluster.device.memory_share),
+              1e-9 * both);
+}
+
 TEST(StageSeconds, StagesSendOneMicrobatchesActivations) {
   Workload work = four_layers();
   Cluster cluster = cluster_of("a100-80gb", 1, 8);

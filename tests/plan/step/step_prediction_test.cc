@@ -75,6 +75,14 @@ TEST(Step, SecondsAddUp) {
   EXPECT_LT(step.hardware_flops_per_device(), step.peak);
 }
 
+TEST(Step, AnOptimizerHasItsOwnRate) {
+  const Workload work = megatron(1, 1, 1, 1, 1, gpt(2, 256, 4));
+  Cluster cluster = cluster_of("cpu", 1, 1);
+  const double plain = predict(work, cluster).seconds.optimizer;
+  cluster.device.bf16_update_share = cluster.device.memory_share / 2;
+  EXPECT_DOUBLE_EQ(predict(work, cluster).seconds.optimizer, 2 * plain);
+}
+
 TEST(Step, TheScheduleIsTheRuntimes) {
   Workload work = megatron(1, 4, 1, 8, 1, gpt(16, 1024, 16));
   const Cluster cluster = cluster_of("a100-80gb", 1, 4);

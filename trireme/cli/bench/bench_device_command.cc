@@ -61,10 +61,16 @@ int bench_device(const DeviceArguments& arguments) {
   std::printf("%d ranks at the same time, each:\n", arguments.ranks);
   std::printf("  products, fp32     %8.1f GFLOP/s; half of it with %.0f rows or columns\n",
               rates.single.flops / 1e9, rates.single.half_size);
-  std::printf("  products, bf16     %8.1f GFLOP/s; half of it with %.0f rows or columns\n",
-              rates.half.flops / 1e9, rates.half.half_size);
-  std::printf("  attention, fp32    %8.1f GFLOP/s\n", rates.attention_flops / 1e9);
-  std::printf("  attention, bf16    %8.1f GFLOP/s\n", rates.half_attention_flops / 1e9);
+  std::printf("  products, bf16     %8.1f GFLOP/s; half of it with %.0f columns or %.0f rows\n",
+              rates.half.flops / 1e9, rates.half.half_size, rates.half.half_rows);
+  std::printf("  attention, fp32    %8.1f GFLOP/s; half of it with %.0f tokens\n",
+              rates.attention.flops / 1e9, rates.attention.half_size);
+  std::printf("  attention, bf16    %8.1f GFLOP/s; half of it with %.0f tokens\n",
+              rates.half_attention.flops / 1e9, rates.half_attention.half_size);
+  std::printf("  head               %8.1f GFLOP/s, in bf16 %.1f; its loss %.1f GB/s\n",
+              rates.head / 1e9, rates.half_head / 1e9, rates.loss_bytes / 1e9);
+  std::printf("  optimizer          %8.1f GB/s, in bf16 %.1f\n", rates.update_bytes / 1e9,
+              rates.half_update_bytes / 1e9);
   std::printf("  memory             %8.1f GB/s, by norms and SwiGLU in bf16 %.1f\n",
               rates.memory_bytes / 1e9, rates.half_memory_bytes / 1e9);
   std::printf("  an operation       %8.1f us\n", rates.launch_seconds * 1e6);
@@ -93,7 +99,8 @@ void add_bench_device(CLI::App& bench, int& exit_code) {
       ->capture_default_str()
       ->check(within({1, 1024}));
   command
-      ->add_option("--seconds", arguments->seconds, "seconds per measurement; there are about ten")
+      ->add_option("--seconds", arguments->seconds,
+                   "seconds per measurement; there are about twenty")
       ->capture_default_str()
       ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}));
   command->add_option("--disk", arguments->disk,

@@ -1,13 +1,14 @@
-// Length: each measurement stands beside the rate it gives.
 #include "trireme/cli/plan/device_rates.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -19,12 +20,8 @@
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/io/scratch_file.h"
 #include "trireme/base/machine/machine.h"
-#include "trireme/base/machine/matrix_product.h"
 #include "trireme/base/numbers.h"
-#include "trireme/model/layers/attention.h"
-#include "trireme/model/layers/feed_forward.h"
-#include "trireme/model/layers/norm.h"
-#include "trireme/plan/cost/device_seconds.h"
+#include "trireme/cli/plan/layer_kernels.h"
 
 namespace trireme::cli {
 
@@ -38,8 +35,13 @@ namespace trireme::cli {
 namespace {
 
 constexpr int64_t kSizes[] = {32, 64, 128, 256, 512, 1024};
-// A bf16 product starts in 20 us, in which a small one in fp32 is done.
-constexpr int64_t kHalfSizes[] = {256, 512, 1024};
+// Rows and width of a layer. Before it multiplies in bf16, libtorch packs the weight anew, which
+// takes longer than the product of few rows.
+struct LayerSize {
+  int64_t rows;
+  int64_t n;
+};
+constexpr LayerSize kHalfSizes[] = {{256, 512}, {2048, 256}, {2048, 512}, {2048, 1024}};
 // Without bf16 instructions a large one takes seconds, and tells no more than a smaller one.
 constexpr double kLongProduct = 0.1;
 
@@ -133,161 +135,102 @@ class JointWork {
   bool is_stopped_ = false;
 };
 
-// Products of square matrices. As in layers, each product reads other matrices than the one before,
-// so that small ones do not stay in a cache.
-struct Products {
-  int64_t n = 0;
-  c10::ScalarType dtype = at::kFloat;
+// What a rank measures of itself, as means over the ranks.
+class RankRates {
+ public:
+  RankRates(OwnWork work, JointWork& joint)
+      : joint_(joint), time_([work](const auto& call) mutable { return work.time(call); }) {}
 
-  int64_t count() const {
-    constexpr int64_t kBytes = 96 << 20;
-    constexpr int64_t kMost = 512;
-    const int64_t of_three = 3 * n * n * static_cast<int64_t>(c10::elementSize(dtype));
-    return std::clamp<int64_t>(kBytes / of_three, 2, kMost);
+  void measure(DeviceRates& rates) {
+    rates.half = fit_layers(half_products());
+    time_all();
+    const std::vector<double> all = joint_.means(std::move(own_));
+    for (size_t i = 0; i < all.size(); ++i) *means_[i] = all[i];
+
+    rates.launch_seconds = launch_;
+    std::vector<ProductRate> singles;
+    for (size_t i = 0; i < squares_.size(); ++i) {
+      const Products product{.n = kSizes[i]};
+      singles.push_back({static_cast<double>(product.n), product.flops() / squares_[i]});
+    }
+    rates.single = fit_products(singles);
+    rates.attention = curve_of(0);
+    rates.half_attention = curve_of(1);
+    rates.head = rate_of_head(head_[0]);
+    rates.half_head = rate_of_head(head_[1]);
+    rates.loss_bytes = Head::bytes_of_loss() / loss_;
+    rates.update_bytes = Update{kTypes[0]}.bytes_per_second(update_[0]);
+    rates.half_update_bytes = Update{kTypes[1]}.bytes_per_second(update_[1]);
+    rates.memory_bytes = Memory::bytes_per_second(memory_);
+    rates.half_memory_bytes = Elementwise::bytes_per_second(half_memory_);
   }
-  double flops(double seconds) const { return 2 * std::pow(static_cast<double>(n), 3) / seconds; }
-  // Seconds per product, timed over as many as needed: without bf16 instructions one takes long.
-  double seconds(OwnWork& work) const {
-    const auto options = at::device(at::kCPU).dtype(dtype);
-    const at::Tensor a = at::full({count(), n, n}, 0.5, options),
-                     b = at::full({count(), n, n}, 0.25, options);
-    const std::vector<at::Tensor> left = a.unbind(), right = b.unbind();
-    std::vector<at::Tensor> products = at::empty({count(), n, n}, options).unbind();
-    const auto multiply = [&](size_t i) {
-      if (dtype == at::kFloat) {
-        at::mm_out(products[i], left[i], right[i]);
-      } else {
-        multiply_as_layer(products[i], left[i], right[i]);
+
+ private:
+  static constexpr c10::ScalarType kTypes[] = {at::kFloat, at::kBFloat16};
+  static constexpr int64_t kLengths[] = {256, 1024};
+  // Nearly all of the narrow one's time is the loss's.
+  static constexpr int64_t kHeadWidth = 512, kNarrowHead = 16;
+
+  void time_all() {
+    add(launch_, launch_seconds(time_));
+    for (size_t i = 0; i < squares_.size(); ++i) {
+      add(squares_[i], Products{.n = kSizes[i]}.seconds(time_));
+    }
+    for (const size_t type : {size_t{0}, size_t{1}}) {
+      for (const size_t length : {size_t{0}, size_t{1}}) {
+        add(attention_[type][length], Attention{kLengths[length], kTypes[type]}.seconds(time_));
       }
+      add(head_[type], Head{kHeadWidth, kTypes[type]}.seconds(time_));
+      add(update_[type], Update{kTypes[type]}.seconds(time_));
+    }
+    add(loss_, Head{kNarrowHead}.seconds(time_));
+    add(memory_, Memory::seconds(time_));
+    add(half_memory_, Elementwise::seconds(time_));
+  }
+
+  void add(double& mean, double seconds) {
+    means_.push_back(&mean);
+    own_.push_back(seconds);
+  }
+
+  AttentionCurve curve_of(size_t type) const {
+    const auto rate = [&](size_t length) {
+      const Attention attention{kLengths[length], kTypes[type]};
+      return AttentionRate{static_cast<double>(attention.tokens),
+                           attention.flops_per_second(attention_[type][length])};
     };
-    multiply(0);
-    const auto start = std::chrono::steady_clock::now();
-    multiply(1);
-    const double affordable = std::max(1.0, kLongEnough / std::max(seconds_since(start), 1e-9));
-    const auto num = static_cast<size_t>(std::min(affordable, static_cast<double>(count())));
-    return work.time([&] {
-      for (size_t i = 0; i < num; ++i) multiply(i);
-    }) / static_cast<double>(num * (dtype == at::kFloat ? 1 : 3));
+    return fit_attention(rate(0), rate(1));
   }
-  // In bf16 the three products of a layer take unequal times: its output, and both gradients.
-  static void multiply_as_layer(at::Tensor& out, const at::Tensor& x, const at::Tensor& w) {
-    at::mm_out(out, x, w.t());
-    at::mm_out(out, x, w);
-    weight_product_out(out, x, w);
-  }
-};
 
-// Forward and backward of the attention that models call.
-struct Attention {
-  c10::ScalarType dtype = at::kFloat;
-
-  static constexpr int64_t kHeads = 6, kTokens = 512, kWidth = 64;
-  static double flops(double seconds) {
-    return 0.5 * 4 * kHeads * kTokens * kTokens * kWidth / seconds;
+  double rate_of_head(double seconds) const {
+    return Head{kHeadWidth}.flops() / std::max(seconds - loss_, seconds / 2);
   }
-  // Of forward, as the cost model splits the time of both.
-  double seconds(OwnWork& work) const {
-    const c10::AutoGradMode with_gradients(true);
-    const at::Tensor q = at::full({1, kTokens, kHeads * kWidth}, 0.1, dtype).requires_grad_();
-    const at::Tensor ones = at::ones_like(q);
-    const double both = work.time([&] {
-      q.mutable_grad() = at::Tensor();
-      model::attention_core(q, q, q, kHeads, kHeads, {}).backward(ones);
-    });
-    return both / (1 + plan::attention_backward_factor(/*is_fused=*/true));
-  }
-};
 
-struct Memory {
-  static constexpr int64_t kElements = 16 << 20;  // no cache holds them
-  static double bytes(double seconds) { return 3 * 4.0 * kElements / seconds; }
-  static double seconds(OwnWork& work) {
-    at::Tensor a = at::ones({kElements});
-    const at::Tensor b = at::ones({kElements});
-    return work.time([&] { a.add_(b); });
-  }
-};
-
-// Forward and backward of a norm, its residual sum and a SwiGLU in bf16.
-struct Elementwise {
-  static constexpr int64_t kRows = 2048, kWidth = 512, kHidden = 1280;
-  // As the cost model counts them: backward is twice forward.
-  static double bytes(double seconds) {
-    return 3 * 2.0 * kRows * (5 * kWidth + 4 * kHidden) / seconds;
-  }
-  static double seconds(OwnWork& work) {
-    const c10::AutoGradMode with_gradients(true);
-    const auto filled = [](int64_t width) { return at::full({kRows, width}, 0.5, at::kBFloat16); };
-    const at::Tensor x = filled(kWidth).requires_grad_(), of_sum = filled(kWidth);
-    const at::Tensor weight = at::ones({kWidth}, at::kBFloat16).requires_grad_();
-    const at::Tensor gate = filled(kHidden).requires_grad_(), of_hidden = filled(kHidden);
-    const at::Tensor up = filled(kHidden).requires_grad_();
-    // SwiGLU writes its gradients over its inputs.
-    const auto fill = [&] {
-      for (const at::Tensor& input : {gate, up}) input.detach().fill_(0.5);
-    };
-    const double filling = work.time(fill);
-    const double all = work.time([&] {
-      for (const at::Tensor& leaf : {x, weight, gate, up}) leaf.mutable_grad() = at::Tensor();
-      fill();
-      const auto [residual, y] = model::rms_norm_branch(x, weight, 1e-5);
-      (residual + y).backward(of_sum);
-      model::swiglu(gate.view_as(gate), up.view_as(up)).backward(of_hidden);
-    });
-    return std::max(all - filling, all / 2);
-  }
-};
-
-double launch_seconds(OwnWork& work) {
-  const c10::AutoGradMode with_gradients(true);
-  constexpr int kOperations = 32;
-  const at::Tensor a = at::ones({16}).requires_grad_();
-  // Each has one operation forward and one backward.
-  return work.time([&] {
-    at::Tensor x = a;
-    for (int i = 0; i < kOperations; ++i) x = x * 1.01;
-    x.sum().backward();
-  }) / (2 * kOperations);
-}
-
-void measure_ranks_alone(OwnWork work, JointWork& joint, DeviceRates& rates) {
-  std::vector<double> seconds = {launch_seconds(work)};
-  {
-    const c10::NoGradGuard no_grad;
-    for (const int64_t n : kSizes) seconds.push_back(Products{n}.seconds(work));
-    double last = 0;
-    for (const int64_t n : kHalfSizes) {
-      // Each size is twice the one before.
-      const double expected = 8 * last;
-      const double own =
-          expected > kLongProduct ? expected : Products{n, at::kBFloat16}.seconds(work);
+  // Those whose time the smaller ones foretell are left out if that is long.
+  std::vector<ProductRate> half_products() {
+    std::vector<ProductRate> rates;
+    double rate = 0;
+    for (const auto& [rows, n] : kHalfSizes) {
+      const Products layer{.n = n, .rows = rows, .dtype = at::kBFloat16};
+      const double expected = rate > 0 ? layer.flops() / rate : 0;
+      const double own = expected > kLongProduct ? expected : layer.seconds(time_);
       // All ranks leave out the same sizes: they meet before each.
-      last = joint.means({own}).front();
-      seconds.push_back(last);
+      rate = layer.flops() / joint_.means({own}).front();
+      rates.push_back({static_cast<double>(n), rate, static_cast<double>(rows)});
     }
-    for (const c10::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      seconds.push_back(Attention{dtype}.seconds(work));
-    }
-    seconds.push_back(Memory::seconds(work));
-    seconds.push_back(Elementwise::seconds(work));
+    return rates;
   }
-  const std::vector<double> means = joint.means(std::move(seconds));
-  auto mean = means.begin();
-  rates.launch_seconds = *mean++;
-  const auto next_curve = [&](std::span<const int64_t> sizes) {
-    std::vector<ProductRate> products;
-    for (const int64_t n : sizes) {
-      products.push_back({static_cast<double>(n), Products{n}.flops(*mean++)});
-    }
-    return fit_products(products);
-  };
-  rates.single = next_curve(kSizes);
-  rates.half = next_curve(kHalfSizes);
-  rates.attention_flops = Attention::flops(*mean++);
-  rates.half_attention_flops = Attention::flops(*mean++);
-  rates.memory_bytes = Memory::bytes(*mean++);
-  rates.half_memory_bytes = Elementwise::bytes(*mean++);
-}
+
+  JointWork& joint_;
+  TimeCall time_;
+  std::vector<double*> means_;  // where they go, as own_ is ordered
+  std::vector<double> own_;
+  // Seconds, by type and length.
+  double launch_ = 0, loss_ = 0, memory_ = 0, half_memory_ = 0;
+  std::array<double, std::size(kSizes)> squares_{};
+  std::array<std::array<double, 2>, 2> attention_{};
+  std::array<double, 2> head_{}, update_{};
+};
 
 // of_small: seconds of a call that moves next to nothing.
 double link_rate(JointWork& joint, double of_small, const MeasureOptions& options) {
@@ -301,62 +244,108 @@ double link_rate(JointWork& joint, double of_small, const MeasureOptions& option
   return rate;
 }
 
+// The rate of large products for these half sizes, and the sum of its squared relative errors.
+std::pair<double, double> fit_rate(std::span<const ProductRate> rates, double half_size,
+                                   double half_rows) {
+  // With x the curve over the measured rate, the sum of (rate x - 1)^2 is least at sum x / sum x^2.
+  double sum = 0, squares = 0;
+  for (const ProductRate& one : rates) {
+    const double rows = one.rows > 0 ? one.rows : one.size;
+    const double x =
+        std::pow(one.size / (one.size + half_size), 2) * rows / (rows + half_rows) / one.flops;
+    sum += x;
+    squares += x * x;
+  }
+  const double rate = sum / squares;
+  return {rate, static_cast<double>(rates.size()) - rate * sum};
+}
+
+constexpr int kHalfSizesToTry = 100;
+double half_size_to_try(int i) { return 10 * (std::pow(1.04, i) - 1); }  // from 0 to 475
+
 }  // namespace
 
 ProductCurve fit_products(std::span<const ProductRate> rates) {
   TRIREME_ASSERT(!rates.empty(), "no rates to fit");
   ProductCurve best;
   double least = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 100; ++i) {
-    const double half = 10 * (std::pow(1.04, i) - 1);  // from 0 to 475
-    // For this half size the best rate has a closed form: with x the curve over the measured rate,
-    // the sum of (rate x - 1)^2 is least at sum x / sum x^2.
-    double sum = 0, squares = 0;
-    for (const ProductRate& one : rates) {
-      const double x = std::pow(one.size / (one.size + half), 3) / one.flops;
-      sum += x;
-      squares += x * x;
-    }
-    const double rate = sum / squares;
-    const double error = static_cast<double>(rates.size()) - rate * sum;
+  for (int i = 0; i < kHalfSizesToTry; ++i) {
+    const double half = half_size_to_try(i);
+    const auto [rate, error] = fit_rate(rates, half, half);
     if (error < least) {
       least = error;
-      best = {rate, half};
+      best = {rate, half, half};
     }
   }
   return best;
 }
 
+ProductCurve fit_layers(std::span<const ProductRate> rates) {
+  TRIREME_ASSERT(!rates.empty(), "no rates to fit");
+  ProductCurve best;
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kHalfSizesToTry; ++i) {
+    for (int k = 0; k < kHalfSizesToTry; ++k) {
+      const double half = half_size_to_try(i), rows = half_size_to_try(k);
+      const auto [rate, error] = fit_rate(rates, half, rows);
+      if (error < least) {
+        least = error;
+        best = {rate, half, rows};
+      }
+    }
+  }
+  return best;
+}
+
+// 1 / flops = (1 + half / tokens) / most is linear in 1 / tokens.
+AttentionCurve fit_attention(const AttentionRate& few, const AttentionRate& many) {
+  const double slope = (1 / few.flops - 1 / many.flops) / (1 / few.tokens - 1 / many.tokens);
+  // Neither faster with fewer tokens, nor without a limit.
+  const double per_token = std::clamp(slope, 0.0, many.tokens / many.flops / 2);
+  const double most = 1 / (1 / many.flops - per_token / many.tokens);
+  return {most, per_token * most};
+}
+
+namespace {
+
+// The numbers of a line, by name.
+constexpr auto kNumbers = [](auto& rates, const auto& visit) {
+  visit("single_flops", rates.single.flops);
+  visit("half_size", rates.single.half_size);
+  visit("half_flops", rates.half.flops);
+  visit("bf16_half_size", rates.half.half_size);
+  visit("bf16_half_rows", rates.half.half_rows);
+  visit("attention_flops", rates.attention.flops);
+  visit("attention_half_size", rates.attention.half_size);
+  visit("bf16_attention_flops", rates.half_attention.flops);
+  visit("bf16_attention_half_size", rates.half_attention.half_size);
+  visit("head_flops", rates.head);
+  visit("bf16_head_flops", rates.half_head);
+  visit("loss_bytes", rates.loss_bytes);
+  visit("update_bytes", rates.update_bytes);
+  visit("bf16_update_bytes", rates.half_update_bytes);
+  visit("memory_bytes", rates.memory_bytes);
+  visit("bf16_memory_bytes", rates.half_memory_bytes);
+  visit("launch_seconds", rates.launch_seconds);
+  visit("link_bytes", rates.link_bytes);
+  visit("link_seconds", rates.link_seconds);
+  visit("disk_bytes", rates.disk_bytes);
+  visit("resident_bytes", rates.resident_bytes);
+};
+
+}  // namespace
+
 std::string line_of(const DeviceRates& rates) {
-  return nlohmann::json{{"single_flops", rates.single.flops},
-                        {"half_size", rates.single.half_size},
-                        {"half_flops", rates.half.flops},
-                        {"attention_flops", rates.attention_flops},
-                        {"bf16_half_size", rates.half.half_size},
-                        {"bf16_attention_flops", rates.half_attention_flops},
-                        {"bf16_memory_bytes", rates.half_memory_bytes},
-                        {"memory_bytes", rates.memory_bytes},
-                        {"launch_seconds", rates.launch_seconds},
-                        {"link_bytes", rates.link_bytes},
-                        {"link_seconds", rates.link_seconds},
-                        {"disk_bytes", rates.disk_bytes},
-                        {"resident_bytes", rates.resident_bytes}}
-      .dump();
+  nlohmann::json all;
+  kNumbers(rates, [&](const char* name, double value) { all[name] = value; });
+  return all.dump();
 }
 
 DeviceRates read_device_line(const std::string& line) {
   const nlohmann::json all = nlohmann::json::parse(line);
-  return {.single = {all.at("single_flops"), all.at("half_size")},
-          .half = {all.at("half_flops"), all.at("bf16_half_size")},
-          .attention_flops = all.at("attention_flops"),
-          .half_attention_flops = all.at("bf16_attention_flops"),
-          .memory_bytes = all.at("memory_bytes"),
-          .half_memory_bytes = all.at("bf16_memory_bytes"),
-          .launch_seconds = all.at("launch_seconds"),
-          .link_bytes = all.at("link_bytes"),
-          .link_seconds = all.at("link_seconds"),
-          .disk_bytes = all.at("disk_bytes"),
-          .resident_bytes = all.at("resident_bytes")};
+  DeviceRates rates;
+  kNumbers(rates, [&](const char* name, double& value) { value = all.at(name).get<double>(); });
+  return rates;
 }
 
 double resident_after_little() {
@@ -400,7 +389,7 @@ std::optional<DeviceRates> measure_device(comm::Communicator& group,
   const bool has_links = group.size() > 1;
   const double of_small = has_links ? joint.all_reduce(/*bytes=*/4, kMostSmall) : 0;
   if (joint.is_stopped()) return std::nullopt;
-  measure_ranks_alone({group, options, /*aligns=*/of_small < kQuickLink}, joint, rates);
+  RankRates({group, options, /*aligns=*/of_small < kQuickLink}, joint).measure(rates);
   if (has_links) {
     rates.link_bytes = link_rate(joint, of_small, options);
     rates.link_seconds = of_small / (2.0 * (group.size() - 1));

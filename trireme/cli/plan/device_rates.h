@@ -11,28 +11,51 @@
 
 namespace trireme::cli {
 
-// Speed of a product of square matrices: rows, and operations per second.
+// Speed of a product of square matrices, or with `rows` of so many rows by such a matrix: size, and
+// operations per second.
 struct ProductRate {
   double size = 0;
   double flops = 0;
+  double rows = 0;  // 0: size
 };
 
-// The rate of very large products, and the size at which a narrow dimension halves it, so that
-// n^3 products run at rate * (n / (n + half_size))^3.
+// The rate of very large products, and the sizes at which a narrow dimension and few rows halve it,
+// so that products of m rows by [n, n] run at rate * m / (m + half_rows) * (n / (n + half_size))^2.
 struct ProductCurve {
   double flops = 0;
   double half_size = 0;
+  double half_rows = 0;
 };
 // By least squares of the relative errors. At least one rate.
-ProductCurve fit_products(std::span<const ProductRate> rates);
+ProductCurve fit_products(std::span<const ProductRate> rates);  // half_rows = half_size
+ProductCurve fit_layers(std::span<const ProductRate> rates);    // of rates with several rows
+
+// Speed of an attention over sequences of so many tokens, and the same of very long ones with the
+// length that halves it: a kernel computes part of what causality masks, near the diagonal.
+struct AttentionRate {
+  double tokens = 0;
+  double flops = 0;
+};
+struct AttentionCurve {
+  double flops = 0;
+  double half_size = 0;
+};
+AttentionCurve fit_attention(const AttentionRate& few, const AttentionRate& many);
 
 // Per rank, with all ranks busy: medians over time, means over ranks.
 struct DeviceRates {
   ProductCurve single{};  // fp32
   ProductCurve half{};    // bf16, over a layer's three products
   // Fused and causal, counted by half, over forward and backward: in fp32 and in bf16.
-  double attention_flops = 0;
-  double half_attention_flops = 0;
+  AttentionCurve attention{};
+  AttentionCurve half_attention{};
+  // Operations per second in the three products of a head, whose logits come in chunks.
+  double head = 0;
+  double half_head = 0;
+  double loss_bytes = 0;  // per second, of the loss's passes over logits
+  // Per second, of AdamW's update with the gradient norm.
+  double update_bytes = 0;
+  double half_update_bytes = 0;
   double memory_bytes = 0;       // per second, of elementwise work
   double half_memory_bytes = 0;  // in bf16, of a norm and a SwiGLU as the cost model counts them
   double launch_seconds = 0;     // of an operation on few numbers, with its gradient's

@@ -44,9 +44,11 @@ struct Visits {
 double product_seconds(const Device& device, const Product& product, double itemsize) {
   if (product.rows <= 0 || product.columns <= 0 || product.inner <= 0) return 0;
   const double half_size = device.half_size_of(itemsize);
-  const auto share = [&](double size) { return size / (size + half_size); };
-  const double rate = device.peak(itemsize) * device.product_share * share(product.rows) *
-                      share(product.columns) * share(product.inner);
+  const auto share = [](double size, double half) { return size / (size + half); };
+  const double columns = product.columns / (device.is_asynchronous ? 1 : product.num_weights);
+  const double rate = device.peak(itemsize) * device.product_share *
+                      share(product.rows, device.half_rows_of(itemsize)) *
+                      share(columns, half_size) * share(product.inner, half_size);
   const double elements = product.rows * product.inner + product.inner * product.columns +
                           product.rows * product.columns;
   const double moved = elements * product.count * itemsize;
@@ -61,7 +63,10 @@ double attention_seconds(const Device& device, const AttentionCore& core, double
                          bool is_fused) {
   // A fused kernel leaves out the scores that causality masks.
   const double share = core.is_causal ? 0.5 : 1;
-  if (is_fused) return share * core.flops() / device.attention_rate(itemsize);
+  if (is_fused) {
+    const double slower = 1 + device.attention_half_size_of(itemsize) / core.keys;
+    return slower * share * core.flops() / device.attention_rate(itemsize);
+  }
   // Both products have a narrow dimension, the head's.
   const Product one{core.keys, core.keys, core.width, core.heads * core.queries / core.keys};
   return 2 * product_seconds(device, one, itemsize) +

@@ -7,7 +7,7 @@ namespace {
 
 void add_feed_forward(BlockWork& block, double rows, double width, double matrices, double D,
                       double count) {
-  block.feed_forward.push_back({rows, (matrices - 1) * width, D, count});
+  block.feed_forward.push_back({rows, (matrices - 1) * width, D, count, matrices - 1});
   block.feed_forward.push_back({rows, D, width, count});
   block.hidden_elements += (matrices + 1) * rows * width * count;
 }
@@ -59,7 +59,8 @@ BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
   const double in_width = counts.attention_matmul / D - out_width;
   const double in_columns =
       config.attention.is_latent() ? in_width / t : (in_width - kv) / t + kv * copies / t;
-  block.attention = {{n, in_columns, D}, {n, D, out_width / t}};
+  const double num_in = config.attention.is_latent() ? 1 : 3;  // queries, keys and values
+  block.attention = {{n, in_columns, D, 1, num_in}, {n, D, out_width / t}};
   block.core = {.queries = n,
                 .keys = number(config.sequence_length),
                 .heads = number(config.heads) / t,

@@ -13,6 +13,9 @@ struct Product {
   double columns = 0;
   double inner = 0;
   double count = 1;
+  // The columns are those of so many weights. This program multiplies by one after the other, and
+  // others by all at once.
+  double num_weights = 1;
   double trained = 1;  // the share of the weights that is trained
 
   double flops() const { return 2 * rows * columns * inner * count; }

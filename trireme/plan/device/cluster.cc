@@ -39,6 +39,14 @@ Cluster make_cluster(const ClusterFile& file) {
   replace(device.attention_share, given.attention_share);
   replace(device.bf16_half_size, given.bf16_half_size);
   replace(device.bf16_attention_share, given.bf16_attention_share);
+  replace(device.attention_half_size, given.attention_half_size);
+  replace(device.bf16_half_rows, given.bf16_half_rows);
+  replace(device.bf16_attention_half_size, given.bf16_attention_half_size);
+  replace(device.head_share, given.head_share);
+  replace(device.bf16_head_share, given.bf16_head_share);
+  replace(device.loss_share, given.loss_share);
+  replace(device.update_share, given.update_share);
+  replace(device.bf16_update_share, given.bf16_update_share);
   replace(device.bf16_memory_share, given.bf16_memory_share);
   replace(device.memory_share, given.memory_share);
   replace(device.launch_seconds, given.launch_microseconds, 1e-6);

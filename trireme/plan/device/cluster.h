@@ -65,6 +65,32 @@ struct DeviceConfig {
   TRIREME_KEY(double, bf16_attention_share, 0, kMayChange,
               "attention_share in bf16 and fp16, of half_teraflops; 0 = attention_share",
               Range{0, 1})
+  TRIREME_KEY(double, attention_half_size, 0, kMayChange,
+              "tokens of a sequence at which fused attention reaches half of its speed",
+              Range{0, 1e6})
+  TRIREME_KEY(double, bf16_attention_half_size, 0, kMayChange,
+              "attention_half_size in bf16 and fp16, where bf16_attention_share is set",
+              Range{0, 1e6})
+  TRIREME_KEY(double, bf16_half_rows, 0, kMayChange,
+              "rows at which products of bf16 and fp16 reach half of their speed; 0 = "
+              "bf16_half_size",
+              Range{0, 1e6})
+  TRIREME_KEY(double, head_share, 0, kMayChange,
+              "fraction of the peak that the head's products reach, whose logits come in chunks; 0 "
+              "= as other products",
+              Range{0, 1})
+  TRIREME_KEY(double, bf16_head_share, 0, kMayChange,
+              "head_share in bf16 and fp16, of half_teraflops; 0 = as other products", Range{0, 1})
+  TRIREME_KEY(double, loss_share, 0, kMayChange,
+              "fraction of the memory bandwidth that the loss reaches in its passes over logits; 0 "
+              "= memory_share",
+              Range{0, 1})
+  TRIREME_KEY(double, update_share, 0, kMayChange,
+              "fraction of the memory bandwidth that the optimizer's update and the gradient norm "
+              "reach; 0 = memory_share",
+              Range{0, 1})
+  TRIREME_KEY(double, bf16_update_share, 0, kMayChange,
+              "update_share with weights in bf16 and fp16; 0 = memory_share", Range{0, 1})
   TRIREME_KEY(double, bf16_memory_share, 0, kMayChange,
               "memory_share in bf16 and fp16; 0 = memory_share", Range{0, 1})
   TRIREME_KEY(double, memory_share, 0, kMayChange,

@@ -31,10 +31,20 @@ struct Device {
   double product_share = 0.8;    // of the peak, in products of large matrices
   double half_size = 128;        // rows or columns at which a product reaches half of that
   double attention_share = 0.5;  // of the peak, in a fused attention
+  // Tokens of a sequence at which attention reaches half of that.
+  double attention_half_size = 0;
   // Overrides for bf16; 0: the value for fp32. They differ on CPUs.
   double bf16_half_size = 0;
+  double bf16_half_rows = 0;  // half_size of a product's rows; 0: bf16_half_size
   double bf16_attention_share = 0;
+  double bf16_attention_half_size = 0;
   double bf16_memory_share = 0;
+  // Of CPUs; 0: those of any product, and of memory_share.
+  double head_share = 0;  // of the peak, in the products of a head whose logits come in chunks
+  double bf16_head_share = 0;
+  double loss_share = 0;    // of memory_rate, in the loss's passes over logits
+  double update_share = 0;  // of memory_rate, in an optimizer's update and the gradient norm
+  double bf16_update_share = 0;
   double memory_share = 0.8;    // of memory_rate, in elementwise work
   double link_share = 0.75;     // of link_rate, in large messages
   double network_share = 0.75;  // of network_rate
@@ -58,12 +68,29 @@ struct Device {
   double half_size_of(double itemsize) const {
     return itemsize < 4 && bf16_half_size > 0 ? bf16_half_size : half_size;
   }
+  double half_rows_of(double itemsize) const {
+    return itemsize < 4 && bf16_half_rows > 0 ? bf16_half_rows : half_size_of(itemsize);
+  }
   double elementwise_rate(double itemsize) const {
     return memory_rate * (itemsize < 4 && bf16_memory_share > 0 ? bf16_memory_share : memory_share);
   }
   double attention_rate(double itemsize) const {
     const bool has_own = itemsize < 4 && bf16_attention_share > 0;
     return peak(itemsize) * (has_own ? bf16_attention_share : attention_share);
+  }
+  double attention_half_size_of(double itemsize) const {
+    const bool has_own = itemsize < 4 && bf16_attention_share > 0;
+    return has_own ? bf16_attention_half_size : attention_half_size;
+  }
+  // 0: that of any product.
+  double head_rate(double itemsize) const {
+    return peak(itemsize) * (itemsize < 4 ? bf16_head_share : head_share);
+  }
+  double loss_rate() const { return memory_rate * (loss_share > 0 ? loss_share : memory_share); }
+  // itemsize: of a weight
+  double update_rate(double itemsize) const {
+    const double own = itemsize < 4 ? bf16_update_share : update_share;
+    return memory_rate * (own > 0 ? own : memory_share);
   }
 };
 

@@ -105,8 +105,8 @@ class StageModel {
   void add_head(StageSeconds& stage) const {
     const HeadWork head = head_work(work_);
     const double product =
-        product_seconds(device_, head.logits, item_) + product_seconds(device_, head.dense, item_);
-    const double loss = elementwise_seconds(device_, head.loss_elements, work_.sizes.wide);
+        seconds_of_logits(head.logits) + product_seconds(device_, head.dense, item_);
+    const double loss = head.loss_elements * work_.sizes.wide / device_.loss_rate();
     stage.forward.compute += product + 0.5 * loss;
     const PartTraining& training = work_.head;
     const double gradients = (training.has_input_gradient ? 1 : 0) + training.products;
@@ -125,6 +125,11 @@ class StageModel {
  private:
   static StageSeconds::Parameters parameters_of(double all, double trained, double kept) {
     return {.all = all, .trained = trained * all, .kept = kept * all};
+  }
+
+  double seconds_of_logits(const Product& logits) const {
+    const double rate = device_.head_rate(item_);
+    return rate > 0 ? logits.flops() / rate : product_seconds(device_, logits, item_);
   }
 
   // A host copies each gradient into its bucket, or adds it there to those of earlier microbatches.
@@ -147,13 +152,12 @@ class StageModel {
     return seconds;
   }
 
-  // The gradients of both factors, the weights' as far as they are trained.
+  // The gradients of both factors, the weights' as far as they are trained. Their products have the
+  // same dimensions as the output's.
   double all_backward(const std::vector<Product>& products) const {
     double seconds = 0;
     for (const Product& one : products) {
-      seconds += product_seconds(device_, {one.rows, one.inner, one.columns, one.count}, item_) +
-                 one.trained *
-                     product_seconds(device_, {one.columns, one.inner, one.rows, one.count}, item_);
+      seconds += (1 + one.trained) * product_seconds(device_, one, item_);
     }
     return seconds;
   }

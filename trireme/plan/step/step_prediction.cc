@@ -171,8 +171,9 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double bytes = 2 * sizes.gradient + 2 * sizes.weight + 2 * sizes.states_and_masters();
   const Device& device = cluster.device;
   const double host_rate = device.host_memory_rate / number(cluster.devices_per_node);
-  const double update = sizes.updated_by_host ? parameters * bytes / host_rate
-                                              : elementwise_seconds(device, parameters, bytes);
+  const double update = sizes.updated_by_host
+                            ? parameters * bytes / host_rate
+                            : parameters * bytes / device.update_rate(sizes.weight);
   const double on_disk = sizes.states_on_disk ? sizes.states_and_masters() : 0;
   double transfers = 2 * on_disk * parameters / cluster.device.disk_rate;
   const auto add = [&](double size, double rate, bool is_on_disk) {
