@@ -22,7 +22,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr double kLongEnough = 0.5;  // seconds
+constexpr double kTurnSeconds = 0.5;  // seconds
 
 // Matrices that are used in turn, together more than a core's cache.
 std::vector<at::Tensor> in_turn(int64_t rows, int64_t columns, c10::ScalarType dtype, double value,
@@ -65,7 +65,7 @@ double Products::seconds(const TimeCall& time) const {
   const auto start = std::chrono::steady_clock::now();
   multiply(1);
   // Without bf16 instructions one takes long.
-  const double affordable = std::max(1.0, kLongEnough / std::max(seconds_since(start), 1e-9));
+  const double affordable = std::max(1.0, kTurnSeconds / std::max(seconds_since(start), 1e-9));
   const auto num = static_cast<size_t>(std::min(affordable, number(count)));
   return time([&] {
            for (size_t i = 0; i < num; ++i) multiply(i);
