@@ -15,7 +15,7 @@ using harness::assert_close;
 // rounding of `unit` relative to the largest number.
 void expect_rounded_once(at::ScalarType dtype, double unit, at::MemoryFormat format) {
   at::manual_seed(1);
-  const torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 4, 3).stride(2).padding(1).bias(false));
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 4, 3).stride(2).padding(1).bias(false));
   const at::Tensor weight = conv->weight.detach().to(dtype);
   conv->weight = weight.clone().requires_grad_();
   const at::Tensor images = at::randn({2, 3, 9, 7}).to(dtype).contiguous(format);

@@ -13,11 +13,11 @@ namespace {
 
 using harness::assert_close;
 
-struct Operands {
+struct SummedOperands {
   at::Tensor q, k, v;
 };
 
-Operands operands(int64_t t, int64_t s, at::ScalarType dtype) {
+SummedOperands summed_operands(int64_t t, int64_t s, at::ScalarType dtype) {
   at::manual_seed(static_cast<uint64_t>(t * 100 + s));
   const auto heads = [&](int64_t num, int64_t tokens) {
     return at::randn({2, tokens, num, 8}, at::kDouble).to(dtype).transpose(1, 2);
@@ -26,7 +26,7 @@ Operands operands(int64_t t, int64_t s, at::ScalarType dtype) {
 }
 
 TEST(OnlineSoftmax, PartsMergeToTheWholeInAnyPartition) {
-  const auto [q, k, v] = operands(10, 30, at::kDouble);
+  const auto [q, k, v] = summed_operands(10, 30, at::kDouble);
   const PartialAttention whole = attention(q, k, v, {});
   OnlineSoftmax softmax(q);
   for (const mesh::Range keys : {mesh::Range{0, 1}, {1, 17}, {18, 12}}) {
@@ -46,7 +46,7 @@ TEST(OnlineSoftmax, PartsMergeToTheWholeInAnyPartition) {
 
 // exp() of neither part may overflow: only differences of logarithms are taken to it.
 TEST(OnlineSoftmax, HugeScoresMerge) {
-  const auto [q, k, v] = operands(3, 6, at::kDouble);
+  const auto [q, k, v] = summed_operands(3, 6, at::kDouble);
   const at::Tensor huge = k * 1e4;
   OnlineSoftmax softmax(q);
   for (const mesh::Range keys : {mesh::Range{0, 3}, {3, 3}}) {
@@ -57,7 +57,7 @@ TEST(OnlineSoftmax, HugeScoresMerge) {
 }
 
 TEST(OnlineSoftmax, AQueryThatReadNothingIsZero) {
-  const auto [q, k, v] = operands(4, 2, at::kBFloat16);
+  const auto [q, k, v] = summed_operands(4, 2, at::kBFloat16);
   OnlineSoftmax softmax(q);
   softmax.add({{0, 2}, {2, 2}, {0, 2}}, attention(q.narrow(2, 2, 2), k, v, {}));
   EXPECT_EQ(softmax.out_BNtH().scalar_type(), at::kBFloat16);
@@ -69,7 +69,7 @@ TEST(OnlineSoftmax, AQueryThatReadNothingIsZero) {
 
 // What a part writes is not filled before; what it leaves out, before, between and behind, is.
 TEST(OnlineSoftmax, QueriesBetweenThoseThatReadAreZeroUntilTheyRead) {
-  const auto [q, k, v] = operands(8, 4, at::kDouble);
+  const auto [q, k, v] = summed_operands(8, 4, at::kDouble);
   const auto part = [&](const mesh::Range& sequences, const mesh::Range& queries) {
     return attention(block_of(q, sequences, queries), k.narrow(0, sequences.offset, sequences.size),
                      v.narrow(0, sequences.offset, sequences.size), {});
@@ -115,7 +115,7 @@ TEST(OnlineSoftmax, PartsOfLowPrecisionAreRoundedOnce) {
 
 TEST(OnlineSoftmax, SinksTakeTheirShareOfOneAndOfSeveralParts) {
   for (const int64_t num_parts : {1, 2, 3}) {
-    const auto [q, k, v] = operands(6, 6, at::kDouble);
+    const auto [q, k, v] = summed_operands(6, 6, at::kDouble);
     const at::Tensor sinks = at::randn({6}, at::kDouble);
     OnlineSoftmax softmax(q);
     for (int64_t i = 0; i < num_parts; ++i) {

@@ -16,11 +16,11 @@ namespace {
 using harness::assert_close;
 using harness::assert_same_bits;
 
-struct Operands {
+struct Bf16Operands {
   at::Tensor q, k, v, grad_out;
 };
 
-Operands operands(int64_t t, int64_t s, int64_t heads, int64_t kv_heads, int64_t H) {
+Bf16Operands operands(int64_t t, int64_t s, int64_t heads, int64_t kv_heads, int64_t H) {
   at::manual_seed(static_cast<uint64_t>(t * 1000 + s));
   const auto of = [&](int64_t num, int64_t tokens) {
     return at::randn({2, tokens, num, H}).to(at::kBFloat16).transpose(1, 2);
@@ -29,12 +29,12 @@ Operands operands(int64_t t, int64_t s, int64_t heads, int64_t kv_heads, int64_t
 }
 
 // The usual scale, and another one for heads of an unusual width.
-double scale_of(const Operands& in) {
+double scale_of(const Bf16Operands& in) {
   const int64_t H = in.q.size(3);
   return H == 34 ? 0.1 : 1 / std::sqrt(static_cast<double>(H));
 }
 
-std::vector<at::Tensor> all_of(const Operands& in, bool is_causal) {
+std::vector<at::Tensor> all_of(const Bf16Operands& in, bool is_causal) {
   const double scale = scale_of(in);
   const PartialAttention out = bf16_attention(in.q, in.k, in.v, is_causal, scale);
   const AttentionGradients grads =
@@ -71,7 +71,7 @@ TEST_F(Bf16Attention, EqualsTheComposedFormOnTheSameNumbers) {
                                                        {513, 70, false}}) {
     for (const auto& [heads, kv_heads, H] :
          std::vector<std::tuple<int64_t, int64_t, int64_t>>{{2, 2, 64}, {6, 2, 8}, {3, 1, 34}}) {
-      const Operands in = operands(t, s, heads, kv_heads, H);
+      const Bf16Operands in = operands(t, s, heads, kv_heads, H);
       const std::vector<at::Tensor> kernel = all_of(in, is_causal);
       const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
       const ScoreForm scores{.scale = scale_of(in)};
@@ -95,7 +95,7 @@ TEST_F(Bf16Attention, EqualsTheComposedFormOnTheSameNumbers) {
 }
 
 TEST_F(Bf16Attention, LaterTokensChangeNoBitOfEarlierOnes) {
-  const Operands in = operands(300, 300, 2, 2, 64);
+  const Bf16Operands in = operands(300, 300, 2, 2, 64);
   const at::Tensor out = bf16_attention(in.q, in.k, in.v, true, scale_of(in)).out_BNtH;
   for (const int64_t first : {1, 63, 130, 299}) {
     const at::Tensor k = in.k.clone(), v = in.v.clone();
@@ -108,10 +108,10 @@ TEST_F(Bf16Attention, LaterTokensChangeNoBitOfEarlierOnes) {
 
 // A key's gradients come from later queries only.
 TEST_F(Bf16Attention, EarlierQueriesChangeNoBitOfTheGradientsOfLaterKeys) {
-  const Operands in = operands(300, 300, 2, 2, 64);
+  const Bf16Operands in = operands(300, 300, 2, 2, 64);
   const std::vector<at::Tensor> plain = all_of(in, true);
   for (const int64_t first : {1, 64, 130, 299}) {
-    Operands other = in;
+    Bf16Operands other = in;
     other.q = in.q.clone();
     other.grad_out = in.grad_out.clone();
     for (const at::Tensor& x : {other.q, other.grad_out}) x.narrow(2, 0, first).mul_(-3);
@@ -127,7 +127,7 @@ TEST_F(Bf16Attention, EarlierQueriesChangeNoBitOfTheGradientsOfLaterKeys) {
 
 TEST_F(Bf16Attention, NeitherThreadsNorOtherHeadsChangeBits) {
   // Two query heads each, which share packed keys where there are enough kv heads.
-  const Operands in = operands(130, 130, 4, 2, 32);
+  const Bf16Operands in = operands(130, 130, 4, 2, 32);
   const int before = at::get_num_threads();
   at::set_num_threads(1);
   const std::vector<at::Tensor> one = all_of(in, true);
@@ -148,7 +148,7 @@ TEST_F(Bf16Attention, NeitherThreadsNorOtherHeadsChangeBits) {
 
 // There they are not rounded; rounded, they are the bits that come without.
 TEST_F(Bf16Attention, GradientsOfKeysGoToRoomThatIsGiven) {
-  const Operands in = operands(130, 130, 4, 2, 32);
+  const Bf16Operands in = operands(130, 130, 4, 2, 32);
   const PartialAttention out = bf16_attention(in.q, in.k, in.v, true, scale_of(in));
   const AttentionGradients plain =
       bf16_attention_backward(in.grad_out, in.q, in.k, in.v, out, true, scale_of(in));
@@ -164,7 +164,7 @@ TEST_F(Bf16Attention, GradientsOfKeysGoToRoomThatIsGiven) {
 }
 
 TEST_F(Bf16Attention, HugeScoresAndFarFromZeroStayFinite) {
-  Operands in = operands(100, 100, 1, 1, 16);
+  Bf16Operands in = operands(100, 100, 1, 1, 16);
   in.q = in.q * 100;
   for (const double shift : {-1e3, 1e3}) {
     in.k = at::full_like(in.k, shift) + in.k;
