@@ -88,7 +88,7 @@ Workload mixed(model::ModelConfig model, double gradient_bytes) {
   work.set_model(std::move(model));
   work.sizes = {
       .weight = 2, .gradient = gradient_bytes, .wide = 4, .states = 8, .has_masters = true};
-  work.kept_by_block = model::family_of(work.model).kept_by_block(work.model, c10::kBFloat16);
+  work.kept_by_block = model::family_of(work.model).kept_by_block(work.model);
   work.has_whole_logits = true;
   return work;
 }
