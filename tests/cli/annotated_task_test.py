@@ -1,11 +1,9 @@
 """A user's program around an annotated module (examples/09_annotated_task.cc) has what `trireme train` has."""
 import json
 import os
-import random
-import time
 import unittest
 
-from program import ProgramTest, children
+from program import ProgramTest
 
 USER = 2
 
@@ -42,14 +40,7 @@ class AnnotatedTask(ProgramTest):
         self.assertEqual(shapes["fc1.weight"], [128, 32])
 
     def test_killed_and_resumed_it_has_the_same_bits(self):
-        self.succeed(*self.command("reference", *self.layout))
-        process = self.start_and_await_step(*self.command("run", *self.layout))
-        time.sleep(random.uniform(0, 0.3))
-        for rank in children(process.pid)[:1]:
-            os.kill(rank, 9)
-        process.communicate()
-        self.succeed(*self.command("run", *self.layout))
-        self.assertEqual(self.curve("run"), self.curve("reference"))
+        self.assert_a_killed_run_resumes_with_the_same_bits(lambda run: self.command(run, *self.layout))
 
     def test_what_it_lacks_is_refused_in_one_line(self):
         for option, words in {"--parallel.pipeline=2": ["parallel.pipeline is 2"],

@@ -2,10 +2,9 @@
 import json
 import os
 import random
-import time
 import unittest
 
-from program import ProgramTest, children
+from program import ProgramTest
 
 USER, PEER_LOST = 2, 3
 
@@ -52,14 +51,7 @@ class OwnTask(ProgramTest):
         self.assertIn("hidden0.0.weight", [tensor["name"] for tensor in tensors])
 
     def test_killed_and_resumed_it_has_the_same_bits(self):
-        self.succeed(*self.command("reference", *self.layout))
-        process = self.start_and_await_step(*self.command("run", *self.layout))
-        time.sleep(random.uniform(0, 0.3))
-        for rank in children(process.pid)[:1]:
-            os.kill(rank, 9)
-        process.communicate()
-        self.succeed(*self.command("run", *self.layout))
-        self.assertEqual(self.curve("run"), self.curve("reference"))
+        self.assert_a_killed_run_resumes_with_the_same_bits(lambda run: self.command(run, *self.layout))
 
     def test_every_axis_that_it_can_use(self):
         self.succeed(*self.command("one"))

@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -123,6 +124,17 @@ class ProgramTest(unittest.TestCase):
         while not process.stdout.readline().startswith("step"):
             self.assertIsNone(process.poll())
         return process
+
+    def assert_a_killed_run_resumes_with_the_same_bits(self, command):
+        """command(run): the arguments that train in the folder `run`, on several ranks."""
+        self.succeed(*command("reference"))
+        process = self.start_and_await_step(*command("run"))
+        time.sleep(random.uniform(0, 0.3))
+        for rank in children(process.pid)[:1]:
+            os.kill(rank, 9)
+        process.communicate()
+        self.succeed(*command("run"))
+        self.assertEqual(self.curve("run"), self.curve("reference"))
 
     def run_program(self, *arguments, **options):
         process = self.start(*arguments, **options)

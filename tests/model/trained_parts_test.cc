@@ -36,6 +36,19 @@ ModelConfig tiny() {
           .sequence_length = 5,
           .vocab_size = 11};
 }
+// The same with a tower of three blocks, whose last does not run.
+ModelConfig with_images(double images_per_sequence) {
+  ModelConfig config = tiny();
+  config.vision = {.layers = 3,
+                   .width = 6,
+                   .heads = 2,
+                   .ffn_width = 10,
+                   .image_size = 4,
+                   .patch_size = 2,
+                   .image_token = 3};
+  config.vision.images_per_sequence = images_per_sequence;
+  return config;
+}
 constexpr double kBlock = 2 * 5 * 480, kHead = 2 * 5 * 88;
 constexpr double kScores = 2 * 2 * 5 * 5 * 8;  // q k^T and its product with v, of two heads of 4
 
@@ -104,7 +117,7 @@ ModelConfig t5() {
 
 TEST(TrainedParts, OfEveryFamilyAddUpToItsOperations) {
   ModelConfig gpt2 = tiny(), bert = tiny(), gemma = tiny(), sparse = tiny(), latent = tiny(),
-              images = tiny();
+              images = with_images(1.5);
   gpt2.family = "gpt2";
   bert.family = "bert";
   gpt2.kv_heads = bert.kv_heads = latent.kv_heads = 2;
@@ -125,14 +138,6 @@ TEST(TrainedParts, OfEveryFamilyAddUpToItsOperations) {
   latent.attention.qk_nope_width = 2;
   latent.attention.qk_rope_width = 4;
   latent.attention.v_head_width = 3;
-  images.vision = {.layers = 3,
-                   .width = 6,
-                   .heads = 2,
-                   .ffn_width = 10,
-                   .image_size = 4,
-                   .patch_size = 2,
-                   .image_token = 3};
-  images.vision.images_per_sequence = 1.5;
   ModelConfig tied_t5 = t5(), gated_t5 = t5();
   tied_t5.tied_embedding = true;
   gated_t5.seq2seq.feed_forward = FeedForwardForm::kGatedGelu;
@@ -160,15 +165,7 @@ TEST(TrainedParts, AFrozenEncoderHasNoBackwardNorTheKeysThatAreReadFromIt) {
 }
 
 TEST(TrainedParts, ATowerReadsNothingThatIsTrainedBeforeIt) {
-  ModelConfig config = tiny();
-  config.vision = {.layers = 3,
-                   .width = 6,
-                   .heads = 2,
-                   .ffn_width = 10,
-                   .image_size = 4,
-                   .patch_size = 2,
-                   .image_token = 3};
-  config.vision.images_per_sequence = 1;
+  const ModelConfig config = with_images(1);
   const auto parts = [&](const std::string& freeze) {
     return trained_parts(config, frozen_names(config, freeze)).images;
   };

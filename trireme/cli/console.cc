@@ -12,8 +12,8 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
-#include "trireme/base/machine/bf16_blocks.h"
 #include "trireme/base/machine/bf16_product.h"
+#include "trireme/base/machine/matrix_product.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/profile_table.h"
 #include "trireme/cli/terminal_text.h"
@@ -209,7 +209,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   print_line(format("model   %s, %s parameters,%s %s", config.task->model().traits().name.c_str(),
                     count(summary.num_parameters).c_str(), trained.c_str(),
                     name_of(train::kPrecisions, config.train.precision).c_str()));
-  if (summary.device.is_cpu() && config.dtype() == at::kBFloat16 && !has_bf16_blocks()) {
+  if (summary.device.is_cpu() && config.dtype() == at::kBFloat16 && widens_on_cpu(at::kBFloat16)) {
     print_line("model   no AMX here: bf16 saves memory, not time; products are taken in fp32");
   }
   if (config.train.fp32_products != train::Fp32Products::kFp32 && !has_bf16_product()) {

@@ -56,10 +56,11 @@ void round_into(const at::Tensor& out, const at::Tensor& wide) {
 
 }  // namespace
 
-bool widens_factors(const at::Tensor& a) {
-  if (!a.is_cpu()) return false;
-  return a.scalar_type() == at::kHalf || (a.scalar_type() == at::kBFloat16 && !has_fast_bf16());
+bool widens_on_cpu(at::ScalarType dtype) {
+  return dtype == at::kHalf || (dtype == at::kBFloat16 && !has_fast_bf16());
 }
+
+bool widens_factors(const at::Tensor& a) { return a.is_cpu() && widens_on_cpu(a.scalar_type()); }
 
 at::Tensor widened(const at::Tensor& x) {
   if (x.scalar_type() != at::kBFloat16 || !x.is_non_overlapping_and_dense()) {
@@ -190,7 +191,7 @@ void weight_product_out(const at::Tensor& out, const at::Tensor& grad, const at:
   }
   const at::Tensor wide = at::empty(out.sizes(), grad.options().dtype(at::kFloat));
   multiply_wide(wide, grad.t(), x);
-  narrow_numbers(wide.const_data_ptr<float>(), wide.numel(), 1, stored_out<at::BFloat16>(out));
+  round_into(out, wide);
 }
 
 }  // namespace trireme

@@ -13,6 +13,7 @@ bool splits_factors();
 // Whether products of `a` are taken in fp32 and rounded once: fp16 on CPUs, and bf16 on those that
 // multiply fp32 faster.
 bool widens_factors(const at::Tensor& a);
+bool widens_on_cpu(at::ScalarType dtype);  // the same of a tensor on the CPU
 
 // A CPU tensor of bf16 or fp16 in fp32, laid out alike.
 at::Tensor widened(const at::Tensor& x);
