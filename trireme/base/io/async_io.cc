@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 #include <utility>
 
 #include <fcntl.h>
@@ -23,6 +23,12 @@ std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring, unsig
     if (auto io = make_uring_io(file, num_requests)) return io;
   }
   return std::make_unique<ThreadIo>(file);
+}
+
+AlignedBytes aligned_bytes(size_t num_bytes) {
+  AlignedBytes memory(static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, num_bytes)));
+  if (!memory) throw std::bad_alloc();
+  return memory;
 }
 
 bool make_direct(int descriptor, uint64_t num_bytes) {

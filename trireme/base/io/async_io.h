@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
@@ -45,6 +46,14 @@ class AsyncIo {
 
 // Offsets, lengths and memory of requests to a direct file must be multiples of this.
 inline constexpr size_t kIoAlignment = 4096;
+
+// Memory for them; `num_bytes` is a multiple too.
+// Throws: std::bad_alloc
+struct FreeBytes {
+  void operator()(std::byte* data) const { std::free(data); }
+};
+using AlignedBytes = std::unique_ptr<std::byte, FreeBytes>;
+AlignedBytes aligned_bytes(size_t num_bytes);
 
 // The file for requests. `path` and `advice` appear in errors.
 struct IoFile {

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include <fcntl.h>
@@ -24,17 +23,11 @@ Descriptor open_existing(const std::filesystem::path& path) {
   return file;
 }
 
-std::byte* aligned_bytes(size_t num_bytes) {
-  void* const data = std::aligned_alloc(kIoAlignment, num_bytes);
-  if (data == nullptr) throw std::bad_alloc();
-  return static_cast<std::byte*>(data);
-}
-
 }  // namespace
 
 StreamedFile::StreamedFile(std::filesystem::path path, uint64_t num_bytes)
     : path_(std::move(path)), cached_(open_existing(path_)) {
-  for (Buffer& buffer : buffers_) buffer.data.reset(aligned_bytes(kBufferBytes));
+  for (Buffer& buffer : buffers_) buffer.data = aligned_bytes(kBufferBytes);
   // Its last block is written again, with what follows.
   used_ = num_bytes % kIoAlignment;
   offset_ = num_bytes - used_;

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -42,11 +41,8 @@ class StreamedFile {
   void sync();
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
   struct Buffer {
-    std::unique_ptr<std::byte, Free> data{};
+    AlignedBytes data{};
     uint64_t offset = 0;  // in the file, of the write under way
     std::optional<AsyncIo::Ticket> ticket{};
   };

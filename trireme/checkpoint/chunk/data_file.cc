@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -27,12 +25,6 @@ namespace {
   throw Error(concat("cannot ", what, " ", path.string(), ": ", std::strerror(code)));
 }
 
-std::byte* aligned_bytes(size_t num_bytes) {
-  void* const data = std::aligned_alloc(kIoAlignment, num_bytes);
-  if (data == nullptr) throw std::bad_alloc();
-  return static_cast<std::byte*>(data);
-}
-
 }  // namespace
 
 DataFile::DataFile(const std::filesystem::path& path, uint64_t head_bytes,
@@ -52,7 +44,7 @@ DataFile::DataFile(const std::filesystem::path& path, uint64_t head_bytes,
                        .is_direct = make_direct(file_.get(), reserved)});
   const size_t most = data_bytes.value_or(kBufferBytes);
   const size_t capacity = std::clamp(round_up(most, kIoAlignment), kIoAlignment, kBufferBytes);
-  for (Buffer& buffer : buffers_) buffer.data.reset(aligned_bytes(capacity));
+  for (Buffer& buffer : buffers_) buffer.data = aligned_bytes(capacity);
   capacity_ = capacity;
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -36,11 +35,8 @@ class DataFile {
 
  private:
   static constexpr size_t kBufferBytes = size_t{8} << 20;  // at most
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
   struct Buffer {
-    std::unique_ptr<std::byte, Free> data{};
+    AlignedBytes data{};
     size_t used = 0;
     std::optional<AsyncIo::Ticket> ticket{};
   };

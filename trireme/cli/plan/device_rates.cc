@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -359,8 +358,7 @@ double measure_disk(comm::Communicator& group, const std::string& folder) {
   constexpr size_t kFile = 256 << 20, kPiece = 8 << 20, kPieces = kFile / kPiece;
   const ScratchFile file(folder, kFile);
   const std::unique_ptr<AsyncIo> io = make_async_io(file.io());
-  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
-      static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, 2 * kPiece)), &std::free);
+  const AlignedBytes memory = aligned_bytes(2 * kPiece);
   std::fill_n(memory.get(), 2 * kPiece, std::byte{1});
   group.barrier()->wait();
   const auto start = std::chrono::steady_clock::now();

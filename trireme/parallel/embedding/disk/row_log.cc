@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -45,11 +44,8 @@ int64_t segment_bytes_for(int64_t record_bytes, const RowLogOptions& options) {
 
 }  // namespace
 
-RowLog::Memory RowLog::allocate(int64_t num_bytes) {
-  Memory memory(static_cast<std::byte*>(
-      std::aligned_alloc(kIoAlignment, static_cast<size_t>(round_to_blocks(num_bytes)))));
-  if (!memory) throw std::bad_alloc();
-  return memory;
+AlignedBytes RowLog::allocate(int64_t num_bytes) {
+  return aligned_bytes(static_cast<size_t>(round_to_blocks(num_bytes)));
 }
 
 RowLog::RowLog(const RowLogOptions& options)

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -63,25 +62,21 @@ class RowLog {
  private:
   static constexpr uint32_t kNowhere = ~uint32_t{0};
   static constexpr size_t kNumBuffers = 4;
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
-  using Memory = std::unique_ptr<std::byte, Free>;
   // A segment that is filled, or on its way to the file.
   struct Buffer {
-    Memory data{};
+    AlignedBytes data{};
     int64_t segment = -1;
     int64_t num_records = 0;
     std::optional<AsyncIo::Ticket> ticket{};
   };
   // Reads under way.
   struct Reads {
-    Memory data{};
+    AlignedBytes data{};
     int64_t used_bytes = 0;
     std::vector<AsyncIo::Ticket> tickets{};
   };
 
-  static Memory allocate(int64_t num_bytes);
+  static AlignedBytes allocate(int64_t num_bytes);
   int64_t segments_for(int64_t num_rows) const;
   void add_segments(int64_t num_segments);
   int64_t segment_of(uint32_t position) const { return position / records_; }
