@@ -22,7 +22,7 @@ std::set<std::string> frozen_names(const ModelConfig& config, const std::string&
 }
 
 double flops(const ModelConfig& config, const std::string& freeze = "") {
-  return trained_parts(config, frozen_names(config, freeze)).flops_per_sequence();
+  return trained_parts(make_plan(config), frozen_names(config, freeze)).flops_per_sequence();
 }
 
 // Four blocks with 480 weights in products each: q and o [8, 8], k and v [4, 8], three [8, 12].
@@ -148,8 +148,8 @@ TEST(TrainedParts, OfEveryFamilyAddUpToItsOperations) {
 }
 
 TEST(TrainedParts, AFrozenEncoderHasNoBackwardNorTheKeysThatAreReadFromIt) {
-  const TrainedParts parts =
-      trained_parts(t5(), frozen_names(t5(), "shared.*, encoder.*, *.k.weight, *.v.weight"));
+  const TrainedParts parts = trained_parts(
+      make_plan(t5()), frozen_names(t5(), "shared.*, encoder.*, *.k.weight, *.v.weight"));
   for (size_t block = 0; block < 4; ++block) {
     EXPECT_FALSE(parts.blocks[block].has_backward);
     EXPECT_EQ(parts.blocks[block].flops(), parts.blocks[block].forward);
@@ -167,7 +167,7 @@ TEST(TrainedParts, AFrozenEncoderHasNoBackwardNorTheKeysThatAreReadFromIt) {
 TEST(TrainedParts, ATowerReadsNothingThatIsTrainedBeforeIt) {
   const ModelConfig config = with_images(1);
   const auto parts = [&](const std::string& freeze) {
-    return trained_parts(config, frozen_names(config, freeze)).images;
+    return trained_parts(make_plan(config), frozen_names(config, freeze)).images;
   };
   const std::vector<TrainedPart> frozen = parts("*vision_tower*");
   ASSERT_EQ(frozen.size(), 4u);  // of three blocks the last does not run

@@ -148,8 +148,8 @@ std::vector<size_t> parts_of(const ModelPlan& plan) {
   return parts;
 }
 
-TrainedParts trained_parts(const ModelConfig& config, const std::set<std::string>& frozen) {
-  const ModelPlan plan = make_plan(config);
+TrainedParts trained_parts(const ModelPlan& plan, const std::set<std::string>& frozen) {
+  const ModelConfig& config = plan.config();
   const std::vector<size_t> part_of = parts_of(plan);
   const auto L = static_cast<size_t>(config.layers);
   const auto num_blocks = static_cast<size_t>(config.num_blocks());

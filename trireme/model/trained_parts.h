@@ -41,6 +41,6 @@ struct TrainedParts {
 std::vector<size_t> parts_of(const ModelPlan& plan);
 
 // frozen: the names of the parameters that are not trained
-TrainedParts trained_parts(const ModelConfig& config, const std::set<std::string>& frozen);
+TrainedParts trained_parts(const ModelPlan& plan, const std::set<std::string>& frozen);
 
 }  // namespace trireme::model

@@ -63,11 +63,11 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   const train::ParallelConfig& parallel = config.parallel;
   plan::Workload work;
   work.set_model(own.model);
-  const model::ModelPlan parameters = model::make_plan(own.model);
+  const model::ModelPlan plan = model::make_plan(own.model);
   work.sizes = train::number_sizes(config, own.model.width)
-                   .with_share(train::trained_share(config, parameters.parameters()));
-  work.sizes.kept_share = train::kept_share(config, parameters.parameters());
-  set_training(config, work);
+                   .with_share(train::trained_share(config, plan.parameters()));
+  work.sizes.kept_share = train::kept_share(config, plan.parameters());
+  set_training(config, plan, work);
   work.axes = train::plan_axes(parallel);
   // A learner's part of them.
   const int64_t sequences = own.sequences_per_sample();

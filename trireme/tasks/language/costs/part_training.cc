@@ -141,16 +141,16 @@ std::vector<Parameters> parameters_by_part(const model::ModelPlan& plan) {
 
 model::TrainedParts trained_parts_of(const train::RunConfig& config,
                                      const model::ModelConfig& model) {
-  return model::trained_parts(
-      model, train::frozen_parameters(config, model::make_plan(model).parameters()));
+  const model::ModelPlan plan = model::make_plan(model);
+  return model::trained_parts(plan, train::frozen_parameters(config, plan.parameters()));
 }
 
-void set_training(const train::RunConfig& config, plan::Workload& work) {
-  const model::ModelConfig& model = work.model;
-  const model::ModelPlan plan = model::make_plan(model);
+void set_training(const train::RunConfig& config, const model::ModelPlan& plan,
+                  plan::Workload& work) {
+  const model::ModelConfig& model = plan.config();
   const std::set<std::string> frozen = train::frozen_parameters(config, plan.parameters());
   if (frozen.empty() && !model.lora.is_on()) return;
-  const model::TrainedParts trained = model::trained_parts(model, frozen);
+  const model::TrainedParts trained = model::trained_parts(plan, frozen);
   const std::vector<Parameters> parts = parameters_by_part(plan);
   const PartCounter counter(config, frozen);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trireme/model/family/model_config.h"
+#include "trireme/model/family/plan.h"
 #include "trireme/model/trained_parts.h"
 #include "trireme/plan/cost/workload.h"
 #include "trireme/train/config/config.h"
@@ -12,8 +13,9 @@ namespace trireme::tasks {
 model::TrainedParts trained_parts_of(const train::RunConfig& config,
                                      const model::ModelConfig& model);
 
-// Sets what is trained of each part of work.model, and the operations of a token. Does nothing
-// where all of it is. The model has no decoder.
-void set_training(const train::RunConfig& config, plan::Workload& work);
+// Sets what is trained of each part of `plan`, the work's model, and the operations of a token. Does
+// nothing where all of it is. The model has no decoder.
+void set_training(const train::RunConfig& config, const model::ModelPlan& plan,
+                  plan::Workload& work);
 
 }  // namespace trireme::tasks
