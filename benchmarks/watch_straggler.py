@@ -1,8 +1,10 @@
 """What the page of `trireme watch` says a run would take without its slowest rank, beside the run without it.
 
 Two data-parallel ranks train a small Llama; in every second run rank 1 is stopped and continued many times a second. Of each
-slowed run the page is asked for the step time without rank 1, and of the run before it the median step is measured. Then rank 1
-is stopped for good: page and doctor have to name it, as they name the slowed one. Writes a note to benchmarks/results/.
+slowed run the page is asked for the step time without rank 1, and of the run before it the median step is measured. The other
+rank's own seconds are those that the page reckons with: where they grow in the slowed run, the machine computes slower for a rank
+that waits half of the time, which no reckoning can take back. Then rank 1 is stopped for good: page and doctor have to name it, as
+they name the slowed one. Writes a note to benchmarks/results/.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from pathlib import Path
 from trireme_runs import SMALL_LLAMA, add_arguments, prepare_random_tokens, shape, write_note
 from watch_scale import Server
 
-SLOW = 1
+OTHER, SLOW = 0, 1
 PERIOD = 0.02
 
 
@@ -69,23 +71,31 @@ def named_by_doctor(args, run):
     return sorted({rank for finding in found for rank in finding.get("ranks", [])})
 
 
+def own_seconds(server, rank):
+    """The median over the last steps."""
+    answer = server.ask(f"/api/series?run=0&name=rank/{rank}/own_seconds&points=64")[1]
+    return statistics.median(value for value in answer["series"][0]["mean"][-64:] if value is not None)
+
+
 def named_by_page(server):
     """The rank with the most own seconds in the last steps, and the ranks of the page's findings."""
-    own = [statistics.median(value for value in server.ask(f"/api/series?run=0&name=rank/{rank}/own_seconds&points=64")[1]
-                             ["series"][0]["mean"][-64:] if value is not None) for rank in range(2)]
+    own = [own_seconds(server, rank) for rank in range(2)]
     about = server.ask("/api/run?run=0")[1]
     return own.index(max(own)), sorted({rank for finding in about["findings"] for rank in finding["ranks"]}), about["state"]
 
 
-def plain_median(args, folder, run):
+def plain(args, folder, run):
+    """(median step, own seconds of the other rank)"""
     process = start(args, folder, run, args.steps)
     process.wait()
     steps = [json.loads(line)["step_seconds"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return statistics.median(steps[args.steps // 4:])
+    with Server(args.trireme, run) as server:
+        server.wait_for(args.steps)
+        return statistics.median(steps[args.steps // 4:]), own_seconds(server, OTHER)
 
 
 def slowed(args, folder, run):
-    """(median step, without the slow rank, the rank that the page names)"""
+    """(median step, without the slow rank, the rank that the page names, own seconds of the other rank)"""
     process = start(args, folder, run, args.steps)
     wait_for_step(process, run, 3)
     over = threading.Event()
@@ -97,13 +107,13 @@ def slowed(args, folder, run):
     with Server(args.trireme, run) as server:
         server.wait_for(args.steps)
         answer = server.ask(f"/api/straggler?run=0&rank={SLOW}")[1]
-        return answer["step_seconds"], answer["without"], named_by_page(server)[0]
+        return answer["step_seconds"], answer["without"], named_by_page(server)[0], own_seconds(server, OTHER)
 
 
 def stopped(args, folder, run):
     """What doctor and page name of a rank that is stopped for good."""
     process = start(args, folder, run, 100_000)
-    wait_for_step(process, run, 20)
+    wait_for_step(process, run, 100)  # of which the page knows all but those of the last two seconds
     pids = pids_of(process)
     os.kill(pids[SLOW], signal.SIGSTOP)
     try:
@@ -132,9 +142,10 @@ def main():
         prepare_random_tokens(args.trireme, folder)
         (folder / "config.toml").write_text(SMALL_LLAMA)
         for _ in range(args.rounds):
-            plain = plain_median(args, folder, folder / "plain")
-            step, without, named = slowed(args, folder, folder / "slowed")
-            rows.append({"plain": plain, "slowed": step, "without": without, "ratio": without / plain, "named": named})
+            step, own = plain(args, folder, folder / "plain")
+            slow_step, without, named, slow_own = slowed(args, folder, folder / "slowed")
+            rows.append({"plain": step, "slowed": slow_step, "without": without, "ratio": without / step, "named": named,
+                         "other_rank": slow_own / own})
             print(rows[-1], file=sys.stderr)
             for run in ("plain", "slowed"):
                 shutil.rmtree(folder / run)
@@ -144,8 +155,10 @@ def main():
         return
     text = (f"# Without the straggler, {datetime.date.today()}\n\nTwo data-parallel ranks; rank {SLOW} stopped for {100 * args.share:.0f} % "
             f"of the time in steps of {1e3 * PERIOD:.0f} ms; medians of {args.steps} steps in ms.\n\n"
-            "| run without it | slowed run | the page: without the rank | ratio to the run without it | rank named |\n|---|---|---|---|---|\n")
-    text += "".join(f"| {1e3 * row['plain']:.0f} | {1e3 * row['slowed']:.0f} | {1e3 * row['without']:.0f} | {row['ratio']:.2f} | {row['named']} |\n"
+            f"| run without it | slowed run | the page: without the rank | ratio to the run without it | rank {OTHER}'s own seconds, slowed "
+            "run over the other | rank named |\n|---|---|---|---|---|---|\n")
+    text += "".join(f"| {1e3 * row['plain']:.0f} | {1e3 * row['slowed']:.0f} | {1e3 * row['without']:.0f} | {row['ratio']:.2f} | "
+                    f"{row['other_rank']:.2f} | {row['named']} |\n"
                     for row in rows)
     text += f"\nRank {SLOW} stopped for good, {args.patience:g} s later: doctor names {doctor}, the page {page} (state {state}).\n"
     print(text)
