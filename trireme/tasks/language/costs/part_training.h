@@ -13,8 +13,8 @@ namespace trireme::tasks {
 model::TrainedParts trained_parts_of(const train::RunConfig& config,
                                      const model::ModelConfig& model);
 
-// Sets what is trained of each part of `plan`, the work's model, and the operations of a token. Does
-// nothing where all of it is. The model has no decoder.
+// Sets what is trained of each part of `plan`, the work's model, and the operations of a token.
+// Does nothing where all of it is. The model has no decoder.
 void set_training(const train::RunConfig& config, const model::ModelPlan& plan,
                   plan::Workload& work);
 
