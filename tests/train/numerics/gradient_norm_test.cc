@@ -56,6 +56,15 @@ TEST(GradientNorm, EqualsTheNormOfEverythingInDouble) {
   EXPECT_NEAR(norm_of(shards), expected, 1e-7 * expected);
 }
 
+TEST(GradientNorm, OfBf16HasTheBitsOfTheSameFloats) {
+  for (int64_t count = 0; count < 70; ++count) {
+    const at::Tensor tensor = values(count + 1000, at::kBFloat16);
+    EXPECT_EQ(grain_squares(tensor, whole(tensor)),
+              grain_squares(tensor.to(at::kFloat), whole(tensor)))
+        << tensor.numel();
+  }
+}
+
 TEST(GradientNorm, ADeviceAddsUpInAtLeastFp32) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const int64_t count : {0, 1, 17, 1024, 100003}) {
