@@ -32,35 +32,30 @@ std::vector<at::Tensor> in_turn(int64_t rows, int64_t columns, c10::ScalarType d
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-// In bf16 the three products of a layer take unequal times: its output, and both gradients.
-void multiply_as_layer(const at::Tensor& x, const at::Tensor& w, at::Tensor& y, at::Tensor& grad_x,
-                       at::Tensor& grad_w) {
-  at::mm_out(y, x, w.t());
-  at::mm_out(grad_x, y, w);
-  weight_product_out(grad_w, y, x);
-}
+// Matrices of a layer's products that are used in turn.
+struct LayerMatrices {
+  std::vector<at::Tensor> x, w, y, grad_x, grad_w;
 
-}  // namespace
+  LayerMatrices(int64_t rows, int64_t n, c10::ScalarType dtype, int64_t count)
+      : x(in_turn(rows, n, dtype, 0.5, count)),
+        w(in_turn(n, n, dtype, 0.25, count)),
+        y(in_turn(rows, n, dtype, 0, count)),
+        grad_x(in_turn(rows, n, dtype, 0, count)),
+        grad_w(in_turn(n, n, dtype, 0, count)) {}
 
-double Products::flops() const { return 2 * number(rows > 0 ? rows : n) * number(n) * number(n); }
+  // In bf16 the three products of a layer take unequal times: its output, and both gradients. In a
+  // step a layer's backward finds its gradient in a cache, and no longer its input and weight.
+  void multiply(size_t turn) {
+    const size_t earlier = (turn + x.size() / 2) % x.size();
+    at::mm_out(y[turn], x[turn], w[turn].t());
+    at::mm_out(grad_x[turn], y[turn], w[earlier]);
+    weight_product_out(grad_w[turn], y[turn], x[earlier]);
+  }
+};
 
-double Products::seconds(const TimeCall& time) const {
-  const c10::NoGradGuard no_grad;
-  constexpr int64_t kBytes = 96 << 20, kMost = 512;
-  const int64_t M = rows > 0 ? rows : n;
-  const int64_t of_all = (2 * M + n) * n * static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t count = std::clamp<int64_t>(kBytes / of_all, 2, kMost);
-  const std::vector<at::Tensor> x = in_turn(M, n, dtype, 0.5, count),
-                                w = in_turn(n, n, dtype, 0.25, count);
-  std::vector<at::Tensor> y = in_turn(M, n, dtype, 0, count);
-  at::Tensor grad_x = at::empty({M, n}, dtype), grad_w = at::empty({n, n}, dtype);
-  const auto multiply = [&](size_t i) {
-    if (rows > 0) {
-      multiply_as_layer(x[i], w[i], y[i], grad_x, grad_w);
-    } else {
-      at::mm_out(y[i], x[i], w[i]);
-    }
-  };
+// Calls multiply() for as many turns as there is time for; the seconds of a turn.
+template <typename Multiply>
+double seconds_of_turn(const TimeCall& time, int64_t count, const Multiply& multiply) {
   multiply(0);
   const auto start = std::chrono::steady_clock::now();
   multiply(1);
@@ -70,12 +65,35 @@ double Products::seconds(const TimeCall& time) const {
   return time([&] {
            for (size_t i = 0; i < num; ++i) multiply(i);
          }) /
-         static_cast<double>(num * (rows > 0 ? 3 : 1));
+         static_cast<double>(num);
+}
+
+}  // namespace
+
+double Products::flops() const { return 2 * number(rows > 0 ? rows : n) * number(n) * number(n); }
+
+double Products::seconds(const TimeCall& time) const {
+  const c10::NoGradGuard no_grad;
+  constexpr int64_t kBytes = 96 << 20, kMost = 512;
+  const auto count_of = [&](int64_t elements) {
+    return std::clamp<int64_t>(kBytes / (elements * static_cast<int64_t>(c10::elementSize(dtype))),
+                               2, kMost);
+  };
+  if (rows > 0) {
+    const int64_t count = count_of((3 * rows + 2 * n) * n);
+    LayerMatrices layer(rows, n, dtype, count);
+    return seconds_of_turn(time, count, [&](size_t turn) { layer.multiply(turn); }) / 3;
+  }
+  const int64_t count = count_of(3 * n * n);
+  const std::vector<at::Tensor> x = in_turn(n, n, dtype, 0.5, count),
+                                w = in_turn(n, n, dtype, 0.25, count);
+  std::vector<at::Tensor> y = in_turn(n, n, dtype, 0, count);
+  return seconds_of_turn(time, count, [&](size_t turn) { at::mm_out(y[turn], x[turn], w[turn]); });
 }
 
 namespace {
 
-constexpr int64_t kHeads = 8, kHeadWidth = 64, kAttentionTokens = 1024;
+constexpr int64_t kHeads = 8, kHeadWidth = 64, kAttentionTokens = 2048;
 
 }  // namespace
 
@@ -86,15 +104,20 @@ double Attention::flops_per_second(double seconds) const {
 
 double Attention::seconds(const TimeCall& time) const {
   const c10::AutoGradMode with_gradients(true);
-  std::array<at::Tensor, 3> qkv;
-  for (at::Tensor& x : qkv) {
-    x = at::full({kAttentionTokens / tokens, tokens, kHeads * kHeadWidth}, 0.1, dtype)
-            .requires_grad_();
+  // More than a core's cache together, as those of the layers of a model are.
+  std::array<std::array<at::Tensor, 3>, 4> layers;
+  for (auto& qkv : layers) {
+    for (at::Tensor& x : qkv) {
+      x = at::full({kAttentionTokens / tokens, tokens, kHeads * kHeadWidth}, 0.1, dtype)
+              .requires_grad_();
+    }
   }
-  const at::Tensor ones = at::ones_like(qkv[0]);
+  const at::Tensor ones = at::ones_like(layers[0][0]);
+  size_t turn = 0;
   return time([&] {
-    for (const at::Tensor& x : qkv) x.mutable_grad() = at::Tensor();
-    model::attention_core(qkv[0], qkv[1], qkv[2], kHeads, kHeads, {}).backward(ones);
+    const auto& [q, k, v] = layers[turn++ % layers.size()];
+    for (const at::Tensor& x : {q, k, v}) x.mutable_grad() = at::Tensor();
+    model::attention_core(q, k, v, kHeads, kHeads, {}).backward(ones);
   });
 }
 
