@@ -10,17 +10,35 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
 #include "tests/harness/counting_communicator.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
+#include "trireme/base/gradient_place.h"
 
 namespace trireme::parallel {
 namespace {
 
 using Gradients = std::map<std::string, at::Tensor>;
+
+// x w, whose gradient of w is written to where it is gathered.
+struct PlacedProduct : torch::autograd::Function<PlacedProduct> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            const at::Tensor& w) {
+    ctx->save_for_backward({x, w});
+    return x.mm(w);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    at::Tensor grad_w = empty_gradient(saved[1]);
+    at::mm_out(grad_w, saved[0].t(), grads[0]);
+    return {grads[0].mm(saved[1].t()), grad_w};
+  }
+};
 
 // A small network with everything that is awkward: a weight used twice, one that a step may not
 // use, a frozen one, and two dtypes.
@@ -42,10 +60,10 @@ struct Net : torch::nn::Module {
   // The loss's terms; the fp32 part is apart, so that its rounding reaches no fp64 gradient.
   at::Tensor forward(const at::Tensor& x, bool use_rarely) {
     at::Tensor y = at::tanh(x.mm(first.t())) * frozen;
-    y = at::tanh(y.mm(shared)).mm(shared);
+    y = PlacedProduct::apply(at::tanh(PlacedProduct::apply(y, shared)), shared);
     if (use_rarely) y = y * rarely;
     const at::Tensor z = x.to(at::kFloat).mm(single);
-    return y.mm(last).square().sum() + z.square().sum().to(at::kDouble);
+    return PlacedProduct::apply(y, last).square().sum() + z.square().sum().to(at::kDouble);
   }
   at::Tensor first, shared, frozen, rarely, last, single;
 };

@@ -47,6 +47,47 @@ void run_microbatch(GradientReducer& reducer, Problem& problem, int rank, int64_
   reducer.end_microbatch();
 }
 
+// In a microbatch a place is given out once, while the bucket holds nothing there. What lies in it
+// already is not copied; what comes from elsewhere, as a sum of two uses does, is.
+TEST(GradientReducer, AGradientMayBeWrittenToItsPlace) {
+  harness::run_ranks(2, [](comm::Communicator& group) {
+    Problem problem(1);
+    GradientReducer reducer(problem.parameters, problem.pointers, problem.cuts, {nullptr, &group},
+                            {});
+    reducer.begin(2);
+    for (int64_t j = 0; j < 2; ++j) {
+      reducer.begin_microbatch();
+      for (size_t p = 0; p < problem.parameters.size(); ++p) {
+        at::Tensor& parameter = problem.parameters[p];
+        const at::Tensor value = gradient(group.rank(), j, p, parameter).detach();
+        at::Tensor place = reducer.place_of(p);
+        ASSERT_EQ(place.defined(), j == 0);
+        EXPECT_FALSE(reducer.place_of(p).defined());
+        if (!place.defined() || p == 3) {
+          parameter.mutable_grad() = value;
+        } else {
+          parameter.mutable_grad() = place.copy_(value);
+        }
+        reducer.on_gradient(p);
+        EXPECT_FALSE(reducer.place_of(p).defined());
+      }
+      reducer.end_microbatch();
+    }
+    for (size_t b = 0; b < problem.buckets.size(); ++b) {
+      const Bucket& bucket = problem.buckets[b];
+      const auto sums = view_parameters(bucket, reducer.part(b), problem.parameters);
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const size_t p = bucket.parameters[i];
+        at::Tensor expected = at::zeros_like(sums[i]);
+        for (int rank = 0; rank < 2; ++rank) {
+          expected += gradient(rank, 0, p, sums[i]) + gradient(rank, 1, p, sums[i]);
+        }
+        EXPECT_TRUE(at::equal(sums[i], expected)) << p;
+      }
+    }
+  });
+}
+
 // Ranks before microbatches: the sum over ranks in rank order, and these sums in their order. The
 // oracle adds in this order, so that bits are equal, at any stage.
 TEST(GradientReducer, RankFirstAddsInTheOrderOfItsName) {

@@ -10,6 +10,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
+#include "trireme/base/gradient_place.h"
 #include "trireme/base/machine/bf16_numbers.h"
 #include "trireme/base/machine/bf16_product.h"
 #include "trireme/base/machine/simd.h"
@@ -169,17 +170,17 @@ void multiply_wide(const at::Tensor& out, const ProductFactor& a, const ProductF
   bf16_product(M, N, K, matrix_of(left), matrix_of(right), sums_of(out), beta != 0);
 }
 
-at::Tensor narrowed(const at::Tensor& x, double factor) {
-  const at::Tensor result = at::empty(x.sizes(), x.options().dtype(at::kBFloat16));
+void narrow_into(const at::Tensor& out, const at::Tensor& x, double factor) {
   narrow_numbers(x.const_data_ptr<float>(), x.numel(), static_cast<float>(factor),
-                 stored_out<at::BFloat16>(result));
-  return result;
+                 stored_out<at::BFloat16>(out));
 }
 
-at::Tensor weight_product(const at::Tensor& grad, const at::Tensor& x) {
+at::Tensor weight_product(const at::Tensor& weight, const at::Tensor& grad, const at::Tensor& x) {
   // Deferred products run outside of backward.
   const c10::NoGradGuard no_grad;
-  const at::Tensor out = at::empty({grad.size(1), x.size(1)}, grad.options());
+  at::Tensor out = weight.scalar_type() == grad.scalar_type()
+                       ? empty_gradient(weight)
+                       : at::empty({grad.size(1), x.size(1)}, grad.options());
   weight_product_out(out, grad, x);
   return out;
 }

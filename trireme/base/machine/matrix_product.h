@@ -59,12 +59,13 @@ bool multiplies_narrow(const at::Tensor& a);
 void multiply_wide(const at::Tensor& out, const ProductFactor& a, const ProductFactor& b,
                    int beta = 0);
 
-// factor * x in bf16. x is fp32, contiguous and on the CPU.
-at::Tensor narrowed(const at::Tensor& x, double factor);
+// factor * x in bf16, into `out`. x is fp32; both are contiguous and on the CPU.
+void narrow_into(const at::Tensor& out, const at::Tensor& x, double factor);
 
-// The gradient of y = x W^T for W, in the type of `grad`, rounded once.
-// Shapes: grad [S, F], x [S, D] -> [F, D]
-at::Tensor weight_product(const at::Tensor& grad, const at::Tensor& x);
+// The gradient of y = x W^T for W, in the type of `grad`, rounded once. It may lie where W's
+// gradients are gathered (empty_gradient()). Only within a backward.
+// Shapes: W [F, D], grad [S, F], x [S, D] -> [F, D]
+at::Tensor weight_product(const at::Tensor& weight, const at::Tensor& grad, const at::Tensor& x);
 // The same into `out` [F, D], contiguous and of that type.
 void weight_product_out(const at::Tensor& out, const at::Tensor& grad, const at::Tensor& x);
 

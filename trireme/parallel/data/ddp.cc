@@ -11,11 +11,11 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/gradient_place.h"
 #include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/gradient_reducer.h"
 #include "trireme/parallel/data/same_module.h"
@@ -64,6 +64,7 @@ class DistributedDataParallel::Engine {
   void make_reducer();
   void make_shards();
   void fill_shards(const std::set<size_t>& unfilled);
+  at::Tensor place_of(size_t parameter);
   void on_gradient(size_t parameter);
   void run_autograd(const std::function<void()>& autograd, int64_t microbatch);
   void end_microbatch();
@@ -89,8 +90,9 @@ class DistributedDataParallel::Engine {
 };
 
 // Called by autograd after a parameter's gradient has been accumulated.
-struct DistributedDataParallel::Engine::Hook : torch::autograd::PostAccumulateGradHook {
+struct DistributedDataParallel::Engine::Hook : GradientTaker {
   Hook(Engine& engine, size_t index) : engine(engine), index(index) {}
+  at::Tensor place() override { return engine.place_of(index); }
   void operator()(const torch::autograd::Variable&) override { engine.on_gradient(index); }
   Engine& engine;
   size_t index;
@@ -372,6 +374,11 @@ void DistributedDataParallel::Engine::end_microbatch() {
         module_gradients_[i].scalar_type() == plan_.parameters[i].scalar_type())
       plan_.parameters[i].mutable_grad() = module_gradients_[i];
   }
+}
+
+at::Tensor DistributedDataParallel::Engine::place_of(size_t parameter) {
+  // What waits for its weight part is not in the reducer yet.
+  return waits_ == nullptr ? reducer_->place_of(parameter) : at::Tensor();
 }
 
 void DistributedDataParallel::Engine::on_gradient(size_t parameter) {

@@ -172,7 +172,7 @@ void GradientReducer::begin(int64_t num_microbatches) {
     state.filled.assign(state.filled.size(), false);
     TRIREME_ASSERT(state.earlier.empty(), "terms of an earlier step are left");
   }
-  for (Slot& slot : slots_) slot.microbatch = -1;
+  for (Slot& slot : slots_) slot.microbatch = slot.given = -1;
 }
 
 void GradientReducer::begin_microbatch() {
@@ -182,6 +182,24 @@ void GradientReducer::begin_microbatch() {
     state.missing = state.bucket->parameters.size();
     state.is_closed = false;
   }
+}
+
+at::Tensor GradientReducer::place_of(size_t parameter) {
+  Slot& slot = slots_[parameter];
+  if (slot.bucket >= states_.size()) return {};
+  if (std::exchange(slot.given, microbatches_left_) == microbatches_left_) return {};
+  State& state = states_[slot.bucket];
+  // on_gradient() refuses a gradient that comes later.
+  const bool is_late = state.is_closed || slot.bucket < next_launch_;
+  if (is_late || slot.microbatch == microbatches_left_) return {};
+  const c10::NoGradGuard no_grad;
+  if (!state.whole.defined()) acquire(state);
+  const at::Tensor& view = state.views[slot.index];
+  const at::Tensor& like = parameters_[parameter];
+  const bool is_like = view.scalar_type() == like.scalar_type() && view.device() == like.device() &&
+                       view.strides() == like.strides();
+  // A tensor of its own: autograd takes over one that nobody else refers to.
+  return state.filled[slot.index] || !is_like ? at::Tensor() : view.detach();
 }
 
 void GradientReducer::on_gradient(size_t parameter) {
@@ -204,8 +222,9 @@ void GradientReducer::on_gradient(size_t parameter) {
     if (state.filled[slot.index]) {
       state.views[slot.index].add_(gradient);
     } else {
-      // Copied and not zeroed before: a pass over the memory less.
-      state.views[slot.index].copy_(gradient);
+      // It may have been written there (place_of()). Else copied and not zeroed before: a pass over
+      // the memory less.
+      if (!gradient.is_set_to(state.views[slot.index])) state.views[slot.index].copy_(gradient);
       state.filled[slot.index] = true;
     }
     // Frees the gradient now, and the next microbatch begins anew.

@@ -87,6 +87,10 @@ class GradientReducer {
   // Throws: ConfigError when the parameter had a gradient in this microbatch already, or when
   //         complete() was called for its bucket
   void on_gradient(size_t parameter);
+  // Memory for the parameter's next gradient in this backward: its place in the bucket, where that
+  // holds none yet. Undefined where the gradient must have memory of its own: the second time in a
+  // backward too.
+  at::Tensor place_of(size_t parameter);
   // Starts a microbatch's backward. With rank_first it finishes the sums of the one before, which
   // have had the forward in between.
   // Collective: every rank of both groups
@@ -142,6 +146,7 @@ class GradientReducer {
     size_t bucket = SIZE_MAX;
     size_t index = 0;         // in the bucket
     int64_t microbatch = -1;  // the last one with a gradient, counted as microbatches_left_
+    int64_t given = -1;       // the last one in which place_of() gave out the place
   };
 
   // Whole buckets are the gradients where they stay from step to step or between microbatches.

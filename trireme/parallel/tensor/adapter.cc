@@ -54,7 +54,7 @@ class AdapterSumFunction : public torch::autograd::Function<AdapterSumFunction> 
     }
     if (ctx->needs_input_grad(2)) {
       result[2] =
-          weight_gradient(call->axis, b, [=] { return weight_product(grad_SF, scaled_Sr); });
+          weight_gradient(call->axis, b, [=] { return weight_product(b, grad_SF, scaled_Sr); });
     }
     return result;
   }

@@ -11,9 +11,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/gradient_place.h"
 #include "trireme/base/machine/bf16_numbers.h"
 #include "trireme/base/machine/matrix_product.h"
 #include "trireme/base/machine/simd.h"
@@ -254,6 +256,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight_vD,
                             const std::optional<at::Tensor>& bias_v,
                             const c10::intrusive_ptr<CrossEntropyCall>& call) {
+    RECORD_FUNCTION("trireme::linear_cross_entropy", {});
     const TensorAxis& axis = call->options.axis;
     const int64_t S = call->targets_S.numel();
     // Rows travel as they are: other ranks may multiply in another type.
@@ -308,7 +311,10 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     if (whole.value.defined()) sum = whole.value;
     // After all chunks: one sum over ranks and not one for each.
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
-    if (call->wants_w) ctx->saved_data["grad_w"] = grad_w_vD;
+    if (call->wants_w) {
+      ctx->saved_data["grad_w"] = grad_w_vD;
+      ctx->saved_data["weight"] = weight_vD;
+    }
     if (call->wants_b) {
       ctx->saved_data["grad_b"] = grad_b_v;
       ctx->saved_data["grad_b_dtype"] = bias_v->scalar_type();
@@ -328,9 +334,20 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       if (found == ctx->saved_data.end()) continue;
       const at::Tensor grad = found->second.toTensor();
       const auto dtype = ctx->saved_data[names[i] + "_dtype"].toScalarType();
-      const bool narrows = grad.is_cpu() && dtype == at::kBFloat16 && grad.is_contiguous();
-      result[i] = narrows ? narrowed(grad, grads[0].item<double>())
-                          : grad.mul_(grads[0].to(grad.scalar_type())).to(dtype);
+      const auto room = [&] {
+        return i == 1 ? empty_gradient(ctx->saved_data["weight"].toTensor())
+                      : at::empty(grad.sizes(), grad.options().dtype(dtype));
+      };
+      if (grad.is_cpu() && dtype == at::kBFloat16 && grad.is_contiguous()) {
+        result[i] = room();
+        narrow_into(result[i], grad, grads[0].item<double>());
+      } else if (const at::Tensor factor = grads[0].to(grad.scalar_type());
+                 i == 1 && grad.scalar_type() == dtype) {
+        result[i] = room();
+        at::mul_out(result[i], grad, factor);
+      } else {
+        result[i] = grad.mul_(factor).to(dtype);
+      }
     }
     // No other reference is left, so autograd takes the gradients over without a copy.
     // A second backward would find scaled gradients.

@@ -102,8 +102,9 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
     for (size_t layer = 0; layer < grads.size(); ++layer) {
       const at::Tensor& grad = grads[layer];
       const bool wanted = grad.defined() && ctx->needs_input_grad(result.size() - 1);
-      result.push_back(!wanted ? at::Tensor() : weight_gradient(axis, saved[layer + 1], [=] {
-        return weight_product(grad, x_SD);
+      const at::Tensor& weight = saved[layer + 1];
+      result.push_back(!wanted ? at::Tensor() : weight_gradient(axis, weight, [=] {
+        return weight_product(weight, grad, x_SD);
       }));
       if (!call->has_bias[layer]) continue;
       result.push_back(grad.defined() ? grad.sum(0) : at::Tensor());
@@ -294,7 +295,9 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
     }
     const at::Tensor grad_SD = gathered.wait();
     if (ctx->needs_input_grad(1)) {
-      result[2] = weight_gradient(axis, saved[1], [=] { return weight_product(grad_SD, x_Sf); });
+      const at::Tensor& weight = saved[1];
+      result[2] =
+          weight_gradient(axis, weight, [=] { return weight_product(weight, grad_SD, x_Sf); });
     }
     if (call->has_bias) result.push_back(grad_SD.sum(0));
     if (call->has_residual) result.push_back(grads[0]);

@@ -1,0 +1,24 @@
+// Lets an operator write a parameter's gradient to where it is gathered, so that nobody copies it
+// there.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+namespace trireme {
+
+// A parameter's hook that gathers its gradients. Autograd calls it after it has accumulated one.
+class GradientTaker : public torch::autograd::PostAccumulateGradHook {
+ public:
+  // Memory for the next gradient, which holds nothing of use: a tensor like the parameter, with no
+  // other reference to it, or an undefined one if the gradient must have memory of its own. Given
+  // out once in a backward: of two gradients autograd makes a sum, and that needs both.
+  virtual at::Tensor place() = 0;
+};
+
+// Where the operator that computes the gradient of `parameter` writes it before it hands it to
+// autograd: the place of the parameter's taker, or else new memory. Only within a backward.
+// Contiguous, and like the parameter, which is dense.
+at::Tensor empty_gradient(const at::Tensor& parameter);
+
+}  // namespace trireme
