@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/comm/background_work.h"
@@ -50,6 +51,24 @@ TEST(OperatorRecording, HasOperatorsOfForwardAndBackwardOnTheMonotonicClock) {
   ASSERT_EQ(nodes.size(), 1u);
   EXPECT_LE(nodes[0].time.begin_ns, products[1].time.begin_ns);
   EXPECT_GE(nodes[0].time.end_ns, products[2].time.end_ns);
+}
+
+struct DoublingFunction : torch::autograd::Function<DoublingFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list grads) {
+    return {grads[0] * 2};
+  }
+};
+
+TEST(OperatorRecording, NamesTheBackwardOfAFunctionThatIsNotLibtorchs) {
+  const at::Tensor x = at::ones({8}).requires_grad_();
+  OperatorRecording recording;
+  recording.start();
+  DoublingFunction::apply(x).sum().backward();
+  EXPECT_EQ(named(recording.stop(), "Doubling backward").size(), 1u);
 }
 
 TEST(OperatorRecording, ShowsTheTimeSpentWaitingForWork) {

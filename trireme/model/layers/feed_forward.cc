@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
@@ -98,6 +99,7 @@ bool has_host_kernel(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 at::Tensor host_swiglu(const at::Tensor& gate, const at::Tensor& up, const Clamps& clamps) {
+  RECORD_FUNCTION("trireme::swiglu", {});
   const at::Tensor out = at::empty_like(gate);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, gate.scalar_type(), "swiglu", [&] {
     using scalar = wide_t<stored_t<scalar_t>>;

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
@@ -88,6 +89,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x_in,
                                const at::Tensor& weight_D, double epsilon, double offset) {
+    RECORD_FUNCTION("trireme::rms_norm", {});
     const at::Tensor x = x_in.contiguous();
     const int64_t width = weight_D.numel();
     const int64_t rows = x.numel() / width;

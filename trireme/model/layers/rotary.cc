@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
@@ -102,6 +103,7 @@ class RotaryFunction : public torch::autograd::Function<RotaryFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                             const at::Tensor& sin_TH, int64_t head_width, bool kernel) {
+    RECORD_FUNCTION("trireme::rotary", {});
     ctx->saved_data["cos"] = cos_TH;
     ctx->saved_data["sin"] = sin_TH;
     ctx->saved_data["head_width"] = head_width;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <limits>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -13,6 +14,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/error.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme::train {
@@ -109,6 +111,22 @@ int64_t wall_minus_monotonic_ns() {
   return wall - (before + monotonic_ns()) / 2;
 }
 
+// The backward of a function that is not libtorch's, such as
+// "torch::autograd::CppNode<trireme::model::(anonymous namespace)::SwigluFunction>", reads "Swiglu
+// backward".
+std::string operator_name(const std::string& name) {
+  constexpr std::string_view kNode = "torch::autograd::CppNode<", kFunction = "Function";
+  const size_t begin = name.find(kNode);
+  if (begin == name.npos || !name.ends_with('>')) return name;
+  std::string_view type = std::string_view(name).substr(begin + kNode.size());
+  type.remove_suffix(1);
+  type = type.substr(0, type.find('<'));
+  const size_t scope = type.rfind("::");
+  if (scope != type.npos) type.remove_prefix(scope + 2);
+  if (type.ends_with(kFunction)) type.remove_suffix(kFunction.size());
+  return concat(std::string_view(name).substr(0, begin), type, " backward");
+}
+
 }  // namespace
 
 OperatorRecording::~OperatorRecording() {
@@ -141,7 +159,7 @@ std::vector<OperatorSpan> OperatorRecording::stop() {
     if (event.isHiddenEvent() || event.isAsync()) continue;
     const bool is_host = event.deviceType() == c10::DeviceType::CPU;
     const auto begin_ns = static_cast<int64_t>(event.startNs()) - offset_ns;
-    OperatorSpan span{.name = event.name(),
+    OperatorSpan span{.name = operator_name(event.name()),
                       .time = {begin_ns, begin_ns + static_cast<int64_t>(event.durationNs())},
                       .flops = static_cast<int64_t>(event.flops())};
     if (!is_host) {
