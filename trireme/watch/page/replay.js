@@ -226,7 +226,7 @@ class ReplayView {
     });
     this.ranks = ranks.map(({ rank }) => rank);
     this.findings = (answer.findings ?? []).filter(({ text }) => text);
-    const named = new Set(this.findings.flatMap(({ ranks: each }) => each ?? []));
+    const named = new Set(this.findings[0]?.ranks ?? []);  // the most likely cause comes first
     const lanes = this.ranks.map((rank) => `${named.has(rank) ? '✕ ' : ''}rank ${rank}`);
     const begins = spans.map(({ begin }) => begin).sort((a, b) => a - b);
     const drawn = `${spans.length} ${begins[begins.length - 1]}`;  // full recorders keep their number of calls
@@ -243,7 +243,7 @@ class ReplayView {
     }
     const last = this.lasts(this.timeline.all[1]);
     const first = last[0];
-    this.timeline.figure.setSummary(first ? `${this.sentence(first, this.timeline.all[1])} Red: never ended; ✕: named by the findings.` : 'No calls are recorded.');
+    this.timeline.figure.setSummary(first ? `${this.sentence(first, this.timeline.all[1])} Red: never ended; ✕: the likely cause.` : 'No calls are recorded.');
     this.timeline.figure.setTable(['rank', 'last call', 'number', 'began', 'state'], () => this.lasts(this.timeline.now).map((each) =>
       [number(each.rank), each.span?.name ?? '–', number(each.span?.sequence), each.span ? clock(each.span.begin) : '–', this.stateOf(each, this.timeline.now)]));
     this.tell(this.timeline.now);
