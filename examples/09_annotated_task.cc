@@ -3,6 +3,7 @@
 // arithmetic progressions, of which it makes its own data.
 //
 //   build/release/bin/example_09_annotated_task train --ranks 4 --parallel.tensor=2
+//   build/release/bin/example_09_annotated_task train --ranks 2 --parallel.pipeline=2
 //
 // Kill it at any moment, and the same command resumes with the same bits, or at another layout.
 #include <memory>
@@ -25,9 +26,8 @@ using namespace trireme;
 namespace nn = torch::nn;
 constexpr int64_t kHeads = 4, kTokens = 12, kVocabulary = 50;
 
-struct Net : nn::Module {
-  explicit Net(int64_t width) {
-    words = register_module("words", nn::Embedding(kVocabulary, width));
+struct Block : nn::Module {
+  explicit Block(int64_t width) {
     norm1 = register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({width})));
     norm2 = register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({width})));
     q = register_module("q", nn::Linear(width, width));
@@ -36,23 +36,19 @@ struct Net : nn::Module {
     o = register_module("o", nn::Linear(width, width));
     fc1 = register_module("fc1", nn::Linear(width, 4 * width));
     fc2 = register_module("fc2", nn::Linear(4 * width, width));
-    head = register_module("head", nn::Linear(width, kVocabulary));
   }
   static at::Tensor heads(const at::Tensor& x) {
     return x.view({x.size(0), x.size(1), kHeads, -1}).transpose(1, 2);
   }
-  at::Tensor forward(const at::Tensor& ids) {
-    at::Tensor x = words(ids);
+  at::Tensor forward(const at::Tensor& x) {
     const at::Tensor h = norm1(x);
     const at::Tensor a = at::scaled_dot_product_attention(heads(q(h)), heads(k(h)), heads(v(h)), {},
                                                           0, /*is_causal=*/true);
-    x = x + o(a.transpose(1, 2).flatten(2));
-    return head(x + fc2(at::gelu(fc1(norm2(x)))));
+    const at::Tensor y = x + o(a.transpose(1, 2).flatten(2));
+    return y + fc2(at::gelu(fc1(norm2(y))));
   }
-  nn::Embedding words{nullptr};
   nn::LayerNorm norm1{nullptr}, norm2{nullptr};
   nn::Linear q{nullptr}, k{nullptr}, v{nullptr}, o{nullptr}, fc1{nullptr}, fc2{nullptr};
-  nn::Linear head{nullptr};
 };
 
 // Progressions modulo the vocabulary: all that begin at `begin` in a mixed list of them.
@@ -74,6 +70,7 @@ class Progressions : public dataset::Source {
 struct ModelConfig {
   TRIREME_KEYS_BEGIN(ModelConfig)
   TRIREME_KEY(int64_t, width, 32, kMustStay, "width of the model, a multiple of 4", Range{4, 65536})
+  TRIREME_KEY(int64_t, layers, 1, kMustStay, "number of blocks", Range{1, 1000})
   TRIREME_KEYS_END()
 };
 
@@ -88,12 +85,20 @@ class Continue : public train::AnnotatedTask {
     return {.data_name = "progressions", .metrics = {{.name = "accuracy"}}};
   }
 
-  train::AnnotatedNet make_net() const override { return std::make_shared<Net>(model_.width); }
+  // Each link is a unit of ZeRO-3 and of recompute, and a layer of pipelines.
+  train::AnnotatedNet make_net() const override {
+    train::AnnotatedNet net;
+    net.add("words", nn::Embedding(kVocabulary, model_.width));
+    for (int64_t layer = 0; layer < model_.layers; ++layer)
+      net.add("block" + std::to_string(layer), std::make_shared<Block>(model_.width));
+    net.add("head", nn::Linear(model_.width, kVocabulary));
+    return net;
+  }
   spmd::Annotations annotations() const override {
-    return {.parameters = {{"[qkv].*", spmd::split(0, "tensor")},
-                           {"o.weight", spmd::split(1, "tensor")},
-                           {"fc1.*", spmd::split(0, "tensor")},
-                           {"fc2.weight", spmd::split(1, "tensor")}},
+    return {.parameters = {{"*.[qkv].*", spmd::split(0, "tensor")},
+                           {"*.o.weight", spmd::split(1, "tensor")},
+                           {"*.fc1.*", spmd::split(0, "tensor")},
+                           {"*.fc2.weight", spmd::split(1, "tensor")}},
             .inputs = {{"ids", spmd::split(0, "data")}}};
   }
   std::vector<std::string> target_names() const override { return {"next"}; }

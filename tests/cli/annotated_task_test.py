@@ -10,16 +10,16 @@ USER = 2
 
 class AnnotatedTask(ProgramTest):
     program = os.environ["TRIREME_ANNOTATED_TASK"]
-    layout = ["--ranks", 4, "--parallel.tensor=2", "--parallel.zero=1"]
+    layout = ["--ranks", 4, "--parallel.tensor=2", "--parallel.zero=3", "--train.recompute=full"]
+    settings = ["--train.steps=40", "--train.global_batch=16", "--train.micro_batch=4", "--optimizer.learning_rate=1e-2",
+                "--optimizer.warmup_steps=5"]
 
     def prepare(self):
         pass
 
     def command(self, run, *options):
-        return ["train", "--train.steps=40", "--train.global_batch=16", "--train.micro_batch=4",
-                "--train.precision=fp64", "--train.evaluate_interval=20", "--train.evaluate_sequences=64",
-                "--checkpoint.interval=5", "--optimizer.learning_rate=1e-2", "--optimizer.warmup_steps=5",
-                f"--output.folder={run}", *options]
+        return ["train", *self.settings, "--train.precision=fp64", "--train.evaluate_interval=20",
+                "--train.evaluate_sequences=64", "--checkpoint.interval=5", f"--output.folder={run}", *options]
 
     def losses(self, run):
         return [line["loss"] for line in self.metrics(run)]
@@ -27,7 +27,7 @@ class AnnotatedTask(ProgramTest):
     def test_four_ranks_learn_what_one_learns(self):
         self.succeed(*self.command("one"))
         output = self.succeed(*self.command("four", *self.layout))
-        for words in ("model   annotated Net", "data    progressions, 386 samples", "data 2 x tensor 2"):
+        for words in ("model   annotated words -> block0 -> head", "data    progressions, 386 samples", "data 2 x tensor 2"):
             self.assertIn(words, output)
         for found, expected in zip(self.losses("four"), self.losses("one"), strict=True):
             self.assertAlmostEqual(found, expected, delta=1e-10 * expected)
@@ -37,16 +37,27 @@ class AnnotatedTask(ProgramTest):
         self.succeed("checkpoint", "verify", "four")
         tensors = json.loads(self.succeed("checkpoint", "inspect", "four", "--json"))["tensors"]
         shapes = {tensor["name"]: tensor["shape"] for tensor in tensors}
-        self.assertEqual(shapes["fc1.weight"], [128, 32])
+        self.assertEqual(shapes["block0.fc1.weight"], [128, 32])
 
     def test_killed_and_resumed_it_has_the_same_bits(self):
         self.assert_a_killed_run_resumes_with_the_same_bits(lambda run: self.command(run, *self.layout))
 
+    def test_verify_says_that_layouts_differ_by_rounding(self):
+        (self.folder / "small.toml").write_text("")
+        for ranks, *keys in ((2, "parallel.tensor=2"), (2, "parallel.zero=3", "train.recompute=full"),
+                             (4, "parallel.tensor=2", "parallel.pipeline=2")):
+            words = [word for key in keys for word in ("--b", key)]
+            found = json.loads(self.succeed("verify", "small.toml", "--output", f"twins{keys[0]}{ranks}", "--json", "--ranks-b",
+                                            ranks, *words, *self.settings, "--steps", 2))
+            self.assertIn(found["finding"], ("rounding", "same"), keys)
+            names = [probe["name"] for probe in found["probes"] + found["same"] if probe["kind"] == "activation"]
+            self.assertEqual(set(names), {"words", "block0", "head"})
+            self.assertEqual(found["left_out"], [])
+
     def test_what_it_lacks_is_refused_in_one_line(self):
-        for option, words in {"--parallel.pipeline=2": ["parallel.pipeline is 2"],
-                              "--parallel.context=2": ["parallel.context is 2"],
-                              "--parallel.zero=3": ["parallel.zero is 3", "0, 1 or 2"],
-                              "--train.recompute=full": ["train.recompute", "\"none\""]}.items():
+        for option, words in {"--parallel.context=2": ["parallel.context is 2"],
+                              "--parallel.expert=2": ["parallel.expert is 2"],
+                              "--train.recompute=selective": ["train.recompute", "\"full\" or \"none\""]}.items():
             self.fail_with(USER, words, *self.command("refused", "--ranks", 2, option))
 
 

@@ -9,29 +9,6 @@
 #include "trireme/train/state/saved_run.h"
 
 namespace trireme::train {
-namespace {
-
-// stage: has the whole chain, and gives its output; null: other ranks have it
-class ChainPredictor : public Predictor {
- public:
-  ChainPredictor(std::unique_ptr<StageModel> stage, ChainAnswers answers)
-      : stage_(std::move(stage)), answers_(std::move(answers)) {}
-  std::unique_ptr<dataset::RowSource> open(std::span<const std::string> inputs) override {
-    return answers_.open(inputs);
-  }
-  at::Tensor outputs(const dataset::Batch& batch) override {
-    return stage_->forward({.tensors = batch.tensors}).front();
-  }
-  std::vector<Answer> answers(const at::Tensor& outputs) override {
-    return answers_.answer(outputs);
-  }
-
- private:
-  std::unique_ptr<StageModel> stage_;
-  ChainAnswers answers_;
-};
-
-}  // namespace
 
 ChainTask::ChainTask()
     : model_([this] { return make_chain(); }, [this](uint64_t /*seed*/) { return goal(); }) {}
@@ -79,7 +56,7 @@ std::unique_ptr<Predictor> ChainTask::chain_predictor(const PredictRequest& requ
     stage = model_.make_stage({.config = request.config, .axes = axes, .part = {}}, output);
     request.saved.load(stage->module());
   }
-  return std::make_unique<ChainPredictor>(std::move(stage), std::move(answers));
+  return make_output_predictor(std::move(stage), std::move(answers));
 }
 
 std::unique_ptr<Task> ChainTask::answering_chain() const {

@@ -15,9 +15,7 @@
 //   };
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -29,13 +27,8 @@
 
 namespace trireme::train {
 
-// What a task that predicts adds to its chain.
-struct ChainAnswers {
-  // The rows of inputs, with the tensor input_name().
-  std::function<std::unique_ptr<dataset::RowSource>(std::span<const std::string> inputs)> open{};
-  // output: what the last link returns for a batch -> one answer per row
-  std::function<std::vector<Answer>(const at::Tensor& output)> answer{};
-};
+// Its rows have the tensor input_name(), and its output is what the last link returns.
+using ChainAnswers = OutputAnswers;
 
 class ChainTask : public Task {
  public:

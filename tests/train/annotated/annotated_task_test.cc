@@ -191,11 +191,13 @@ TEST_F(AnnotatedTaskTest, WhatItsModuleCannotDoIsRefusedBeforeTraining) {
   EXPECT_THAT(flaw("inputs"), HasSubstr("forward() of PointsNet does not take so many"));
   EXPECT_THAT(flaw("outputs"), HasSubstr("returns one tensor"));
   EXPECT_THAT(flaw("norm"), HasSubstr("\"batch_norm\" is a batch norm"));
-  EXPECT_THAT(refusal({{"parallel.pipeline", "2"}}, 2), HasSubstr("parallel.pipeline is 2"));
+  EXPECT_THAT(refusal({{"parallel.pipeline", "2"}}, 2), HasSubstr("the model has 1 layers"));
   EXPECT_THAT(refusal({{"parallel.context", "2"}}, 2), HasSubstr("parallel.context is 2"));
   EXPECT_THAT(refusal({{"parallel.expert", "2"}}, 2), HasSubstr("parallel.expert is 2"));
-  EXPECT_THAT(refusal({{"parallel.zero", "3"}}, 2), HasSubstr("parallel.zero is 3"));
-  EXPECT_THAT(refusal({{"train.recompute", "full"}}), HasSubstr("train.recompute is set"));
+  EXPECT_THAT(refusal({{"train.recompute", "selective"}}),
+              HasSubstr("train.recompute is \"selective\""));
+  EXPECT_THAT(refusal({{"train.recompute", "full"}, {"offload.activations", "host"}}),
+              HasSubstr("offload.activations is \"host\""));
   EXPECT_THAT(refusal({{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}, 2),
               HasSubstr("parallel.sequence_parallel is true"));
   EXPECT_THAT(refusal({{"parallel.tensor", "2"}, {"optimizer.name", "muon"}}, 2),

@@ -1,9 +1,12 @@
 // The code of docs/guide/annotated-tasks.md, which is what stands between the lines of this file.
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
 #include "tests/harness/guide_code.h"
@@ -28,6 +31,11 @@ struct DigitsConfig {
   TRIREME_KEYS_END()
 };
 
+// Of a test: there are none.
+std::unique_ptr<dataset::RowSource> open_points(std::span<const std::string> /*paths*/) {
+  return nullptr;
+}
+
 class Digits : public AnnotatedTask {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Digits>(*this); }
@@ -47,15 +55,40 @@ class Digits : public AnnotatedTask {
     return at::nll_loss(at::log_softmax(logits, 1), batch["y"], {}, at::Reduction::Sum);
   }
 
- private:
+ protected:
   DigitsConfig config_;
+
+ private:
   Points points_;
   bool evaluates_ = false;
 };
 
-constexpr TaskKind kDigits[] = {{"digits", "read digits", []() -> std::unique_ptr<Task> {
-                                   return std::make_unique<Digits>();
-                                 }}};
+class DigitsChain : public Digits, public PredictingTask {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<DigitsChain>(*this); }
+  AnnotatedNet make_net() const override {
+    AnnotatedNet net;
+    net.add("fc1", torch::nn::Linear(4, config_.width));
+    net.add("gelu", torch::nn::GELU());
+    net.add("fc2", torch::nn::Linear(config_.width, 3));
+    return net;
+  }
+  std::unique_ptr<Predictor> make_predictor(const PredictRequest& request) override {
+    return annotated_predictor(request, {.open = [](auto paths) { return open_points(paths); },
+                                         .answer =
+                                             [top = request.top](const at::Tensor& logits) {
+                                               return class_answers(logits, {}, top);
+                                             }});
+  }
+  std::unique_ptr<Task> make_answering(const PredictRequest& /*request*/) override {
+    return answering_module();
+  }
+};
+
+constexpr TaskKind kDigits[] = {
+    {"digits", "read digits", []() -> std::unique_ptr<Task> { return std::make_unique<Digits>(); }},
+    {"chain", "the same in links",
+     []() -> std::unique_ptr<Task> { return std::make_unique<DigitsChain>(); }}};
 
 class AnnotatedTasksGuide : public SmallRun {};
 
@@ -78,6 +111,11 @@ TEST_F(AnnotatedTasksGuide, ItsTaskTrains) {
   run(config("one", {}), 1);
   run(config("four", {{"parallel.tensor", "2"}, {"parallel.zero", "1"}}), 4);
   expect_same("four", "one", 1e-10, {"loss", "grad_norm"});
+  const Override chain = {"task.name", "chain"};
+  run(config("chain", {chain}), 1);
+  expect_same("chain", "one", 0, {"loss", "grad_norm"});
+  run(config("stages", {chain, {"parallel.tensor", "2"}, {"parallel.pipeline", "2"}}), 4);
+  expect_same("stages", "one", 1e-10, {"loss", "grad_norm"});
   EXPECT_LT(metrics("one").back()["loss"], metrics("one").front()["loss"]);
 }
 

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/patterns.h"
 #include "trireme/mesh/axis_kinds.h"
 #include "trireme/model/layers/batch_norm.h"
 #include "trireme/train/annotated/annotated_stage.h"
@@ -60,18 +61,26 @@ void check_notes(const spmd::Annotations& notes) {
 
 // Facts about the model that need no weights.
 struct AnnotatedModel::Outline {
+  struct Link {
+    std::string name;
+    bool takes_inputs = false;  // those of annotations() if it is the first, or else one tensor
+    double num_parameters = 0;
+  };
   std::string name;
+  std::vector<Link> links{};
   std::vector<spmd::NamedSizes> tensors{};
-  bool takes_inputs = false;
   std::optional<std::string> batch_norm{};  // whose statistics would be one rank's
 
   double num_parameters() const {
     double sum = 0;
-    for (const spmd::NamedSizes& each : tensors) {
-      if (each.is_parameter && each.name == each.first_name)
-        sum += static_cast<double>(c10::multiply_integers(each.sizes));
-    }
+    for (const Link& link : links) sum += link.num_parameters;
     return sum;
+  }
+  size_t link_of(const std::string& tensor) const {
+    if (links.size() == 1) return 0;
+    const auto found = std::ranges::find(links, tensor.substr(0, tensor.find('.')), &Link::name);
+    TRIREME_ASSERT(found != links.end(), tensor, " is in no link");
+    return static_cast<size_t>(found - links.begin());
   }
 };
 
@@ -81,10 +90,20 @@ const AnnotatedModel::Outline& AnnotatedModel::outline() const {
   std::optional<AnnotatedNet> net;
   found->tensors = spmd::named_sizes([&] {
     net.emplace(problem_.make_net());
+    TRIREME_CHECK(!net->links().empty(), "make_net() returns a chain without a link; add() one");
     return &net->module();
   });
-  found->name = short_name(net->module().name());
-  found->takes_inputs = net->takes(problem_.annotations().inputs.size());
+  size_t count = problem_.annotations().inputs.size();
+  for (const AnnotatedNet::Link& link : net->links()) {
+    found->links.push_back({link.name, link.takes(std::exchange(count, 1))});
+    found->name += concat(found->links.size() > 1 ? " -> " : "",
+                          link.name.empty() ? short_name(link.module->name()) : link.name);
+  }
+  for (const spmd::NamedSizes& each : found->tensors) {
+    if (each.is_parameter && each.name == each.first_name)
+      found->links[found->link_of(each.name)].num_parameters +=
+          static_cast<double>(c10::multiply_integers(each.sizes));
+  }
   found->batch_norm = norm_with_own_statistics(net->module(), "");
   if (!found->batch_norm && !model::batch_norms_of(net->module()).empty())
     found->batch_norm = "BatchNorm";
@@ -94,19 +113,42 @@ const AnnotatedModel::Outline& AnnotatedModel::outline() const {
 
 ModelTraits AnnotatedModel::traits() const {
   return {.name = concat("annotated ", outline().name),
-          .axes = {std::string(kSplitAxis)},
+          .axes = {std::string(kSplitAxis), "pipeline"},
           .num_parameters = static_cast<int64_t>(outline().num_parameters())};
 }
 
 void AnnotatedModel::check(const RunConfig& config) const {
   const std::string model = concat(", and the model of task ", config.task_choice.name,
                                    " is an annotated module, which ");
-  TRIREME_CHECK(config.train.recompute == model::Recompute::kNone, "train.recompute is set", model,
-                "is not divided into parts; set it to \"none\"");
-  TRIREME_CHECK(config.parallel.zero < 3, "parallel.zero is 3", model,
-                "has no parts to gather one by one; set it to 0, 1 or 2");
+  TRIREME_CHECK(config.train.recompute != model::Recompute::kSelective,
+                "train.recompute is \"selective\"", model,
+                "has no parts to select from; set it to \"full\" or \"none\"");
+  TRIREME_CHECK(config.offload.activations == OffloadPlace::kNone, "offload.activations is \"",
+                name_of(kOffloadPlaces, config.offload.activations), "\"", model,
+                "keeps the inputs of its links on the ranks' grid; set it to \"none\"");
   TRIREME_CHECK(!config.parallel.sequence_parallel, "parallel.sequence_parallel is true", model,
                 "says itself how activations are split; set it to false");
+}
+
+void AnnotatedModel::check_links() const {
+  const Outline& model = outline();
+  const size_t num_inputs = problem_.annotations().inputs.size();
+  TRIREME_CHECK(model.links.front().takes_inputs, "annotations() has ", num_inputs,
+                " inputs, and forward() of ", model.name,
+                " does not take so many tensors and return one; name each input, with replicated() "
+                "where it is whole");
+  for (const Outline::Link& link : model.links) {
+    TRIREME_CHECK(
+        link.takes_inputs, "forward() of the link \"", link.name,
+        "\" does not take one tensor and return one, and a link takes what the one before "
+        "returns");
+  }
+  for (const spmd::NamedSizes& each : model.tensors) {
+    TRIREME_CHECK(!each.is_parameter || model.link_of(each.name) == model.link_of(each.first_name),
+                  "the parameter \"", each.name, "\" is also ", each.first_name,
+                  " of another link, and each could be on a rank of its own; put both into one "
+                  "link");
+  }
 }
 
 void AnnotatedModel::check_layout(const RunConfig& config) const {
@@ -115,10 +157,7 @@ void AnnotatedModel::check_layout(const RunConfig& config) const {
                 "; set it to cpu");
   const spmd::Annotations notes = problem_.annotations();
   check_notes(notes);
-  TRIREME_CHECK(outline().takes_inputs, "annotations() has ", notes.inputs.size(),
-                " inputs, and forward() of ", outline().name,
-                " does not take so many tensors and return one; name each input, with replicated() "
-                "where it is whole");
+  check_links();
   TRIREME_CHECK(notes.outputs.size() <= 1, "annotations() has ", notes.outputs.size(),
                 " outputs; a task's module returns one tensor");
   TRIREME_CHECK(!outline().batch_norm, "the model's \"", *outline().batch_norm,
@@ -148,25 +187,63 @@ std::vector<model::ParameterPlan> AnnotatedModel::parameters(model::AxisSizes si
 
 std::vector<parallel::LayerCost> AnnotatedModel::layer_costs(const RunConfig& config) const {
   constexpr int64_t kWidth = 256;  // of the matrix whose optimizer states are counted
-  const double parameters = outline().num_parameters();
-  return {{.time = std::max(parameters, 1.0),
-           .memory = parameters * state_bytes_per_parameter(config, kWidth)}};
+  const double per_parameter = state_bytes_per_parameter(config, kWidth);
+  std::vector<parallel::LayerCost> costs;
+  for (const Outline::Link& link : outline().links) {
+    costs.push_back({.time = std::max(link.num_parameters, 1.0),
+                     .memory = link.num_parameters * per_parameter});
+  }
+  return costs;
 }
 
 std::vector<StageEdges> AnnotatedModel::edges(int num_stages) const {
-  TRIREME_ASSERT(num_stages == 1, num_stages, " stages of an annotated module");
-  StageEdges edges{.outputs = {"loss"}};
+  std::vector<StageEdges> result;
+  for (int stage = 0; stage < num_stages; ++stage) {
+    StageEdges edges{.inputs = {hidden_edge(stage)}, .outputs = {hidden_edge(stage + 1)}};
+    if (stage == 0) {
+      edges.inputs.clear();
+      for (const spmd::Annotation& input : problem_.annotations().inputs)
+        edges.inputs.push_back(input.name);
+    }
+    if (stage + 1 == num_stages) add_goal(edges);
+    result.push_back(std::move(edges));
+  }
+  return result;
+}
+
+// Of the last stage.
+void AnnotatedModel::add_goal(StageEdges& edges) const {
+  if (problem_.goal() == NetGoal::kScores) {
+    edges.outputs = {"scores"};
+    return;
+  }
+  edges.outputs = {"loss"};
   if (problem_.has_metrics()) edges.outputs.emplace_back("metrics");
-  for (const spmd::Annotation& input : problem_.annotations().inputs)
-    edges.inputs.push_back(input.name);
   for (const std::string& name : problem_.target_names()) {
     if (std::ranges::count(edges.inputs, name) == 0) edges.inputs.push_back(name);
   }
-  return {edges};
 }
 
 std::unique_ptr<StageModel> AnnotatedModel::make_stage(const StageRequest& request) const {
-  return std::make_unique<AnnotatedStage>(problem_, request);
+  return make_stage(request, problem_.goal());
+}
+
+std::unique_ptr<StageModel> AnnotatedModel::make_stage(const StageRequest& request,
+                                                       NetGoal goal) const {
+  const auto num_links = outline().links.size();
+  const auto first = static_cast<size_t>(request.part.first_layer);
+  const size_t count = request.part.num_layers < 0 ? num_links - first
+                                                   : static_cast<size_t>(request.part.num_layers);
+  spmd::Annotations notes = problem_.annotations();
+  // A pattern may match parameters of other links only.
+  std::erase_if(notes.parameters, [&](const spmd::Annotation& note) {
+    return std::ranges::none_of(outline().tensors, [&](const spmd::NamedSizes& each) {
+      const size_t link = outline().link_of(each.name);
+      return link >= first && link < first + count && matches(note.name, each.name);
+    });
+  });
+  return std::make_unique<AnnotatedStage>(
+      problem_, request, StageLinks{.first = first, .count = count, .goal = goal, .notes = notes});
 }
 
 }  // namespace trireme::train

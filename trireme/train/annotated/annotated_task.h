@@ -1,6 +1,7 @@
 // A task whose model is any torch::nn::Module with annotations: how the tensor axis splits a few of
-// its tensors. Trains under data parallelism, ZeRO-1 and ZeRO-2, and on the tensor axis, in every
-// combination; what else the loop has is the same as for any task.
+// its tensors. Trains under data parallelism, every ZeRO stage and recomputation, on the tensor
+// axis and, if it is a chain of modules, in pipelines, in every combination; what else the loop has
+// is the same as for any task.
 //
 //   class Digits : public trireme::train::AnnotatedTask {
 //     AnnotatedNet make_net() const override { return std::make_shared<Net>(64); }
@@ -14,8 +15,11 @@
 //   };
 #pragma once
 
+#include <memory>
+
 #include "trireme/train/annotated/annotated_model.h"
 #include "trireme/train/annotated/annotated_problem.h"
+#include "trireme/train/task/predictor.h"
 #include "trireme/train/task/task.h"
 
 namespace trireme::train {
@@ -24,13 +28,25 @@ class AnnotatedTask : public Task, public AnnotatedProblem {
  public:
   AnnotatedTask() : model_(*this) {}
   // A copy may have other keys, so its make_net() may build another module.
-  AnnotatedTask(const AnnotatedTask& other) : Task(other), AnnotatedProblem(other), model_(*this) {}
+  AnnotatedTask(const AnnotatedTask& other)
+      : Task(other), AnnotatedProblem(other), goal_(other.goal_), model_(*this) {}
   AnnotatedTask& operator=(const AnnotatedTask&) = delete;
 
   const TaskModel& model() const override { return model_; }
   bool has_metrics() const override { return !traits().metrics.empty(); }
+  NetGoal goal() const override { return goal_; }
+
+  // For PredictingTask::make_predictor(): the module with the trained weights, in evaluation. Its
+  // rows have the inputs of annotations(), and its output is what forward() returns, whole. Call it
+  // when make_net() can be called. The task must outlive it.
+  // Throws: CheckpointError when the weights do not fit
+  std::unique_ptr<Predictor> annotated_predictor(const PredictRequest& request,
+                                                 OutputAnswers answers) const;
+  // For PredictingTask::make_answering(): a copy whose module answers rows.
+  std::unique_ptr<Task> answering_module() const;
 
  private:
+  NetGoal goal_ = NetGoal::kLoss;
   AnnotatedModel model_;
 };
 

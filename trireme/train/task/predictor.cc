@@ -1,12 +1,40 @@
 #include "trireme/train/task/predictor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
 
 #include "trireme/train/task/task.h"
 
 namespace trireme::train {
+namespace {
+
+class OutputPredictor : public Predictor {
+ public:
+  OutputPredictor(std::unique_ptr<StageModel> stage, OutputAnswers answers)
+      : stage_(std::move(stage)), answers_(std::move(answers)) {}
+  std::unique_ptr<dataset::RowSource> open(std::span<const std::string> inputs) override {
+    return answers_.open(inputs);
+  }
+  at::Tensor outputs(const dataset::Batch& batch) override {
+    return stage_->forward({.tensors = batch.tensors}).front();
+  }
+  std::vector<Answer> answers(const at::Tensor& outputs) override {
+    return answers_.answer(outputs);
+  }
+
+ private:
+  std::unique_ptr<StageModel> stage_;
+  OutputAnswers answers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Predictor> make_output_predictor(std::unique_ptr<StageModel> stage,
+                                                 OutputAnswers answers) {
+  return std::make_unique<OutputPredictor>(std::move(stage), std::move(answers));
+}
 
 std::unique_ptr<Task> PredictingTask::make_answering(const PredictRequest& /*request*/) {
   return nullptr;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 namespace trireme::train {
 
 class SavedModel;
+class StageModel;
 class Task;
 struct RunConfig;
 
@@ -44,6 +46,17 @@ class Predictor {
   // The answers that it means, one per row of the batch.
   virtual std::vector<Answer> answers(const at::Tensor& outputs) = 0;
 };
+
+// What a task that predicts adds to a model that gives an output for a batch of rows.
+struct OutputAnswers {
+  // The rows of inputs, with the tensors that the model takes.
+  std::function<std::unique_ptr<dataset::RowSource>(std::span<const std::string> inputs)> open{};
+  // output: of a batch -> one answer per row
+  std::function<std::vector<Answer>(const at::Tensor& output)> answer{};
+};
+// stage: has the whole model with its weights, and gives its output; null: other ranks have it
+std::unique_ptr<Predictor> make_output_predictor(std::unique_ptr<StageModel> stage,
+                                                 OutputAnswers answers);
 
 // A checkpoint to predict with. All must outlive the predictor, as must the task.
 struct PredictRequest {
