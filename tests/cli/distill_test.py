@@ -5,6 +5,7 @@ import pathlib
 import shlex
 import shutil
 import signal
+import time
 import unittest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
@@ -99,10 +100,13 @@ class Distill(ChatTest):
                 for name, value in zip(("loss", "cross_entropy", "divergence"), expected, strict=True):
                     self.assertLess(abs(line[name] - value) / value, TOLERANCE, name)
 
-    def record(self, *options, top_k=8, output="teacher.outputs"):
+    def recording(self, *options, top_k=8, output="teacher.outputs"):
         """What the teacher says of the data of command(), in a file."""
         command = [word for word in self.command("unused", 1) if "output" not in word]
-        return self.succeed("data", "outputs", *command[1:], "--output", output, "--top-k", top_k, *options)
+        return ["data", "outputs", *command[1:], "--output", output, "--top-k", top_k, *options]
+
+    def record(self, *options, **arguments):
+        return self.succeed(*self.recording(*options, **arguments))
 
     def differences(self, run, expected, *names):
         """The largest relative difference of these numbers between two runs."""
@@ -168,6 +172,33 @@ class Distill(ChatTest):
         for teacher in ("other.outputs", "teacher"):
             self.fail_with(2, ["belongs to another run: objective.teacher 'moved.outputs' (", f"-> '{teacher}'"],
                            *self.command("run", 50, f"--objective.teacher={teacher}"))
+
+    def test_a_killed_recording_goes_on_with_the_same_bytes(self):
+        self.write(CONVERSATIONS * 1500)
+        self.succeed("data", "prepare", "--format", "chat", "--input", "chat.jsonl", "--tokenizer-model", "hf",
+                     "--validation-fraction", 0.25, "--output", "data/chat")
+        whole = json.loads(self.record("--json", output="whole.outputs"))
+        self.assertEqual(whole["resumed_samples"], 0)
+        work = self.folder / ".teacher.outputs.tmp"
+        samples = 0
+        for layout in ["--ranks", 1], ["--ranks", 2, "--parallel.pipeline=2"]:
+            process = self.start(*self.recording(*layout))
+            while not (journals := list(work.glob("*/journal.json"))) or not (
+                    now := sum(json.loads(journals[0].read_text())[f"{part}.samples"] for part in ("training", "validation"))
+            ) > samples:
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            process.kill()
+            process.communicate()
+            self.assertFalse((self.folder / "teacher.outputs").exists())
+            samples = now
+        self.fail_with(2, ["objective.teacher nothing does not exist"], *self.recording("--objective.teacher=nothing"))
+        report = json.loads(self.record("--json"))
+        self.assertGreaterEqual(report["resumed_samples"], samples)
+        self.assertEqual({**report, "seconds": 0}, {**whole, "seconds": 0, "output": "teacher.outputs",
+                                                    "resumed_samples": report["resumed_samples"]})
+        self.assertEqual((self.folder / "teacher.outputs").read_bytes(), (self.folder / "whole.outputs").read_bytes())
+        self.assertFalse(work.exists())
 
     def test_outputs_that_cannot_be_used_are_one_line(self):
         self.record()

@@ -186,6 +186,33 @@ class Transformers(T5Test):
         self.assertGreater(abs(self.evaluate("wrong", "hf") - self.loss_of_transformers(self.load("hf out"))),
                            4 * TOLERANCE * expected)
 
+    def test_it_writes_the_likeliest_tokens_of_transformers(self):
+        prompts = ["def f(x):", "a", "for each in range(10):\n    print(each)"]
+        (self.folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+        for folder, options in (("hf", {}), ("gated", GATED)):
+            model, run = self.save(folder, **options), f"{folder} run"
+            self.train(run, 1, "--train.steps=1", "--optimizer.learning_rate=1e-30", init=folder)
+            greedy = ["--checkpoint", run, "--temperature", 0, "--tokens", 40]
+            counts = []
+            for prompt in prompts:
+                with self.subTest(folder=folder, prompt=prompt):
+                    theirs = model.generate(torch.tensor([[*prompt.encode(), END]]), max_new_tokens=40, do_sample=False,
+                                            num_beams=1, eos_token_id=END, pad_token_id=START,
+                                            use_cache=False)[0, 1:].tolist()  # its cache has the encoder's number of layers
+                    theirs = theirs[:theirs.index(END)] if END in theirs else theirs
+                    counts.append(len(theirs))
+                    expected = b"".join(bytes([token]) if token < END else f"<extra_id_{SENTINEL - token}>".encode()
+                                        for token in theirs).decode(errors="backslashreplace")
+                    expected = expected.replace("\r\n", "\n").replace("\r", "\n") + "\n"
+                    for more in [], ["--no-cache"]:
+                        self.assertEqual(self.succeed("generate", *greedy, "--prompt", prompt, *more), expected)
+            many = ["generate", *greedy, "--prompts", "prompts.jsonl", "--batch", 2]
+            lines = self.succeed(*many)
+            self.assertEqual([json.loads(line)["tokens"] for line in lines.splitlines()], counts)
+            self.assertGreater(sum(counts), 3)
+            for layout in [], ["--parallel.tensor=2"]:
+                self.assertEqual(self.succeed(*many, "--ranks", 2, *layout), lines)
+
     def test_its_own_tokenizer_is_read_and_exported(self):
         import sentencepiece
         text = (self.folder / "text" / "0.txt").read_text()
@@ -280,7 +307,10 @@ class Refusals(T5Test):
 
     def test_it_continues_no_text_and_is_not_planned(self):
         self.succeed("train", "tiny.toml", *T5, "--train.steps=1")
-        self.fail_with(2, ["t5", "restores hidden tokens", "export"], "generate", "--checkpoint", "run", "--prompt", "def")
+        for option, found in ("--parallel.pipeline=2", "parallel.pipeline is 2"), ("--parallel.zero=3", "parallel.zero 3"):
+            self.fail_with(2, [found, "t5"], "generate", "--checkpoint", "run", "--prompt", "def", "--ranks", 2, option)
+        (self.folder / "text.jsonl").write_text('{"text": "def"}\n')
+        self.fail_with(2, ["t5", "restores hidden tokens", "export"], "evaluate", "run", "--task", "text.jsonl")
         (self.folder / "cluster.toml").write_text(CLUSTER)
         self.fail_with(2, ["model.family is \"t5\"", "cost model"], "simulate", "tiny.toml", "cluster.toml", *T5,
                        f"--model.vocab_size={VOCABULARY}")

@@ -23,12 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kJournalFormat = 1;
-constexpr uint64_t kMaxJournalBytes = 64 << 10;
 constexpr int64_t kMostCounted = int64_t{1} << 48;  // so that sizes in bytes do not overflow
 
 Digest digest_of_bytes(std::string_view text) { return digest_of(std::as_bytes(std::span(text))); }
 
-fs::path journal_path(const fs::path& folder) { return folder / "journal.json"; }
 fs::path digests_path(const fs::path& folder) { return folder / "digests"; }
 
 nlohmann::json to_json(const IndexedFileWriter::Written& written) {
@@ -94,14 +92,6 @@ Digest identity_of(const PrepareOptions& options, const std::vector<Document>& t
   return digest_of(parts);
 }
 
-bool has_journal(const fs::path& work) {
-  std::error_code failure;  // then there is none
-  const fs::directory_iterator items(work, failure);
-  return std::any_of(begin(items), end(items), [](const fs::directory_entry& item) {
-    return is_file(journal_path(item.path()));
-  });
-}
-
 std::string kept_model(const PreparationPlace& place, const std::function<std::string()>& train) {
   const fs::path path = place.folder() / "trained.model";
   if (is_file(path)) return read_file(path);
@@ -114,21 +104,11 @@ std::string kept_model(const PreparationPlace& place, const std::function<std::s
 
 Preparation::Preparation(const PrepareOptions& options, const Tokenizer& tokenizer,
                          bool has_validation, const PreparationPlace& place)
-    : options_(options),
-      tokenizer_(tokenizer),
-      has_validation_(has_validation),
-      folder_(place.folder()) {
-  std::error_code ignored;  // opening the files says more
-  fs::create_directory(folder_, ignored);
+    : options_(options), tokenizer_(tokenizer), has_validation_(has_validation), place_(place) {
   if (options.dedupe && options.form != DocumentForm::kFiles) seen_.emplace();
-  bool goes_on = false;
-  try {
-    goes_on = go_on();
-  } catch (const Error&) {  // a journal that is damaged, or ahead of its files
-  }
-  if (goes_on) return;
-  fs::remove(journal_path(folder_), ignored);
-  fs::remove(digests_path(folder_), ignored);
+  if (go_on_from_journal(place_, [this](const JsonView& journal) { go_on(journal); })) return;
+  std::error_code ignored;
+  fs::remove(digests_path(place_.folder()), ignored);
   progress_ = {};
   num_digests_ = 0;
   if (seen_) seen_.emplace();
@@ -137,7 +117,7 @@ Preparation::Preparation(const PrepareOptions& options, const Tokenizer& tokeniz
 
 void Preparation::open_files(const IndexedFileWriter::Written& training,
                              const IndexedFileWriter::Written& validation) {
-  const auto place = [&](const char* name) { return (folder_ / name).string(); };
+  const auto place = [&](const char* name) { return (place_.folder() / name).string(); };
   training_.emplace(options_.output, tokenizer_.vocab_size(),
                     IndexedFileWriter::Continued{place("training"), training});
   if (!has_validation_) return;
@@ -145,12 +125,7 @@ void Preparation::open_files(const IndexedFileWriter::Written& training,
                       IndexedFileWriter::Continued{place("validation"), validation});
 }
 
-bool Preparation::go_on() {
-  const fs::path path = journal_path(folder_);
-  if (!is_file(path)) return false;
-  const std::string source = path.string();
-  const nlohmann::json json = parse_json(read_file(path, kMaxJournalBytes), source);
-  const JsonView root(json, source);
+void Preparation::go_on(const JsonView& root) {
   progress_.batches = root.at("batches").integer(0);
   progress_.begins = root.at("begins").boolean();
   progress_.is_repeated = root.at("is_repeated").boolean();
@@ -165,11 +140,10 @@ bool Preparation::go_on() {
   open_files(read_written(root.at("training")), read_written(root.at("validation")));
   journal_bytes_ = counts.bytes;
   counts.bytes_resumed = counts.bytes;
-  return true;
 }
 
 void Preparation::read_digests(int64_t count) {
-  const fs::path path = digests_path(folder_);
+  const fs::path path = digests_path(place_.folder());
   const size_t num_bytes = static_cast<size_t>(count) * sizeof(Digest);
   {
     const MappedFile digests(path);
@@ -187,38 +161,30 @@ void Preparation::read_digests(int64_t count) {
 }
 
 void Preparation::append_digests() {
-  OutputFile file(digests_path(folder_), /*append=*/true);
+  OutputFile file(digests_path(place_.folder()), /*append=*/true);
   file.write(new_digests_.data(), new_digests_.size() * sizeof(Digest));
   file.sync();
   num_digests_ += std::ssize(new_digests_);
   new_digests_.clear();
 }
 
-void Preparation::write_journal() {
+void Preparation::keep_progress() {
   const PrepareReport& counts = progress_.counts;
   if (seen_) append_digests();
-  const nlohmann::json journal = {
-      {"batches", progress_.batches},
-      {"begins", progress_.begins},
-      {"is_repeated", progress_.is_repeated},
-      {"bytes", counts.bytes},
-      {"unknown_tokens", counts.unknown_tokens},
-      {"duplicates", counts.duplicates},
-      {"bad_rows", counts.bad_rows},
-      {"empty_rows", counts.empty_rows},
-      {"first_bad_row", counts.first_bad_row},
-      {"digests", num_digests_},
-      {"training", to_json(training_->tokens().sync())},
-      {"validation",
-       to_json(validation_ ? validation_->tokens().sync() : IndexedFileWriter::Written())}};
-  write_file_atomically(
-      journal_path(folder_),
-      journal.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  const auto validation = validation_ ? validation_->tokens().sync() : IndexedFileWriter::Written();
+  write_journal(place_, {{"batches", progress_.batches},
+                         {"begins", progress_.begins},
+                         {"is_repeated", progress_.is_repeated},
+                         {"bytes", counts.bytes},
+                         {"unknown_tokens", counts.unknown_tokens},
+                         {"duplicates", counts.duplicates},
+                         {"bad_rows", counts.bad_rows},
+                         {"empty_rows", counts.empty_rows},
+                         {"first_bad_row", counts.first_bad_row},
+                         {"digests", num_digests_},
+                         {"training", to_json(training_->tokens().sync())},
+                         {"validation", to_json(validation)}});
   journal_bytes_ = counts.bytes;
-  std::error_code ignored;  // what stays costs room, no more
-  for (const fs::directory_entry& item : fs::directory_iterator(folder_.parent_path(), ignored)) {
-    if (item.path() != folder_) fs::remove_all(item.path(), ignored);
-  }
 }
 
 Preparation::EncodedTexts Preparation::encode(TextBatch batch) const {
@@ -254,7 +220,7 @@ void Preparation::encode_all(TextSource& source,
       if (progress) progress(texts[i].num_read, source.num_bytes());
     }
     ++progress_.batches;
-    if (progress_.counts.bytes - journal_bytes_ >= options_.journal_bytes) write_journal();
+    if (progress_.counts.bytes - journal_bytes_ >= options_.journal_bytes) keep_progress();
   });
 }
 

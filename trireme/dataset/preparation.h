@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/file/digest.h"
-#include "trireme/base/file/file.h"
+#include "trireme/dataset/file/journal.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/text/digest_set.h"
 #include "trireme/dataset/text/documents.h"
@@ -23,18 +24,6 @@ namespace trireme::dataset {
 // Throws: Error when a file cannot be read
 Digest identity_of(const PrepareOptions& options, const std::vector<Document>& training,
                    const std::vector<Document>& validation = {});
-
-// Whether the work folder has what an interrupted preparation left, of any identity.
-bool has_journal(const std::filesystem::path& work);
-
-// Where it keeps what it has done: in a folder of the work folder, which one process has locked.
-// Those of other identities go when this one has a journal of its own.
-struct PreparationPlace {
-  std::filesystem::path work;
-  Digest identity;
-
-  std::filesystem::path folder() const { return work / to_text(identity); }
-};
 
 // The BPE model that train() makes, or that an interrupted preparation made.
 std::string kept_model(const PreparationPlace& place, const std::function<std::string()>& train);
@@ -66,11 +55,10 @@ class Preparation {
     bool is_repeated = false;  // this document
   };
 
-  // Whether there is a journal to go on from.
-  bool go_on();
+  void go_on(const JsonView& root);
   void read_digests(int64_t count);
   void append_digests();
-  void write_journal();
+  void keep_progress();
   void open_files(const IndexedFileWriter::Written& training,
                   const IndexedFileWriter::Written& validation);
   EncodedTexts encode(TextBatch batch) const;
@@ -79,7 +67,7 @@ class Preparation {
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
   bool has_validation_;
-  std::filesystem::path folder_;  // that of the place
+  PreparationPlace place_;
   Progress progress_{};
   std::optional<TokenFile> training_{};
   std::optional<TokenFile> validation_{};

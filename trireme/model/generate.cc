@@ -41,8 +41,10 @@ class WholeModel : public TextModel {
 
  private:
   at::Tensor read(const TokenGroup& group) {
-    return model_.forward_part({.tokens_BT = group.tokens_1n.to(device_), .cached = group.cached})
-        .hidden;
+    const at::Tensor tokens_1n = group.tokens_1n.to(device_);
+    if (model_.config().has_decoder())
+      return model_.forward_part({.decoder_tokens_BU = tokens_1n, .cached = group.cached}).hidden;
+    return model_.forward_part({.tokens_BT = tokens_1n, .cached = group.cached}).hidden;
   }
 
   LanguageModel& model_;

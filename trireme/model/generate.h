@@ -27,6 +27,7 @@ struct GenerateOptions {
   double repetition_penalty = 1;
   int64_t texts_at_once = 16;  // of generate_texts()
   bool keeps_keys = true;      // false: each forward reads the whole text again
+  int64_t decoder_start = 0;   // what a decoder reads first
 };
 
 // Draws a token from logits_V. `uniform` is the random number, in [0, 1).
@@ -35,7 +36,8 @@ struct GenerateOptions {
 int64_t sample_token(const at::Tensor& logits_V, const GenerateOptions& options, double uniform);
 
 // Continues `prompt` (at least one token) and returns the new tokens. Each sees the last
-// sequence_length tokens before it; a longer text is read whole again for each of its tokens. Token
+// sequence_length tokens before it; a longer text is read whole again for each of its tokens. With
+// an encoder and a decoder, these read the prompt and the new tokens, of any number. Token
 // i depends only on the seed, i and the tokens before it. `on_token` is called with each token as
 // it is drawn.
 // Throws: ConfigError when the prompt is empty or an option is out of range

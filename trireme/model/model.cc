@@ -81,6 +81,7 @@ class NetworkModel : public LanguageModel {
   }
 
   PartOutput forward_part(const PartInput& in) override {
+    if (in.cached && config_.has_decoder()) return {.hidden = decode(in)};
     const at::Tensor& tokens_BT = in.tokens_BT;
     check_tokens(tokens_BT, "model.sequence_length",
                  in.cached ? tokens_BT.numel() : config_.sequence_length);
@@ -89,12 +90,7 @@ class NetworkModel : public LanguageModel {
                                {.causal = config_.is_causal(), .documents_BT = in.documents_BT},
                                tokens_BT.device(), in.training),
         .carried = in.carried};
-    if (in.cached) {
-      TRIREME_ASSERT(run.batch.B == 1 && run.batch.T == in.cached->num_tokens(), "tokens of shape ",
-                     tokens_BT.sizes(), " for ", in.cached->num_tokens());
-      run.batch.cached = in.cached;
-      run.batch.positions_T = in.cached->positions(tokens_BT.device());
-    }
+    if (in.cached) read_cached(run.batch, in.cached);
     network_->complete(run.batch);
     run.x = part_.embeds ? local(tokens_BT, run.batch.context.get()) : in.hidden;
     if (config_.has_decoder()) add_decoder(in, run);
@@ -337,6 +333,24 @@ class NetworkModel : public LanguageModel {
       return loss.sum;
     });
     return loss;
+  }
+
+  static void read_cached(TokenBatch& batch, const std::shared_ptr<const CachedTokens>& cached) {
+    TRIREME_ASSERT(batch.B == 1 && batch.T == cached->num_tokens(), batch.B, " rows of ", batch.T,
+                   " tokens for ", cached->num_tokens());
+    batch.cached = cached;
+    batch.positions_T = cached->positions(batch.positions_T.device());
+  }
+
+  // The decoder's hidden states of texts whose prompts the encoder reads once.
+  at::Tensor decode(const PartInput& in) {
+    const at::Tensor& tokens_1n = in.decoder_tokens_BU;
+    check_tokens(tokens_1n, "the number of tokens", tokens_1n.numel());
+    NetworkInput run{.decoder_tokens = tokens_1n};
+    run.decoder = batches_.make(tokens_1n.size(0), tokens_1n.size(1), {.causal = true},
+                                tokens_1n.device(), /*training=*/{});
+    read_cached(run.decoder, in.cached);
+    return network_->run(run).x;
   }
 
   void add_decoder(const PartInput& in, NetworkInput& run) const {

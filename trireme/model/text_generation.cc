@@ -43,7 +43,8 @@ void check_prompts(const TextModel& model, std::span<const std::vector<int64_t>>
 struct Text {
   size_t number = 0;  // of its prompt
   RandomKey key{};
-  std::vector<int64_t> tokens;  // of the prompt, and those drawn
+  std::vector<int64_t> tokens;    // of the prompt, or what a decoder reads first; and those drawn
+  std::vector<int64_t> prompt{};  // of an encoder
   int64_t drawn = 0;
   int64_t kept = -1;  // its number in the cache; -1: it has none
 };
@@ -62,14 +63,18 @@ class TextGeneration::Texts {
   Texts(TextModel& model, std::span<const std::vector<int64_t>> prompts, GenerateOptions options,
         OnToken on_token, OnText on_text)
       : model_(model),
+        decodes_(model.config().has_decoder()),
         options_(std::move(options)),
         on_token_(std::move(on_token)),
         on_text_(std::move(on_text)) {
     check_options(options_);
     check_prompts(model, prompts);
     for (size_t i = model.copy(); i < prompts.size(); i += model.num_copies()) {
-      const RandomKey key = random_key(options_.seed, i == 0 ? "generate" : concat("generate/", i));
-      waiting_.push_back({.number = i, .key = key, .tokens = prompts[i]});
+      Text text{.number = i,
+                .key = random_key(options_.seed, i == 0 ? "generate" : concat("generate/", i)),
+                .tokens = prompts[i]};
+      if (decodes_) text.prompt = std::exchange(text.tokens, {options_.decoder_start});
+      waiting_.push_back(std::move(text));
     }
   }
 
@@ -144,7 +149,9 @@ class TextGeneration::Texts {
     size_t end = begin;
     for (; end < texts.size() && end - begin < most_texts; ++end) {
       Text& text = texts[end];
-      const int64_t most = model_.config().sequence_length;
+      // The positions of a model with a decoder are distances, of any number of tokens.
+      const int64_t most =
+          decodes_ ? std::numeric_limits<int64_t>::max() : model_.config().sequence_length;
       const auto length = static_cast<int64_t>(text.tokens.size());
       const bool fits = length <= most && options_.keeps_keys;
       const int64_t count = !fits ? std::min(length, most) : text.kept >= 0 ? 1 : length;
@@ -155,6 +162,9 @@ class TextGeneration::Texts {
       }
       if (text.kept < 0) text.kept = cache_->add_text();
       cached->runs.push_back(cache_->extend(text.kept, count));
+      const bool begins = decodes_ && cached->runs.back().first == 0;
+      cached->prompts.push_back(begins ? at::tensor(text.prompt, at::kLong).unsqueeze(0)
+                                       : at::Tensor());
       tokens.insert(tokens.end(), text.tokens.end() - count, text.tokens.end());
     }
     groups.push_back({std::move(cached), at::tensor(tokens, at::kLong).unsqueeze(0)});
@@ -179,6 +189,7 @@ class TextGeneration::Texts {
   }
 
   TextModel& model_;
+  const bool decodes_;  // texts behind prompts that an encoder reads
   const GenerateOptions options_;
   const OnToken on_token_;
   const OnText on_text_;

@@ -1,10 +1,11 @@
 """The loss masks of TRL beside those of `trireme data prepare --format chat`, on drawn conversations.
 
-trl_masks.py PROGRAM CHAT COUNT, in an environment that has the tests' packages and trl==1.16.0: for each template of
-CHAT/templates and of TRL that marks generation, draws COUNT conversations of texts as reference.py does, has
-SFTTrainer with assistant_only_loss make its labels of them, and compares tokens and masks. Conversations that a
-template refuses, or in which the assistant says nothing, which TRL refuses, are drawn again. Prints a line for each
-template; exits with 1 if one differs.
+trl_masks.py PROGRAM CHAT COUNT [NAME], in an environment that has the tests' packages and trl==1.16.0: for each template
+of CHAT/templates and of TRL that marks generation and has NAME in its own, draws COUNT conversations of texts as
+reference.py does, has SFTTrainer with assistant_only_loss make its labels of them, and compares tokens and masks.
+Conversations that a template refuses, or in which the assistant says nothing, which TRL refuses, are drawn again. A
+template that takes lists of parts only gets them. Prints a line for each template; exits with 1 if one differs or has
+fewer conversations.
 """
 
 import importlib.util
@@ -23,7 +24,7 @@ import numpy
 import transformers
 import trl
 
-PROGRAM, CHAT, COUNT = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), int(sys.argv[3])
+PROGRAM, CHAT, COUNT, NAME = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), int(sys.argv[3]), [*sys.argv, ""][4]
 TRIES = 40  # for each conversation
 SPEC = importlib.util.spec_from_file_location("conversations", Path(__file__).with_name("reference.py"))
 conversations = importlib.util.module_from_spec(SPEC)
@@ -37,12 +38,17 @@ def marked_templates():
     return {name: text for name, text in texts.items() if re.search(r"\{%-?\s*generation\s*-?%\}", text)}
 
 
-def draw_lines(name, tokenizer):
+def as_parts(message):
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
+def draw_lines(name, tokenizer, as_lists):
     draw, lines = conversations.templates.Draw("trl " + name), []
     for _ in range(TRIES * COUNT):
         drawn = conversations.draw_line(draw)["messages"]
         # Of one form, for the table in which TRL has them.
         messages = [{key: m[key] for key in ("role", "content")} for m in drawn if isinstance(m.get("content"), str)]
+        messages = [as_parts(message) for message in messages] if as_lists else messages
         try:
             found = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
         except Exception:  # whatever a template's Python raises
@@ -87,15 +93,18 @@ def main():
     special = sorted({token for text in texts for token in re.findall(conversations.SPECIAL, text)} | {"<s>", "</s>"})
     kinds, different = list(conversations.KINDS.items()), 0
     for number, (name, template) in enumerate(templates.items()):
+        if NAME not in name:
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             kind, options = kinds[number % len(kinds)]
             tokenizer = conversations.write_tokenizer(folder / "tokenizer", texts, special, **options)
             tokenizer.pad_token, tokenizer.chat_template = "</s>", template
-            lines = draw_lines(name, tokenizer)
+            takes_lists = re.search(r"message(\['content'\]|\.content)\[0\]", template)
+            lines = draw_lines(name, tokenizer, as_lists=takes_lists is not None)
             pairs = list(zip(of_trl(tokenizer, lines), of_trireme(folder, template, lines), strict=True)) if lines else []
             same = sum(theirs == ours for theirs, ours in pairs)
-            different += len(pairs) - same
+            different += COUNT - same
             print(f"{name}, {kind}: {same} of {len(pairs)} the same", flush=True)
     return different > 0
 

@@ -29,7 +29,7 @@ class UnfinishedWorkOf : public ::testing::Test {
 
 TEST_F(UnfinishedWorkOf, AFullDiskStaysAndTheErrorNamesIt) {
   EXPECT_EQ(harness::message_of<Error>([&] { fail<Error>(/*writes=*/true); }),
-            "no room; out/.x.tmp keeps what was encoded: run the same command again when this is "
+            "no room; out/.x.tmp keeps what was done: run the same command again when this is "
             "mended, or remove it");
   EXPECT_TRUE(is_released_);
 }

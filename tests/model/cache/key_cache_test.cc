@@ -91,6 +91,11 @@ TEST(KeyCache, HasTheAttentionOfWholeTexts) {
   expect_whole_attention({.reach = {.window = 40}});
   expect_whole_attention({.reach = {.scores = {.scale = 0.7, .softcap = 0.4}}});
   expect_whole_attention({.reach = {.window = 9, .sinks_N = values({kHeads}, 0.9)}});
+  // Biases for more distances than there are.
+  for (const int64_t kv_heads : {2, 6}) {
+    expect_whole_attention(
+        {.kv_heads = kv_heads, .reach = {.distance_bias_NR = values({kHeads, 239}, 0.61)}});
+  }
 }
 
 // Of fp32 the sums are in another order; bf16 rounds the result, and its kernel the weights too;
@@ -100,6 +105,11 @@ TEST(KeyCache, KnowsEveryPrecision) {
   expect_whole_attention({.reach = {.window = 9, .sinks_N = values({kHeads}, 0.9).to(at::kFloat)},
                           .dtype = at::kFloat,
                           .tolerance = 1e-5});
+  const at::Tensor bias_NR = values({kHeads, 239}, 0.61).to(at::kFloat);
+  expect_whole_attention(
+      {.reach = {.distance_bias_NR = bias_NR}, .dtype = at::kFloat, .tolerance = 1e-5});
+  expect_whole_attention(
+      {.reach = {.distance_bias_NR = bias_NR}, .dtype = at::kHalf, .tolerance = 2e-3});
   expect_whole_attention({.dtype = at::kBFloat16, .tolerance = 2e-2});
   expect_whole_attention({.dtype = at::kHalf, .tolerance = 2e-3});
 }

@@ -20,6 +20,7 @@
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/model/generate.h"
 #include "trireme/model/hugging_face.h"
 #include "trireme/model/model.h"
 
@@ -177,6 +178,41 @@ TEST(T5, TheDecoderReadsNoLaterTargetAndEveryInput) {
   other.select(1, 29).add_(1).remainder_(31);
   const at::Tensor difference = (model->logits(other, decoder_tokens) - before).abs();
   EXPECT_GT(difference.select(1, 0).max().item<double>(), 1e-9);
+}
+
+const std::vector<std::vector<int64_t>> kT5Prompts = {
+    {5}, {3, 4, 9, 11, 2, 7, 30}, {8, 8, 1}, {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 1}};
+
+TEST(T5, WritesTheLikeliestTokensOfItsLogits) {
+  const at::NoGradGuard no_grad;
+  const std::pair<ModelConfig, int64_t> cases[] = {{kTinyT5, 16}, {kSmallT5, 4}};
+  for (const auto& [config, max_tokens] : cases) {
+    const auto model = some_t5(config);
+    const auto found = generate_texts(
+        *model, kT5Prompts, {.max_tokens = max_tokens, .temperature = 0, .texts_at_once = 3});
+    for (size_t i = 0; i < kT5Prompts.size(); ++i) {
+      std::vector<int64_t> read = {0};
+      for (const int64_t token : found[i]) {
+        const at::Tensor logits = model->logits(at::tensor(kT5Prompts[i], at::kLong).unsqueeze(0),
+                                                at::tensor(read, at::kLong).unsqueeze(0));
+        ASSERT_EQ(token, logits[0][-1].argmax().item<int64_t>()) << i << ", " << read.size();
+        read.push_back(token);
+      }
+      EXPECT_EQ(std::ssize(read), max_tokens + 1);
+    }
+  }
+}
+
+// Positions are distances, so that a text may be longer than any in training.
+TEST(T5, WritesTheSameTokensWithoutACache) {
+  const auto model = some_t5(kTinyT5);
+  GenerateOptions options{.max_tokens = kTinyT5.seq2seq.target_length + 6, .temperature = 0};
+  const auto found = generate_texts(*model, kT5Prompts, options);
+  EXPECT_EQ(std::ssize(found[1]), options.max_tokens);
+  options.keeps_keys = false;
+  EXPECT_EQ(generate_texts(*model, kT5Prompts, options), found);
+  options.decoder_start = 3;
+  EXPECT_NE(generate_texts(*model, kT5Prompts, options), found);
 }
 
 // google-t5/t5-small: 60,506,624 parameters.

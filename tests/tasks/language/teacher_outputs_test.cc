@@ -1,5 +1,7 @@
 #include "trireme/tasks/language/outputs/teacher_outputs.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -183,6 +185,68 @@ TEST(TeacherOutputs, WithoutFinishNothingIsLeft) {
     writer.write(OutputsOf::kTraining, 0, some_outputs(0, 5));
   }
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// Five samples for training and one for validation, in parts of at most two, up to the part where
+// it is interrupted. Returns how many samples were there before.
+int64_t write_in_parts(const fs::path& path, const fs::path& work, int interrupted_at,
+                       const std::string& computed = "fp64") {
+  OutputsWriter writer(
+      path, some_origin(),
+      {.top_k = kTop, .num_training = 5, .num_validation = 1, .dtype = at::kDouble},
+      {.work = work, .computed = computed});
+  const int64_t num_training = writer.num_written(OutputsOf::kTraining);
+  const int64_t num_validation = writer.num_written(OutputsOf::kValidation);
+  int part = 0;
+  for (int64_t first = num_training; first < 5; first += 2) {
+    if (part++ == interrupted_at) return num_training + num_validation;
+    writer.write(OutputsOf::kTraining, first, some_outputs(first, std::min<int64_t>(2, 5 - first)));
+    if (first != 2) writer.keep();  // what follows the last journal is written again
+  }
+  if (num_validation == 0) {
+    if (part++ == interrupted_at) return num_training;
+    writer.write(OutputsOf::kValidation, 0, some_outputs(4, 1));
+    writer.keep();
+  }
+  if (part != interrupted_at) writer.finish();
+  return num_training + num_validation;
+}
+
+TEST(TeacherOutputs, GoOnWithTheSameBytesWhereverTheyWereInterrupted) {
+  const harness::TemporaryFolder folder;
+  const fs::path work = folder.path() / "work";
+  fs::create_directory(work);
+  EXPECT_EQ(write_in_parts(folder.path() / "whole", work, -1), 0);
+  const std::string whole = read_file(folder.path() / "whole");
+  const fs::path path = folder.path() / "outputs";
+  for (int first = 0; first < 5; ++first) {
+    for (int second = 0; second < 5; ++second) {
+      for (const fs::directory_entry& left : fs::directory_iterator(work)) fs::remove_all(left);
+      fs::remove(path);
+      EXPECT_EQ(write_in_parts(path, work, first), 0);
+      EXPECT_FALSE(fs::exists(path));
+      const int64_t resumed = write_in_parts(path, work, second);
+      EXPECT_EQ(resumed, (std::array{0, 2, 2, 5, 6}[static_cast<size_t>(first)]));
+      if (!fs::exists(path)) EXPECT_GE(write_in_parts(path, work, -1), resumed);
+      EXPECT_EQ(read_file(path), whole) << first << ", " << second;
+    }
+  }
+}
+
+TEST(TeacherOutputs, BeginAnewWhereOtherOrDamagedSamplesAreKept) {
+  const harness::TemporaryFolder folder;
+  const fs::path work = folder.path() / "work", path = folder.path() / "outputs";
+  fs::create_directory(work);
+  write_in_parts(path, work, 3);
+  EXPECT_EQ(write_in_parts(path, work, 0, "bf16"), 0);
+  EXPECT_EQ(write_in_parts(path, work, 0), 5) << "another's stay until it has a journal";
+  EXPECT_EQ(write_in_parts(path, work, 1, "bf16"), 0);
+  EXPECT_EQ(write_in_parts(path, work, 3), 0);
+  fs::resize_file(fs::directory_iterator(work)->path() / "outputs", 100);
+  EXPECT_EQ(write_in_parts(path, work, 3), 0);
+  write_file_atomically(fs::directory_iterator(work)->path() / "journal.json", "{");
+  EXPECT_EQ(write_in_parts(path, work, -1), 0);
+  EXPECT_EQ(TeacherOutputs(path).num_samples(OutputsOf::kTraining), 5);
 }
 
 }  // namespace

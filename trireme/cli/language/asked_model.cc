@@ -14,12 +14,21 @@
 namespace trireme::cli {
 namespace {
 
-void check_family(const std::string& checkpoint, const model::ModelConfig& config) {
-  TRIREME_CHECK(config.is_causal() && !config.has_decoder(), checkpoint,
-                " has a model of the family ", config.family,
+void check_family(const AskedModelOptions& options, const model::ModelConfig& config) {
+  TRIREME_CHECK(config.is_causal() || (options.may_decode && config.has_decoder()),
+                options.checkpoint, " has a model of the family ", config.family,
                 ", which restores hidden tokens and continues no text; expected a causal one, such "
                 "as llama: export it with `trireme checkpoint export`, and fill masks with "
                 "transformers");
+}
+
+// A copy's encoder reads when one of its texts begins, which is no step of other copies.
+void check_layout(const model::ModelConfig& model, const train::ParallelConfig& parallel) {
+  TRIREME_CHECK(!model.has_decoder() || (parallel.pipeline == 1 && parallel.zero < 3),
+                "parallel.pipeline is ", parallel.pipeline, " and parallel.zero ", parallel.zero,
+                ", and a model of the family ", model.family,
+                " generates with an encoder and a decoder that are whole on each copy's tensor "
+                "ranks; set parallel.pipeline to 1 and parallel.zero to at most 2");
 }
 
 std::vector<std::string> lines_of(const std::vector<std::string>& texts) {
@@ -54,7 +63,7 @@ int ask_model(const AskedModelOptions& options,
   const std::vector<train::Override> layout = parse_overrides(options.layout);
   const int num_ranks = count_ranks(options.ranks);
   const tasks::TrainedModel trained = tasks::describe_trained_model(options.checkpoint, weights);
-  check_family(options.checkpoint, tasks::language_of(trained.config).model);
+  check_family(options, tasks::language_of(trained.config).model);
   check(trained);
   if (num_ranks == 1 && layout.empty()) {
     if (options.ranks.num_threads > 0) use_threads(options.ranks.num_threads);
@@ -66,6 +75,7 @@ int ask_model(const AskedModelOptions& options,
     return kDone;
   }
   const train::RunConfig config = tasks::generation_config(trained.config, layout, num_ranks);
+  check_layout(tasks::language_of(trained.config).model, config.parallel);
   return run_on_ranks(options.ranks, config, [&](train::RunConfig& own, comm::Communicator& world) {
     // A run that goes on may save the next one meanwhile.
     own.init.folder = comm::broadcast_string(

@@ -20,6 +20,7 @@ namespace trireme::cli {
 struct AskedModelOptions {
   std::string checkpoint;
   bool average = false;
+  bool may_decode = false;  // whether the command has answers of a model with an encoder
   AskedRanks ranks{};
   std::vector<std::string> layout{};  // as typed
 };

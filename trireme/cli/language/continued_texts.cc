@@ -60,12 +60,36 @@ class TextsInOrder {
   std::map<size_t, std::string> waiting_;
 };
 
+Tokens prompt_tokens(const ContinuedTexts& texts, const std::string& prompt) {
+  Tokens tokens = tasks::text_tokens(texts.tokenizer, prompt);
+  if (texts.end_of_prompt < 0) return tokens;
+  tokens.erase(tokens.begin());  // which begins a text that goes on
+  tokens.push_back(texts.end_of_prompt);
+  return tokens;
+}
+
+// Sentinels may be behind the tokenizer's tokens.
+std::string text_of(const ContinuedTexts& texts, int64_t token) {
+  if (token >= texts.tokenizer.vocab_size()) {
+    const int64_t span = texts.first_sentinel - token;
+    return span >= 0 ? concat("<extra_id_", span, ">") : "";
+  }
+  const auto id = static_cast<int32_t>(token);
+  return texts.tokenizer.decode({&id, 1});
+}
+
 }  // namespace
 
 model::GenerateOptions options_for(const tasks::TrainedModel& trained,
                                    model::GenerateOptions options) {
+  const tasks::LanguageConfig& own = tasks::language_of(trained.config);
   options.stop_tokens = trained.end_tokens;
-  options.vocab_limit = trained.tokenizer->vocab_size();
+  if (own.model.has_decoder()) {
+    options.decoder_start = own.data.start_token;
+    if (own.data.end_token >= 0) options.stop_tokens.push_back(own.data.end_token);
+  } else {
+    options.vocab_limit = trained.tokenizer->vocab_size();
+  }
   return options;
 }
 
@@ -92,13 +116,12 @@ void show_text(const ContinuedTexts& texts, const std::string& prompt) {
     std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   };
-  print(prompt);
+  if (texts.end_of_prompt < 0) print(prompt);
   StopText text(texts.stops);
-  const Tokens tokens = tasks::text_tokens(texts.tokenizer, prompt);
+  const Tokens tokens = prompt_tokens(texts, prompt);
   model::generate_texts(texts.model, std::span(&tokens, 1), texts.options,
                         [&](size_t /*number*/, int64_t token) {
-                          const auto id = static_cast<int32_t>(token);
-                          print(text.add(texts.tokenizer.decode({&id, 1})));
+                          print(text.add(text_of(texts, token)));
                           return !text.has_ended();
                         });
   print(text.finish());
@@ -109,15 +132,13 @@ void write_texts(const ContinuedTexts& texts, const std::vector<std::string>& pr
   std::vector<Tokens> tokens;
   std::vector<StopText> stops(prompts.size(), StopText(texts.stops));
   std::vector<std::string> found(prompts.size());
-  for (const std::string& prompt : prompts)
-    tokens.push_back(tasks::text_tokens(texts.tokenizer, prompt));
+  for (const std::string& prompt : prompts) tokens.push_back(prompt_tokens(texts, prompt));
   const auto start = std::chrono::steady_clock::now();
   const bool is_shared = texts.model.num_copies() > 1;
   std::string mine;  // for the rank that prints, in a run with several copies
   TextsInOrder lines(prompts.size());
   const auto on_token = [&](size_t number, int64_t token) {
-    const auto id = static_cast<int32_t>(token);
-    found[number] += stops[number].add(texts.tokenizer.decode({&id, 1}));
+    found[number] += stops[number].add(text_of(texts, token));
     return !stops[number].has_ended();
   };
   const auto on_text = [&](size_t number, std::span<const int64_t> drawn) {

@@ -18,6 +18,10 @@ struct ContinuedTexts {
   model::GenerateOptions options{};
   std::vector<std::string> stops{};
   bool prints = true;  // this rank
+  // Of a model with an encoder: the token that ends what it reads, and the one that stands for the
+  // first span that was taken out of a text; -1: there is none.
+  int64_t end_of_prompt = -1;
+  int64_t first_sentinel = -1;
   // As AskedModel::gather.
   std::function<std::vector<std::string>(const std::string& mine)> gather{};
 };
@@ -30,7 +34,7 @@ model::GenerateOptions options_for(const tasks::TrainedModel& trained,
 // Throws: ConfigError
 std::vector<std::string> read_prompts(const std::string& path);
 
-// Prints the text as it grows.
+// Prints the text as it grows, behind its prompt if it continues that.
 void show_text(const ContinuedTexts& texts, const std::string& prompt);
 
 // Prints a line of JSON for each text, in the order of the prompts, as soon as it and all before it

@@ -39,6 +39,12 @@ int generate(const GenerateArguments& arguments) {
                          .prints = asked.prints,
                          .gather = asked.gather};
     texts.options.keeps_keys = !arguments.reads_again;
+    const tasks::LanguageConfig& own = tasks::language_of(asked.trained.config);
+    if (own.model.has_decoder()) {
+      texts.end_of_prompt =
+          own.data.end_token >= 0 ? own.data.end_token : asked.trained.tokenizer->end_of_document();
+      texts.first_sentinel = own.data.sentinel_token;
+    }
     if (arguments.prompts.empty()) {
       show_text(texts, arguments.prompt);
     } else {
@@ -52,6 +58,7 @@ int generate(const GenerateArguments& arguments) {
 void add_generate(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<GenerateArguments>();
   auto& options = arguments->options;
+  arguments->asked.may_decode = true;
   CLI::App* command = app.add_subcommand(
       "generate",
       "Continue a prompt with a trained model, or many, several at a time.\n"

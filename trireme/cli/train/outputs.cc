@@ -75,6 +75,7 @@ void print_recorded(const OutputsArguments& arguments, const tasks::RecordedOutp
                                    {"training_samples", done.num_training},
                                    {"validation_samples", done.num_validation},
                                    {"sequence_length", done.sequence_length},
+                                   {"resumed_samples", done.num_resumed},
                                    {"top_k", arguments.top_k},
                                    {"vocab_size", done.vocab_size},
                                    {"bytes_written", done.num_bytes},
@@ -90,6 +91,10 @@ void print_recorded(const OutputsArguments& arguments, const tasks::RecordedOutp
       "wrote   %s: %lld of %lld tokens for each, %s in %s\n", printable(arguments.output).c_str(),
       static_cast<long long>(arguments.top_k), static_cast<long long>(done.vocab_size),
       human_bytes(static_cast<double>(done.num_bytes)).c_str(), human_duration(seconds).c_str());
+  if (done.num_resumed > 0) {
+    std::printf("note    %s of the sequences had been read before this command was interrupted\n",
+                human_count(static_cast<double>(done.num_resumed)).c_str());
+  }
   std::printf("go on   trireme train ... --objective.teacher=%s\n",
               printable(arguments.output).c_str());
 }

@@ -12,7 +12,7 @@ void leaving_work(const UnfinishedWork& work, const std::function<void()>& run) 
   const auto keep = [&work](const std::exception& error) {
     work.release();
     return concat(error.what(), "; ", work.path.string(),
-                  " keeps what was encoded: run the same command again when this is mended, or "
+                  " keeps what was done: run the same command again when this is mended, or "
                   "remove it");
   };
   try {

@@ -36,11 +36,20 @@ TRIREME_INLINE const stored* row_of(const stored* first, const HeadPages<stored>
   return first + head.pages[token / P] * head.page_stride + token % P * head.width;
 }
 
+// What query heads add to their scores.
+template <typename scalar>
+struct Added {
+  const scalar* sinks = nullptr;   // of each head; null: none
+  const scalar* biases = nullptr;  // of each head, of the keys from `begin` on; null: none
+  int64_t bias_stride = 0;         // from one head to the next
+};
+
 // The attention of `num` query heads at `q` to the keys of their kv head.
-// sinks: of these query heads; null: none. scores: memory for num * (end - begin) numbers
+// added: of these query heads. scores: memory for num * (end - begin) numbers
 template <typename stored, typename scalar = wide_t<stored>>
-TRIREME_INLINE void attend_body(const HeadPages<stored>& head, const stored* q, const scalar* sinks,
-                                int64_t num, scalar* scores, scalar* sum_H, stored* out) {
+TRIREME_INLINE void attend_body(const HeadPages<stored>& head, const stored* q,
+                                const Added<scalar>& added, int64_t num, scalar* scores,
+                                scalar* sum_H, stored* out) {
   const int64_t S = head.end - head.begin, H = head.width;
   const auto scale = static_cast<scalar>(head.scale), cap = static_cast<scalar>(head.softcap);
   for (int64_t t = 0; t < S; ++t) {
@@ -56,6 +65,11 @@ TRIREME_INLINE void attend_body(const HeadPages<stored>& head, const stored* q, 
     if (cap > 0) {
       for (int64_t t = 0; t < S; ++t) row[t] = cap * std::tanh(row[t] / cap);
     }
+    if (added.biases != nullptr) {
+      const scalar* const biases = added.biases + n * added.bias_stride;
+      for (int64_t t = 0; t < S; ++t) row[t] += biases[t];
+    }
+    const scalar* const sinks = added.sinks;
     scalar most = lane_max<scalar>(S, row);
     if (sinks != nullptr) most = std::max(most, sinks[n]);
     for (int64_t t = 0; t < S; ++t) row[t] = fast_exp(row[t] - most);
@@ -71,11 +85,11 @@ TRIREME_INLINE void attend_body(const HeadPages<stored>& head, const stored* q, 
   }
 }
 
-#define TRIREME_CACHE_KERNEL(stored, scalar)                                              \
-  TRIREME_MULTIVERSION void attend_head(const HeadPages<stored>& head, const stored* q,   \
-                                        const scalar* sinks, int64_t num, scalar* scores, \
-                                        scalar* sum_H, stored* out) {                     \
-    attend_body(head, q, sinks, num, scores, sum_H, out);                                 \
+#define TRIREME_CACHE_KERNEL(stored, scalar)                                                     \
+  TRIREME_MULTIVERSION void attend_head(const HeadPages<stored>& head, const stored* q,          \
+                                        const Added<scalar>& added, int64_t num, scalar* scores, \
+                                        scalar* sum_H, stored* out) {                            \
+    attend_body(head, q, added, num, scores, sum_H, out);                                        \
   }
 TRIREME_CACHE_KERNEL(float, float)
 TRIREME_CACHE_KERNEL(double, double)
@@ -97,12 +111,14 @@ at::Tensor attend_by_kernel(const at::Tensor& keys, const at::Tensor& values,
   using scalar = wide_t<stored>;
   const int64_t K = keys.size(1), N = q_cNH.size(1), H = q_cNH.size(2), num = N / K;
   const at::Tensor out_cNH = at::empty_like(q_cNH);
-  const at::Tensor sinks =
-      reach.sinks_N.defined()
-          ? reach.sinks_N.to(c10::CppTypeToScalarType<scalar>::value).contiguous()
-          : at::Tensor();
-  const scalar* const sinks_N =
-      sinks.defined() ? sinks.const_data_ptr<scalar>() : static_cast<const scalar*>(nullptr);
+  const auto widened = [](const at::Tensor& all) {
+    return all.defined() ? all.to(c10::CppTypeToScalarType<scalar>::value).contiguous() : all;
+  };
+  const at::Tensor sinks_N = widened(reach.sinks_N), bias_NR = widened(reach.distance_bias_NR);
+  const auto at_head = [](const at::Tensor& all, int64_t head) -> const scalar* {
+    return all.defined() ? all.const_data_ptr<scalar>() + head * all.stride(0) : nullptr;
+  };
+  const int64_t R = bias_NR.defined() ? bias_NR.size(1) : 0;
   const stored* const q = stored_in<type>(q_cNH);
   stored* const out = stored_out<type>(out_cNH);
   const stored* const all_keys = stored_in<type>(keys);
@@ -126,9 +142,12 @@ at::Tensor attend_by_kernel(const at::Tensor& keys, const at::Tensor& values,
                                        .end = position + 1,
                                        .scale = reach.scores.scale_of(H),
                                        .softcap = reach.scores.softcap};
+          Added<scalar> added{.sinks = at_head(sinks_N, kv * num),
+                              .biases = at_head(bias_NR, kv * num),
+                              .bias_stride = R};
+          if (R > 0) added.biases += R / 2 + head.begin - position;
           const int64_t first = (token * N + kv * num) * H;
-          attend_head(head, q + first, sinks_N == nullptr ? nullptr : sinks_N + kv * num, num,
-                      scores.data(), sum_H.data(), out + first);
+          attend_head(head, q + first, added, num, scores.data(), sum_H.data(), out + first);
         }
       });
   return out_cNH;
@@ -153,6 +172,11 @@ at::Tensor attend_composed(const at::Tensor& keys, const at::Tensor& values,
         q_KgH.matmul(keys_KSH.slice(1, begin, end).transpose(1, 2)) * reach.scores.scale_of(H);
     const double cap = reach.scores.softcap;
     if (cap > 0) scores_Kgs = cap * at::tanh(scores_Kgs / cap);
+    if (reach.distance_bias_NR.defined()) {
+      const at::Tensor bias_KgR = reach.distance_bias_NR.to(wide).unflatten(0, {K, -1});
+      scores_Kgs =
+          scores_Kgs + bias_KgR.narrow(2, bias_KgR.size(2) / 2 + begin + 1 - end, end - begin);
+    }
     if (reach.sinks_N.defined())
       scores_Kgs = at::cat({scores_Kgs, reach.sinks_N.to(wide).view({K, -1, 1})}, 2);
     const at::Tensor weights_Kgs = scores_Kgs.softmax(2).slice(2, 0, end - begin);
@@ -249,8 +273,7 @@ at::Tensor KeyCache::attend(const void* layer, const at::Tensor& q_1nD, const at
                             const at::Tensor& v_1nG, int64_t heads, int64_t kv_heads,
                             const parallel::AttentionReach& reach,
                             const std::vector<CachedRun>& runs) {
-  TRIREME_ASSERT(q_1nD.size(0) == 1 && reach.causal && !reach.documents_BT.defined() &&
-                     !reach.distance_bias_NR.defined() && !reach.keys,
+  TRIREME_ASSERT(q_1nD.size(0) == 1 && reach.causal && !reach.documents_BT.defined() && !reach.keys,
                  "attention that a cache does not know");
   Layer& pages = room_for(layer, k_1nG, kv_heads);
   const at::Tensor k_nKH = k_1nG.squeeze(0).unflatten(1, {kv_heads, -1});
@@ -272,6 +295,25 @@ at::Tensor KeyCache::attend(const void* layer, const at::Tensor& q_1nD, const at
   TRIREME_ASSERT(row == q_1nD.size(1), row, " cached tokens of ", q_1nD.size(1));
   if (out.empty()) return v_1nG.new_empty({1, 0, heads * v_nKH.size(2)});
   return out.size() == 1 ? out.front() : at::cat(out, 1);
+}
+
+void KeyCache::set_memory(int64_t text, at::Tensor memory_1SD) {
+  texts_.at(static_cast<size_t>(text)).memory_1SD = std::move(memory_1SD);
+}
+
+const KeyCache::KeysAndValues& KeyCache::of_memory(
+    const void* layer, int64_t text, const std::function<KeysAndValues(const at::Tensor&)>& make) {
+  Text& one = texts_.at(static_cast<size_t>(text));
+  TRIREME_ASSERT(one.memory_1SD.defined(), "text ", text, " has no prompt");
+  const auto found = one.of_memory.find(layer);
+  if (found != one.of_memory.end()) return found->second;
+  return one.of_memory.emplace(layer, make(one.memory_1SD)).first->second;
+}
+
+int64_t CachedTokens::longest() const {
+  int64_t most = 0;
+  for (const CachedRun& run : runs) most = std::max(most, run.first + run.count);
+  return most;
 }
 
 int64_t CachedTokens::num_tokens() const {

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -42,17 +44,26 @@ class KeyCache {
   // returns the attention of their queries: each reads the tokens of its text up to itself. A run
   // that begins a text has the bits of attention without a cache. There may be no run.
   // layer: any address that no other layer has
-  // reach: window, scores and sinks
+  // reach: window, scores, sinks and biases of distances
   // Shapes: q [1, n, N * H], k and v [1, n, K * H] -> [1, n, N * H]
   at::Tensor attend(const void* layer, const at::Tensor& q_1nD, const at::Tensor& k_1nG,
                     const at::Tensor& v_1nG, int64_t heads, int64_t kv_heads,
                     const parallel::AttentionReach& reach, const std::vector<CachedRun>& runs);
+
+  using KeysAndValues = std::pair<at::Tensor, at::Tensor>;
+  // Of a decoder: what its encoder has made of a text's prompt, [1, S, D].
+  void set_memory(int64_t text, at::Tensor memory_1SD);
+  // The keys and values of a layer that reads it, which `make` makes of it the first time.
+  const KeysAndValues& of_memory(const void* layer, int64_t text,
+                                 const std::function<KeysAndValues(const at::Tensor&)>& make);
 
  private:
   struct Text {
     std::vector<int64_t> pages;
     int64_t length = 0;
     bool is_free = false;
+    at::Tensor memory_1SD{};
+    std::unordered_map<const void*, KeysAndValues> of_memory{};
   };
   // [pages, K, kPageTokens, H]
   struct Layer {
@@ -76,7 +87,11 @@ class KeyCache {
 struct CachedTokens {
   std::shared_ptr<KeyCache> cache;
   std::vector<CachedRun> runs;
+  // Of a decoder: what its encoder reads before run i, [1, S] int64; undefined if it has.
+  std::vector<at::Tensor> prompts{};
   int64_t num_tokens() const;
+  // The tokens that the texts have behind this forward, of the longest.
+  int64_t longest() const;
   // [n] int64, of the tokens in the order of the runs.
   at::Tensor positions(at::Device device) const;
   // [runs] int64: the last token of each.

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
 #include "trireme/model/cache/key_cache.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/layers/philox.h"
@@ -213,8 +214,43 @@ parallel::AttentionReach Attention::reach_of(const TokenBatch& batch) const {
   return reach;
 }
 
+namespace {
+
+// In generation: what each text's queries read of its prompt, whose keys and values the cache
+// keeps.
+at::Tensor read_prompts(const Attention& layer, const at::Tensor& q_1nD, const TokenBatch& batch,
+                        const parallel::TensorAxis& axis, int64_t heads, int64_t kv_heads,
+                        parallel::AttentionReach reach) {
+  const auto keys_and_values = [&](const at::Tensor& memory_1SD) {
+    const std::vector<at::Tensor> kv = parallel::column_linear(
+        memory_1SD, {layer.k_proj->weights(batch), layer.v_proj->weights(batch)},
+        {1, memory_1SD.size(1)}, axis);
+    return KeyCache::KeysAndValues{kv[0], kv[1]};
+  };
+  std::vector<at::Tensor> out;
+  int64_t row = 0;
+  for (const CachedRun& run : batch.cached->runs) {
+    const auto& [k_1SG, v_1SG] = batch.cached->cache->of_memory(&layer, run.text, keys_and_values);
+    reach.keys = parallel::SequenceSplit(k_1SG.size(1), 1, parallel::SequenceOrder::kContiguous);
+    out.push_back(
+        attention_core(q_1nD.narrow(1, row, run.count), k_1SG, v_1SG, heads, kv_heads, reach));
+    row += run.count;
+  }
+  return out.empty() ? q_1nD : at::cat(out, 1);
+}
+
+}  // namespace
+
 at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
                               const TokenBatch& batch) {
+  if (across_ && batch.cached) {
+    TRIREME_ASSERT(!q_norm && !shares_kv_heads_, "attention across with norms or shared heads");
+    const at::Tensor q_1nD =
+        parallel::column_linear(x, {q_proj->weights(batch)}, batch.lead(), axis_).front();
+    const at::Tensor out_1nD = read_prompts(*this, q_1nD, batch, axis_, heads_, kv_heads_,
+                                            {.causal = false, .scores = reach_.scores});
+    return dropout.close_branch(out_1nD, o_proj->weights(batch), residual, axis_, batch);
+  }
   const std::vector<at::Tensor> qkv = project(x, batch);
   auto [q_BTD, k_BTG] = normed(qkv[0], qkv[1]);
   const bool is_local = reach_.window > 0 && batch.local_cos_TH.defined();

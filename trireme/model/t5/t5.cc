@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/cache/key_cache.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/family/token_probe.h"
 #include "trireme/parallel/context/context_attention.h"
@@ -116,6 +117,7 @@ std::string name_of_embedding(const ModelConfig& config) {
 }
 
 int64_t whole_length(const TokenBatch& batch) {
+  if (batch.cached) return batch.cached->longest();
   return batch.context ? batch.context->split.length() : batch.T;
 }
 
@@ -185,7 +187,7 @@ at::Tensor T5::embed_targets(const NetworkInput& in) {
 at::Tensor T5::bias_of(const Half& half, std::string_view name, const TokenBatch& batch,
                        const NetworkInput& in) {
   if (half.bias == nullptr) return find_tensor(in.carried, name);
-  const at::Tensor& any = part().embeds ? in.x : in.decoder_tokens;
+  const at::Tensor& any = part().embeds && in.x.defined() ? in.x : in.decoder_tokens;
   return run_unit(half.bias_unit, any, [&](const at::Tensor& /*tokens*/) {
     return half.bias->forward(whole_length(batch));
   });
@@ -203,10 +205,26 @@ at::Tensor T5::last_norm(const at::Tensor& x, const TokenBatch& /*batch*/) {
   return config_.tied_embedding ? normed / std::sqrt(static_cast<double>(config_.width)) : normed;
 }
 
+void T5::read_prompts(const CachedTokens& cached, at::Device device) {
+  for (size_t i = 0; i < cached.prompts.size(); ++i) {
+    if (!cached.prompts[i].defined()) continue;
+    const at::Tensor tokens_1S = cached.prompts[i].to(device);
+    const int64_t S = tokens_1S.size(1);
+    const NetworkOutput out = run(
+        {.x = tokens_1S,
+         .batch = {.T = S, .positions_T = at::arange(S, tokens_1S.options()), .causal = false}});
+    cached.cache->set_memory(cached.runs[i].text, find_tensor(out.carried, kMemory));
+  }
+}
+
 NetworkOutput T5::run(const NetworkInput& in) {
+  if (in.decoder.cached) read_prompts(*in.decoder.cached, in.decoder_tokens.device());
   NetworkOutput out;
   at::Tensor memory, encoder_bias, decoder_bias;
-  if (encoder_.blocks.size > 0) {
+  // In generation a forward has tokens of one half.
+  const bool runs_decoder = decoder_.blocks.size > 0 && in.decoder_tokens.defined();
+  const bool runs_encoder = encoder_.blocks.size > 0 && !in.decoder.cached;
+  if (runs_encoder) {
     at::Tensor x = in.x;
     if (part().embeds) {
       x = run_unit(0, in.x, [&](const at::Tensor& tokens) { return embed(tokens, in.batch); });
@@ -221,10 +239,10 @@ NetworkOutput T5::run(const NetworkInput& in) {
       memory = probe_tokens("memory", memory, in.batch);
       out.x = at::Tensor();
     }
-  } else {
+  } else if (!in.decoder.cached) {
     memory = find_tensor(in.carried, kMemory);
   }
-  if (decoder_.blocks.size > 0) {
+  if (runs_decoder) {
     const bool begins = decoder_.bias != nullptr;
     const at::Tensor y =
         begins ? probe_tokens("decoder_embedding", embed_targets(in), in.decoder) : in.x;

@@ -106,6 +106,8 @@ class T5 : public Network {
   at::Tensor bias_of(const Half& half, std::string_view name, const TokenBatch& batch,
                      const NetworkInput& in);
   at::Tensor run_blocks(const Half& half, at::Tensor x, const TokenBatch& batch);
+  // In generation: has the encoder read the prompts of the texts that begin.
+  void read_prompts(const CachedTokens& cached, at::Device device);
 
   ModelConfig config_;
   parallel::TensorAxis axis_;

@@ -109,8 +109,8 @@ class LanguageTaskModel : public train::TaskModel {
     if (lora.is_on()) model::make_plan(model);  // its patterns must match
     check_sources(config_, config);
     check_padding(config_);
-    check_masking(config_);
-    check_spans(config_);
+    if (!config_.texts) check_masking(config_);  // texts are no samples
+    if (!config_.texts) check_spans(config_);
     check_objective(config_, config);
     check_images(config_);
   }

@@ -119,11 +119,14 @@ class LanguageStage : public train::StageModel {
   std::vector<at::Tensor> read_texts(const train::StageInput& in) {
     const auto number = static_cast<size_t>(in["group"].item<int64_t>());
     const model::TokenGroup& group = config_.texts->now.at(number);
-    model::PartOutput out = model_->forward_part({.tokens_BT = in["tokens"],
-                                                  .hidden = in[hidden_],
-                                                  .carried = carried(in),
-                                                  .cached = group.cached,
-                                                  .sends_head = !has_sent_head_});
+    const bool decodes = config_.model.has_decoder();
+    model::PartOutput out =
+        model_->forward_part({.tokens_BT = decodes ? at::Tensor() : in["tokens"],
+                              .hidden = in[hidden_],
+                              .decoder_tokens_BU = decodes ? in["tokens"] : at::Tensor(),
+                              .carried = carried(in),
+                              .cached = group.cached,
+                              .sends_head = !has_sent_head_});
     if (!part_.has_head) {
       if (has_sent_head_)
         out.carried.emplace_back(model::kHeadWeight, at::empty({0}, out.hidden.options()));
@@ -275,7 +278,7 @@ train::StageEdges edges_of_stage(const LanguageConfig& config, int stage,
   const model::ModelPart& part = stages[static_cast<size_t>(stage)];
   const model::Family& family = model::family_of(config.model);
   train::StageEdges edges{.inputs = {"tokens"}};
-  if (family.has_decoder()) edges.inputs.push_back("decoder_tokens");
+  if (family.has_decoder() && !config.texts) edges.inputs.push_back("decoder_tokens");
   if (config.has_documents()) edges.inputs.push_back("documents");
   if (part.embeds && config.model.vision.is_on() && !config.texts) edges.inputs.push_back("images");
   if (stage > 0 && family.continues_at(config.model, part.first_layer))

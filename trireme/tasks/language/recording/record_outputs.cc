@@ -1,6 +1,8 @@
 #include "trireme/tasks/language/recording/record_outputs.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,7 +12,10 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/dataset/batch_reader.h"
+#include "trireme/dataset/file/journal.h"
+#include "trireme/dataset/file/unfinished_work.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/tasks/language/language.h"
@@ -40,18 +45,24 @@ SampleOutputs outputs_of(const at::Tensor& rows_NTn) {
 // follow each other in the file.
 class Recorder {
  public:
+  // writer: on rank 0
   Recorder(const train::RunConfig& config, const mesh::DeviceMesh& mesh,
-           train::ParallelModel& teacher, const RecordOptions& options)
-      : config_(config), mesh_(mesh), teacher_(teacher), options_(options) {}
+           train::ParallelModel& teacher, const RecordOptions& options, OutputsWriter* writer)
+      : config_(config), mesh_(mesh), teacher_(teacher), options_(options), writer_(writer) {}
 
-  void record(OutputsOf data, const dataset::Source& source, OutputsWriter* writer) {
+  // Those behind the first `num_written`.
+  void record(OutputsOf data, const dataset::Source& source, int64_t num_written) {
     dataset::BatchOptions batches = train::validation_batches(config_, mesh_, source.size());
     batches.in_turn = true;
     dataset::BatchReader reader(source, batches,
                                 train::read_ahead(config_, mesh_.world(), /*num_steps=*/1));
     const int64_t at_once = mesh_.size("pipeline");
     const int64_t num_microbatches = reader.loader().num_microbatches(0);
-    for (int64_t begin = 0; begin < num_microbatches; begin += at_once) {
+    // Microbatches are read whole, so that a sample is computed beside the same ones.
+    const int64_t num_done = num_written < source.size()
+                                 ? num_written / config_.sequences_per_forward()
+                                 : num_microbatches;
+    for (int64_t begin = num_done; begin < num_microbatches; begin += at_once) {
       const int64_t end = std::min(begin + at_once, num_microbatches);
       const int64_t first = begin * config_.sequences_per_forward();
       const int64_t last = std::min(end * config_.sequences_per_forward(), source.size());
@@ -60,7 +71,9 @@ class Recorder {
           mesh_.world(),
           [&](const checkpoint::Peers&) {
             require_finite(rows_NTn, data, first);
-            writer->write(data, first, outputs_of(rows_NTn));
+            const int64_t from = std::max(first, num_written);
+            writer_->write(data, from, outputs_of(rows_NTn.narrow(0, from - first, last - from)));
+            keep_sometimes();
             return std::string();
           },
           options_.on_wait);
@@ -86,6 +99,13 @@ class Recorder {
     return rows_NTn;
   }
 
+  void keep_sometimes() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - kept_ < options_.journal_interval) return;
+    writer_->keep();
+    kept_ = std::chrono::steady_clock::now();
+  }
+
   void require_finite(const at::Tensor& rows_NTn, OutputsOf data, int64_t first) const {
     const at::Tensor is_bad_N =
         outputs_of(rows_NTn).log_p_NTk.isfinite().logical_not().flatten(1).any(1);
@@ -100,7 +120,69 @@ class Recorder {
   const mesh::DeviceMesh& mesh_;
   train::ParallelModel& teacher_;
   const RecordOptions& options_;
+  OutputsWriter* writer_;
+  std::chrono::steady_clock::time_point kept_ = std::chrono::steady_clock::now();
 };
+
+// What decides a teacher's numbers beside the origin of its outputs: more than roundings.
+std::string computed_by(const train::TrainConfig& train) {
+  return concat(static_cast<int>(train.precision), " ", train.tf32, " ",
+                static_cast<int>(train.fp32_products));
+}
+
+void on_root(comm::Communicator& world, const RecordOptions& options,
+             const std::function<void()>& work) {
+  checkpoint::from_root(
+      world,
+      [&](const checkpoint::Peers&) {
+        work();
+        return std::string();
+      },
+      options.on_wait);
+}
+
+// work: the work folder, on rank 0
+RecordedOutputs record_in(const fs::path& work, const train::RunConfig& config,
+                          comm::Communicator& world, const RecordOptions& options) {
+  const mesh::DeviceMesh mesh(world, train::mesh_axes(config.parallel));
+  const LanguageConfig& own = language_of(config);
+  train::FrozenModel teacher(train::teacher_config(config).value(), mesh);
+  teacher.load(config.task->traits().teacher_key, train::Weights::kLast, options.on_wait);
+  for (const std::string& note : teacher.notes()) options.tell(note);
+  const train::Task& task = *config.task;
+  const dataset::Source* const validation = task.validation();
+  RecordedOutputs result{.num_training = task.training().size(),
+                         .num_validation = validation ? validation->size() : 0,
+                         .sequence_length = own.model.sequence_length,
+                         .vocab_size = own.model.vocab_size};
+  std::optional<OutputsWriter> writer;
+  const at::Tensor num_written = at::zeros({2}, at::kLong);  // of training, of validation
+  on_root(world, options, [&] {
+    OutputsOrigin origin =
+        origin_of(own, task.identify(task.training()),
+                  validation ? task.identify(*validation) : train::DataIdentity());
+    origin.model = teacher.model().traits().name;
+    origin.teacher = task.identify_teacher().checksums;
+    writer.emplace(options.output, origin,
+                   OutputsWriter::Shape{
+                       .top_k = own.recording.top_k,
+                       .num_training = result.num_training,
+                       .num_validation = result.num_validation,
+                       .dtype = config.train.precision == at::kDouble ? at::kDouble : at::kFloat},
+                   OutputsWriter::Kept{.work = work, .computed = computed_by(config.train)});
+    num_written[0] = writer->num_written(OutputsOf::kTraining);
+    num_written[1] = writer->num_written(OutputsOf::kValidation);
+  });
+  world.broadcast(num_written, 0)->wait();
+  result.num_resumed = num_written.sum().item<int64_t>();
+  Recorder recorder(config, mesh, teacher.model(), options, writer ? &*writer : nullptr);
+  recorder.record(OutputsOf::kTraining, task.training(), num_written[0].item<int64_t>());
+  if (validation) {
+    recorder.record(OutputsOf::kValidation, *validation, num_written[1].item<int64_t>());
+  }
+  on_root(world, options, [&] { result.num_bytes = writer->finish(); });
+  return result;
+}
 
 }  // namespace
 
@@ -151,46 +233,20 @@ train::RunConfig recording_config(train::RunConfig config, int num_ranks, int64_
 
 RecordedOutputs record_outputs(const train::RunConfig& config, comm::Communicator& world,
                                const RecordOptions& options) {
-  const mesh::DeviceMesh mesh(world, train::mesh_axes(config.parallel));
-  const LanguageConfig& own = language_of(config);
-  train::FrozenModel teacher(train::teacher_config(config).value(), mesh);
-  teacher.load(config.task->traits().teacher_key, train::Weights::kLast, options.on_wait);
-  for (const std::string& note : teacher.notes()) options.tell(note);
-  const train::Task& task = *config.task;
-  const dataset::Source* const validation = task.validation();
-  RecordedOutputs result{.num_training = task.training().size(),
-                         .num_validation = validation ? validation->size() : 0,
-                         .sequence_length = own.model.sequence_length,
-                         .vocab_size = own.model.vocab_size};
-  std::optional<OutputsWriter> writer;
-  const auto on_root = [&](const auto& work) {
-    checkpoint::from_root(
-        world,
-        [&](const checkpoint::Peers&) {
-          work();
-          return std::string();
-        },
-        options.on_wait);
+  std::optional<WorkFolder> work;
+  on_root(world, options, [&] { work.emplace(options.output, WorkFolder::Left::kKept); });
+  RecordedOutputs result;
+  const auto run = [&] {
+    result = record_in(work ? work->path() : fs::path(), config, world, options);
   };
-  on_root([&] {
-    OutputsOrigin origin =
-        origin_of(own, task.identify(task.training()),
-                  validation ? task.identify(*validation) : train::DataIdentity());
-    origin.model = teacher.model().traits().name;
-    origin.teacher = task.identify_teacher().checksums;
-    writer.emplace(options.output, origin,
-                   OutputsWriter::Shape{
-                       .top_k = own.recording.top_k,
-                       .num_training = result.num_training,
-                       .num_validation = result.num_validation,
-                       .dtype = config.train.precision == at::kDouble ? at::kDouble : at::kFloat});
-  });
-  Recorder recorder(config, mesh, teacher.model(), options);
-  recorder.record(OutputsOf::kTraining, task.training(), writer ? &*writer : nullptr);
-  if (validation) {
-    recorder.record(OutputsOf::kValidation, *validation, writer ? &*writer : nullptr);
+  if (!work) {
+    run();
+    return result;
   }
-  on_root([&] { result.num_bytes = writer->finish(); });
+  dataset::leaving_work({.path = work->path(),
+                         .has_journal = [&] { return dataset::has_journal(work->path()); },
+                         .release = [&] { work->release(); }},
+                        run);
   return result;
 }
 
