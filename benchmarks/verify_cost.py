@@ -2,7 +2,8 @@
 
 A small Llama is trained for 3 steps, and verified with tensor parallelism over two ranks; the two take turns. The
 run's time is that of the program, start included, and so is verify's. Memory is the peak of one rank without and
-with recorded activations, whose sizes say how large one unit's probe is and how large all of a step are. With
+with recorded activations, whose sizes say how large one unit's probe is and how large all of a step are, and of a
+rank of verify, which saves the gradients and a checkpoint of each step too. With
 --probe, the time of a probe that is off comes from that program (benchmarks/probe.cc).
 
     benchmarks/verify_cost.py --rounds 3
@@ -79,20 +80,22 @@ def measure(args, folder):
     prepare_random_tokens(args.trireme, folder)
     (folder / "cost.toml").write_text(CONFIG)
     model = shape(args.layers, args.width)
-    runs, verifies, processors, parts, peaks = [], [], [], [], {"off": [], "recorded": []}
+    runs, verifies, processors, parts, peaks = [], [], [], [], {"off": [], "recorded": [], "verify": []}
     for number in range(args.rounds):
-        for name in ("run", "twins"):
+        for name in ("run", "recorded", "twins"):
             shutil.rmtree(folder / name, ignore_errors=True)
-        seconds, processor, _ = timed(folder, args.trireme, "train", "cost.toml", "--output.folder=run", "--checkpoint.interval=0",
-                           "--train.precision=fp32", *model)
+        train = [args.trireme, "train", "cost.toml", "--checkpoint.interval=0", "--train.precision=fp32", *model]
+        seconds, processor, _ = timed(folder, *train, "--output.folder=run")
         runs.append(seconds)
         by_processor = [processor]
         peaks["off"].append(peak_of(folder / "run"))
+        timed(folder, *train, "--output.folder=recorded", f"--record.activations={STEPS}")
+        peaks["recorded"].append(peak_of(folder / "recorded"))
         seconds, processor, output = timed(folder, args.trireme, "verify", "cost.toml", *LAYOUT, "--steps", STEPS, "--output", "twins", *model)
         verifies.append(seconds)
         processors.append([*by_processor, processor])
         parts.append([float(text) for text in re.findall(r"steps in ([0-9.]+) s", " ".join(output.split()))])
-        peaks["recorded"].append(peak_of(folder / "twins/a-fp32"))
+        peaks["verify"].append(peak_of(folder / "twins/a-fp32"))
         print(f"bench: round {number + 1}: run {runs[-1]:.2f} s, verify {verifies[-1]:.2f} s of which {parts[-1]}",
               file=sys.stderr, flush=True)
     probes = probes_of(folder / "twins/a-fp32")
@@ -101,6 +104,7 @@ def measure(args, folder):
             "parts": parts, "ratio": statistics.median(v / r for v, r in zip(verifies, runs)),
             "processor_s": processors, "processor_ratio": statistics.median(v / r for r, v in processors),
             "peak_off": statistics.median(peaks["off"]), "peak_recorded": statistics.median(peaks["recorded"]),
+            "peak_verify": statistics.median(peaks["verify"]),
             "largest_probe": max(probes.values()) / microbatches, "all_probes": sum(probes.values()),
             "num_probes": sum(1 for name in probes if "@" not in name), "disk": bytes_below(folder / "twins"),
             "load": os.getloadavg()[0]}
@@ -126,7 +130,8 @@ def main():
     mib = lambda number: f"{number / 2 ** 20:.1f} MiB"
     print(f"one run {found['run_s']:.2f} s, verify {found['verify_s']:.2f} s, ratio {found['ratio']:.2f}, by the "
           f"processor {found['processor_ratio']:.2f}; load {found['load']:.1f}")
-    print(f"peak of a rank {mib(found['peak_off'])} without, {mib(found['peak_recorded'])} with recorded probes; "
+    print(f"peak of a rank {mib(found['peak_off'])} without, {mib(found['peak_recorded'])} with recorded probes, "
+          f"{mib(found['peak_verify'])} in verify; "
           f"one probe of a microbatch {mib(found['largest_probe'])}, all of a step {mib(found['all_probes'])}; "
           f"disk of four runs {mib(found['disk'])}")
     if args.probe:

@@ -125,6 +125,26 @@ std::shared_ptr<ByRows> offload_by_rows(Entry& entry) {
   return rows;
 }
 
+// Chunks end within rows, and two rows have parts of some.
+TEST(Checkpoint, RowsLongerThanChunksAreReadTwoAtATime) {
+  const TemporaryFolder folder;
+  const std::vector<int64_t> shape{7, 700'000};  // 2.8 MB
+  const std::vector<Global> globals{
+      {"rows", at::arange(shape[0] * shape[1], at::kFloat).view(shape),
+       mesh::Layout(shape, {{"shard", 2}}, {mesh::Placement::sharded(0)})}};
+  save_all(folder / "memory", 1, globals, 2);
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    auto entries = parts(globals, world.rank());
+    for (Entry& entry : entries) offload_by_rows(entry)->most_rows = 2;
+    save(folder / "elsewhere", 1, entries, R"({"seed":1})", world, kFast);
+  });
+  for (const auto& item : fs::directory_iterator(folder / "memory" / "step-000001")) {
+    EXPECT_EQ(read_file(folder / "elsewhere" / "step-000001" / item.path().filename()),
+              read_file(item.path()))
+        << item.path();
+  }
+}
+
 // Rows of 64 KiB: 16 in a chunk of 1 MiB, and some hundred on each rank.
 Global long_global(const mesh::Placement& placement, int num_ranks) {
   const std::vector<int64_t> shape{700, 1 << 14};

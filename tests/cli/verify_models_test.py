@@ -11,7 +11,7 @@ import unittest
 from program import ProgramTest
 from tiny_problems import write_problems
 
-BUG = 1
+BUG, USER = 1, 2
 SEED = 1
 DIFFUSION = """
 [task]
@@ -134,6 +134,18 @@ class Others(ModelsTest):
         for name, model in OTHERS.items():
             with self.subTest(name):
                 self.check(name, *model)
+
+    def test_sides_with_batch_norm_need_the_same_samples_in_a_forward(self):
+        words = ["verify", "vision.toml", "--model.family=resnet18", "--model.stem=small", "--steps", 1, "--ranks-b", 2]
+        given = ["--a", "train.micro_batch=16", "--b", "train.micro_batch=8"]
+        self.fail_with(USER, ["batch norm", "of 4 samples in A, of 4 x 2 samples in B", " ".join(given)], *words)
+        # Forwards of as many samples, but of others.
+        self.fail_with(USER, ["of 8 samples in A, of 4 x 2 samples in B"], *words, "--a", "train.micro_batch=8")
+        self.fail_with(USER, ["chosen by the planner in B"], *words, "--b", "train.micro_batch=auto")
+        self.assertFalse((self.folder / "runs").exists())
+        result = self.run_program(*words, *given, "--json")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn(json.loads(result.stdout)["finding"], ("rounding", "same"))
 
 
 if __name__ == "__main__":

@@ -164,6 +164,18 @@ TEST(Probe, APerturbationIsARoundoffByTheElementsPlace) {
   }
 }
 
+TEST(Probe, TheGradientThatGoesOnHasTheSameRoundoffs) {
+  Collected sink;
+  sink.seed = 7;
+  const ProbeScope scope(context_of(sink));
+  const at::Tensor x = at::ones({2, 300, 200}, at::kDouble).requires_grad_();
+  const at::Tensor y = probe("x", x, {.num_rows = 600});
+  EXPECT_EQ((y - 1).abs().min().item<double>(), 0x1p-52);
+  y.backward(at::ones_like(y));
+  EXPECT_TRUE(at::equal(sink.of("x@gradient").values, at::ones({600, 200}, at::kDouble)));
+  EXPECT_TRUE(at::equal(x.grad(), y));
+}
+
 TEST(Probe, ChoicesCanBeReplaced) {
   Collected sink;
   const ProbeScope scope(context_of(sink));

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/live_bytes.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/verify/recorded.h"
@@ -78,6 +79,22 @@ TEST_F(ReferenceTest, TheSameStepHasTheSameBitsUnderOtherNamesAndShapes) {
   const Comparison comparison = compared();
   EXPECT_EQ(comparison.finding(), Finding::kSame);
   EXPECT_EQ(comparison.num_probes, 2 + 2 + 2);  // and loss and norm
+}
+
+TEST_F(ReferenceTest, OneTensorAtATimeIsInMemory) {
+  write(at::kFloat, "fp32");
+  const at::Tensor x = at::rand({1024, 1024});  // 4 MiB
+  Tensors ours, theirs;
+  for (int i = 0; i < 8; ++i) {
+    ours[concat("model.layers.", i)] = x;
+    theirs[concat("decoder.", i, ".out")] = x.to(at::kDouble);
+  }
+  save_tensors(folder_.path() / "run-fp32/activations", 1, ours, kProbes);
+  checkpoint::write_safetensors(folder_.path() / "fp32/activations.safetensors", theirs);
+  const auto live = std::make_shared<harness::LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  EXPECT_EQ(common("fp32").num_activations, 8);
+  EXPECT_LE(live->peak(), 13 << 20);  // one in fp64 and its copy in fp32
 }
 
 TEST_F(ReferenceTest, ARunWithoutActivationsHasItsGradientsInCommon) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/live_bytes.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/verify/recorded.h"
 #include "trireme/checkpoint/manifest.h"
@@ -56,6 +57,22 @@ TEST_F(TensorDifferencesTest, NothingThatIsWantedIsNoDifference) {
       of({{"x", x}}, {{"x", x * 2}}, {.wanted = [](const std::string&) { return false; }});
   EXPECT_TRUE(found.tensors.empty());
   EXPECT_TRUE(found.same.empty());
+}
+
+TEST_F(TensorDifferencesTest, PartsOfTensorsAreInMemoryOneAfterTheOther) {
+  const at::Tensor x = at::rand({4096, 1024});  // 16 MiB
+  at::Tensor y = x.clone();
+  y[4095][1023] += 0.5;
+  const auto live = std::make_shared<harness::LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  save_tensors(folder_.path() / "a", 1, {{"x", x}, {"z", x}}, "{}");
+  save_tensors(folder_.path() / "b", 1, {{"x", y}, {"z", x}}, "{}");
+  const checkpoint::SavedTensors a(folder_.path() / "a" / checkpoint::folder_name(1));
+  const checkpoint::SavedTensors b(folder_.path() / "b" / checkpoint::folder_name(1));
+  const SourceDifferences found = differences(a, b);
+  EXPECT_EQ(found.tensors.at("x").num_different, 1);
+  EXPECT_EQ(found.same, std::set<std::string>{"z"});
+  EXPECT_LE(live->peak(), 2 << 20);
 }
 
 TEST_F(TensorDifferencesTest, TheLargerOfSeveralIsTaken) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/digest.h"
@@ -61,24 +62,51 @@ double roundoff_of(at::ScalarType dtype) {
   }
 }
 
-// t with each element larger or smaller by a roundoff. The choice is a hash of its row and column,
-// so that ranks with the same rows choose alike.
-at::Tensor perturbed(const at::Tensor& t, const ProbedBlock& block, uint64_t seed) {
-  constexpr auto kOdd = static_cast<int64_t>(0x9E3779B97F4A7C15);  // 2^64 / golden ratio
-  constexpr int64_t kHighBit = 40;
-  const int64_t num_rows = block.values.size(0);
-  const int64_t width = block.values.numel() / num_rows;
+// Which elements of a block become larger by a roundoff, and which smaller: by a hash of their row
+// and column, so that ranks with the same rows choose alike.
+struct Roundoffs {
+  std::vector<int64_t> shape;  // of the block
+  at::Tensor rows;             // its rows in the step's tensor, int64
+  int64_t key = 0;
+};
+
+Roundoffs roundoffs_of(const ProbedBlock& block, uint64_t seed) {
   std::vector<at::Tensor> rows;
   for (const mesh::Box& box : block.boxes) {
     rows.push_back(at::arange(box.offset[0], box.offset[0] + box.size[0], at::kLong));
   }
-  const at::Tensor places = at::cat(rows).unsqueeze(1) * width + at::arange(width, at::kLong);
-  const auto key = static_cast<int64_t>((seed ^ hash_of(block.name)) >> 16);
+  return {.shape = block.values.sizes().vec(),
+          .rows = at::cat(rows),
+          .key = static_cast<int64_t>((seed ^ hash_of(block.name)) >> 16)};
+}
+
+// part: the block's rows from number `first` on
+void perturb_rows(const at::Tensor& part, int64_t first, const Roundoffs& by) {
+  constexpr auto kOdd = static_cast<int64_t>(0x9E3779B97F4A7C15);  // 2^64 / golden ratio
+  constexpr int64_t kHighBit = 40;
+  const int64_t num_rows = part.size(0), width = part.numel() / num_rows;
+  const at::Tensor rows = by.rows.narrow(0, first, num_rows).unsqueeze(1);
+  const at::Tensor places = rows * width + at::arange(width, at::kLong);
   const at::Tensor bits =
-      (places + key).mul(kOdd).bitwise_right_shift(kHighBit).bitwise_and(1).mul(2).sub(1);
-  const at::ScalarType wide = at::promote_types(t.scalar_type(), at::kFloat);
-  const at::Tensor factor = bits.to(at::kDouble) * roundoff_of(t.scalar_type()) + 1;
-  return (t.to(wide) * factor.view(t.sizes()).to(t.device(), wide)).to(t.scalar_type());
+      (places + by.key).mul(kOdd).bitwise_right_shift(kHighBit).bitwise_and(1).mul(2).sub(1);
+  const at::ScalarType wide = at::promote_types(part.scalar_type(), at::kFloat);
+  const at::Tensor factor = bits.to(at::kDouble) * roundoff_of(part.scalar_type()) + 1;
+  part.copy_(part.to(wide) * factor.view(part.sizes()).to(part.device(), wide));
+}
+
+// A copy of t with roundoffs, through which gradients go as they are. Some rows are made after the
+// others: the factors of all elements would take several times the memory of t.
+at::Tensor perturbed(const at::Tensor& t, const Roundoffs& by) {
+  constexpr int64_t kElements = int64_t{1} << 16;  // at a time
+  const bool has_form = t.sizes() == at::IntArrayRef(by.shape);
+  at::Tensor result = t.clone(has_form ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous);
+  const c10::NoGradGuard no_grad;
+  const at::Tensor block = result.detach().view(by.shape);
+  const int64_t num_rows = block.size(0);
+  const int64_t most = std::max<int64_t>(1, kElements * num_rows / block.numel());
+  for (int64_t first = 0; first < num_rows; first += most)
+    perturb_rows(block.narrow(0, first, std::min(most, num_rows - first)), first, by);
+  return result;
 }
 
 // shape: of the block's values in the form that its boxes have
@@ -89,8 +117,10 @@ at::Tensor hand_out(ProbedBlock block, const at::Tensor& t, const std::vector<in
   block.values = t.detach().reshape(shape);
   const std::optional<uint64_t> seed = context.sink->perturbation();
   at::Tensor next = t;
+  std::optional<Roundoffs> roundoffs;
   if (seed && t.is_floating_point()) {
-    next = perturbed(t, block, *seed);
+    roundoffs = roundoffs_of(block, *seed);
+    next = perturbed(t, *roundoffs);
     block.values = next.detach().reshape(shape);
   }
   context.sink->put(block);
@@ -103,10 +133,19 @@ at::Tensor hand_out(ProbedBlock block, const at::Tensor& t, const std::vector<in
     ProbedBlock own = block;
     own.values = gradient.detach().reshape(shape);
     // In fp32 at least: a loss scale is there because fp16 has no number as small as a gradient.
-    if (scale != 1)
-      own.values = own.values.to(at::promote_types(own.values.scalar_type(), at::kFloat)) / scale;
+    if (scale != 1) {
+      const at::ScalarType wide = at::promote_types(own.values.scalar_type(), at::kFloat);
+      own.values = own.values.to(wide, /*non_blocking=*/false, /*copy=*/true).div_(scale);
+    }
     sink->put(own);
   });
+  // Behind the other: what goes on is the gradient of t. Its factors are made again, so that nothing
+  // is kept of them until backward.
+  if (roundoffs) {
+    next.register_hook([by = *std::move(roundoffs)](const at::Tensor& gradient) {
+      return gradient.defined() ? perturbed(gradient.detach(), by) : gradient;
+    });
+  }
   return next;
 }
 

@@ -1,8 +1,12 @@
 #include "trireme/verify/reference.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -80,12 +84,30 @@ std::vector<Pair> common_names(const TensorSource& run, const TensorSource& refe
   return pairs;
 }
 
-void save_tensors(const fs::path& root, const std::vector<std::pair<std::string, at::Tensor>>& all,
-                  const std::string& state) {
-  std::vector<checkpoint::Entry> entries;
-  for (const auto& [name, values] : all) {
-    entries.push_back({name, values, mesh::Layout(values.sizes().vec(), {})});
+// A tensor that is read when it is saved, so that one at a time is in memory.
+class ReadWhenSaved final : public checkpoint::OffloadedTensor {
+ public:
+  explicit ReadWhenSaved(std::function<at::Tensor()> read) : read_(std::move(read)) {}
+  at::Tensor read() const override { return read_(); }
+  void write(const at::Tensor& /*values*/) override {
+    throw InternalError("a tensor of a reference can only be saved");
   }
+
+ private:
+  std::function<at::Tensor()> read_;
+};
+
+checkpoint::Entry entry_of(const std::string& name, const checkpoint::SourceTensor& form,
+                           std::function<at::Tensor()> read) {
+  const auto meta = at::TensorOptions().dtype(form.dtype).device(at::kMeta);
+  return {.name = name,
+          .local = at::empty(form.shape, meta),
+          .layout = mesh::Layout(form.shape, {}),
+          .offloaded = std::make_shared<ReadWhenSaved>(std::move(read))};
+}
+
+void save_entries(const fs::path& root, std::span<const checkpoint::Entry> entries,
+                  const std::string& state) {
   const auto world = std::move(comm::make_thread_group(1).front());
   checkpoint::save(root, 1, entries, state, *world, {.keep = 0, .fsync = false});
 }
@@ -93,16 +115,16 @@ void save_tensors(const fs::path& root, const std::vector<std::pair<std::string,
 // The pairs' tensors as records of a and b.
 void save_pairs(const std::vector<Pair>& pairs, const checkpoint::SavedTensors& run,
                 const TensorSource& reference, const fs::path& a, const fs::path& b) {
-  std::vector<std::pair<std::string, at::Tensor>> ours, theirs;
+  std::vector<checkpoint::Entry> ours, theirs;
   for (const Pair& pair : pairs) {
-    const at::Tensor mine = run.read(pair.run);
-    ours.emplace_back(pair.run, mine);
-    theirs.emplace_back(
-        pair.run,
-        reference.read(pair.reference).to(mine.scalar_type()).reshape(mine.sizes()).contiguous());
+    const checkpoint::SourceTensor& form = run.tensors().at(pair.run);
+    ours.push_back(entry_of(pair.run, form, [&] { return run.read(pair.run); }));
+    theirs.push_back(entry_of(pair.run, form, [&] {
+      return reference.read(pair.reference).to(form.dtype).reshape(form.shape);
+    }));
   }
-  save_tensors(a, ours, run.state());
-  save_tensors(b, theirs, run.state());
+  save_entries(a, ours, run.state());
+  save_entries(b, theirs, run.state());
 }
 
 std::vector<std::string> names_without(const TensorSource& source, const std::vector<Pair>& pairs,
@@ -208,7 +230,8 @@ CommonTensors write_common(const ReferenceStep& reference, const fs::path& run, 
   write_numbers(a, own.at(1).at("loss"), own.at(1).at("grad_norm"));
   write_numbers(b, step.at("loss").get<double>(), step.at("grad_norm").get<double>());
   for (const fs::path& folder : {a, b}) {
-    save_tensors(folder / "checkpoints", {{kUnseen, at::zeros({1})}}, "{}");
+    const checkpoint::Entry unseen{kUnseen, at::zeros({1}), mesh::Layout({1}, {})};
+    save_entries(folder / "checkpoints", {&unseen, 1}, "{}");
   }
   return {.num_activations = static_cast<int64_t>(activations.size()),
           .num_gradients = static_cast<int64_t>(gradients.size()),

@@ -47,6 +47,7 @@ struct CommonTensors {
 // Writes what `run`, whose first step is recorded, and the reference have in common: two folders of
 // recorded runs, `a` and `b`, both new. The reference's tensors take the dtype and the shape of the
 // run's, which may have no activations.
+// Memory: one tensor
 // Throws: ConfigError when they have nothing in common, when a tensor of a name has another number
 //         of elements, or when a file is missing or damaged; CheckpointError
 CommonTensors write_common(const ReferenceStep& reference, const std::filesystem::path& run,

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "trireme/checkpoint/chunk/chunk.h"
+
 namespace trireme::verify {
 namespace {
 
@@ -42,7 +44,10 @@ SourceDifferences differences(const checkpoint::TensorSource& a, const checkpoin
                               const DifferenceOptions& options) {
   SourceDifferences found;
   if (!has_any(a, options) && !has_any(b, options)) return found;
-  const checkpoint::Diff diff = checkpoint::diff(a, b, {.wanted = options.wanted});
+  // As much as one chunk of a checkpoint: probes of a step may be larger than any of its
+  // activations was in the ranks' memory.
+  const checkpoint::Diff diff =
+      checkpoint::diff(a, b, {.wanted = options.wanted, .part_bytes = checkpoint::kChunkBytes});
   for (const std::string& name : diff.only_in_a) {
     found.tensors[name] = {.difference = {kInfinite, kInfinite}, .note = "only A has it"};
   }

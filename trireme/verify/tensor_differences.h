@@ -39,7 +39,7 @@ struct DifferenceOptions {
   std::function<bool(const std::string& name)> wanted{};
 };
 
-// Memory: 16 MiB of a tensor on each side
+// Memory: 1 MiB of a tensor on each side, and a chunk of a checkpoint
 // Throws: CheckpointError when a source is damaged
 SourceDifferences differences(const checkpoint::TensorSource& a, const checkpoint::TensorSource& b,
                               const DifferenceOptions& options = {});

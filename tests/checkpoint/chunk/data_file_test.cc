@@ -50,6 +50,17 @@ TEST(DataFile, HasItsHeadAndThenWhatWasAppended) {
   }
 }
 
+TEST(DataFile, HasTheSameBytesBehindSmallBuffers) {
+  const harness::TemporaryFolder folder;
+  const std::vector<std::byte> bytes = block(3 << 20, 1);
+  const std::string head(4096, 'h');
+  DataFile file(folder / "data", head.size(), std::nullopt, /*buffer_bytes=*/8192);
+  for (size_t at = 0; at < bytes.size(); at += 1 << 20)
+    file.append(std::span(bytes).subspan(at, 1 << 20));
+  file.finish(head, false);
+  EXPECT_EQ(read_file(folder / "data"), head + text_of(bytes));
+}
+
 TEST(DataFile, ReservingMoreThanIsWrittenLeavesNothing) {
   const harness::TemporaryFolder folder;
   DataFile file(folder / "data", 4096, 10 << 20);

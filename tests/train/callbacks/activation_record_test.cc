@@ -1,10 +1,19 @@
 #include "trireme/train/callbacks/activation_record.h"
 
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include <malloc.h>
+
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/live_bytes.h"
 #include "tests/harness/messages.h"
 #include "tests/train/callbacks/fake_run.h"
 #include "tests/train/text_run.h"
@@ -183,6 +192,72 @@ TEST(ActivationRecord, IsOffUnlessAsked) {
   EXPECT_FALSE(record.is_on());
   EXPECT_EQ(record.probes(1), nullptr);
   EXPECT_FALSE(record.wants_gradients(1));
+}
+
+// What libtorch and malloc have given out, at libtorch's allocations: buffers of files count too.
+class HeldBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* data, int64_t bytes, size_t total, size_t reserved,
+                         c10::Device device) override {
+    live_.reportMemoryUsage(data, bytes, total, reserved, device);
+    most_in_heap_ = std::max(most_in_heap_, in_heap());
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t most() const { return std::max(live_.peak(), most_in_heap_ - heap_before_); }
+
+ private:
+  static int64_t in_heap() {
+    const struct mallinfo2 heap = ::mallinfo2();
+    return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+  }
+  harness::LiveBytes live_;
+  int64_t heap_before_ = in_heap();
+  int64_t most_in_heap_ = heap_before_;
+};
+
+int64_t most_held(const std::function<void()>& run) {
+  const auto held = std::make_shared<HeldBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, held);
+  run();
+  return held->most();
+}
+
+// Units of one activation and its gradient. shape: of a microbatch of two; perturb: a key's value
+void expect_memory_of_a_unit(const std::filesystem::path& folder, const std::vector<int64_t>& shape,
+                             int64_t num_units, double perturb = 0) {
+  ActivationRecord record;
+  set_keys(record, {{"record.activations", 1}, {"record.perturb", perturb}});
+  FakeRun fake;
+  fake.folder_ = folder;
+  record.on_start(fake);
+  verify::ProbeSink* const sink = record.probes(1);
+  const auto step = [&](bool is_recorded) {
+    for (const int64_t first : {int64_t{0}, shape[0]}) {
+      std::optional<verify::ProbeScope> scope;
+      if (is_recorded) {
+        scope.emplace(verify::ProbeContext{
+            .sink = sink, .first_sample = first, .num_samples = 2 * shape[0], .samples = shape[0]});
+      }
+      at::Tensor x = at::rand(shape).requires_grad_();
+      for (int64_t unit = 0; unit < num_units; ++unit)
+        x = verify::probe(concat("unit ", unit), x.sin());
+      x.sum().backward();
+    }
+  };
+  const int64_t bytes_of_unit = 2 * c10::multiply_integers(shape) * int64_t{sizeof(float)};
+  const int64_t without = most_held([&] { step(false); });
+  EXPECT_LE(most_held([&] { step(true); }) - without, bytes_of_unit);
+  EXPECT_LE(most_held([&] { record.on_gradients(fake); }), bytes_of_unit);
+  const auto saved = checkpoint::inspect(folder / kActivationFolder / checkpoint::folder_name(1));
+  EXPECT_EQ(std::ssize(saved.tensors), 2 * num_units);
+}
+
+TEST_F(ActivationRecordTest, HoldsNoMoreThanTheProbesOfAUnit) {
+  // Rows of 4 KiB, of 64 KiB, and of 3 MB, which is more than a chunk of a checkpoint.
+  expect_memory_of_a_unit(folder_ / "short", {512, 1024}, 24);
+  expect_memory_of_a_unit(folder_ / "perturbed", {512, 1024}, 24, 5);
+  expect_memory_of_a_unit(folder_ / "long", {32, 16, 1024}, 24);
+  expect_memory_of_a_unit(folder_ / "longer", {2, 3, 500, 500}, 12);
 }
 
 TEST_F(ActivationRecordTest, TheDiskHasToHoldTheCopiesOfAllRanks) {

@@ -58,6 +58,20 @@ TEST_F(ProbeFileTest, PartsOfAllRanksMakeTheWhole) {
       at::equal(read({.offset = {1, 1}, .size = {2, 2}}), x_.narrow(0, 1, 2).narrow(1, 1, 2)));
 }
 
+TEST_F(ProbeFileTest, BlocksMayHavePartsOfRows) {
+  for (const int64_t rank : {0, 1}) {
+    const mesh::Box box{.offset = {0, 2 * rank}, .size = {4, 2 - rank}};
+    files_[static_cast<size_t>(rank)]->put({.name = "x",
+                                            .whole = {4, 3},
+                                            .boxes = {box},
+                                            .values = x_.narrow(1, box.offset[1], box.size[1])});
+  }
+  const mesh::Box rows{.offset = {1, 0}, .size = {2, 3}}, middle{.offset = {2, 1}, .size = {2, 2}};
+  EXPECT_TRUE(at::equal(read_blocks(paths_, ranks(), "x", rows), x_.narrow(0, 1, 2)));
+  EXPECT_TRUE(
+      at::equal(read_blocks(paths_, ranks(), "x", middle), x_.narrow(0, 2, 2).narrow(1, 1, 2)));
+}
+
 TEST_F(ProbeFileTest, ABlockThatComesAgainIsLeftOut) {
   files_[0]->put(block_of("x", 0, x_));
   files_[0]->put(block_of("x", 0, x_ * 2));
@@ -85,6 +99,17 @@ TEST_F(ProbeFileTest, ReplicasAreCompared) {
   files_[0]->put(block_of("z", 0, x_));
   files_[1]->put(block_of("z", 0, other));
   EXPECT_TRUE(std::isinf(compare_replicas(paths_, ranks(), "z").absolute));
+}
+
+TEST_F(ProbeFileTest, LongReplicasAreComparedToTheirEnd) {
+  const at::Tensor x = at::arange(60'000.0, at::kDouble).view({4, 15'000});
+  at::Tensor other = x.clone();
+  other[0][1] += 1;
+  other[3][14'999] -= 3;
+  files_[0]->put(block_of("x", 0, x));
+  files_[1]->put(block_of("x", 0, other));
+  EXPECT_EQ(compare_replicas(paths_, ranks(), "x").absolute, 3);
+  EXPECT_DOUBLE_EQ(compare_replicas(paths_, ranks(), "x").relative, 3 / 59'999.0);
 }
 
 TEST_F(ProbeFileTest, ANameHasOneForm) {

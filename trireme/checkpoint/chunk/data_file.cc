@@ -28,7 +28,7 @@ namespace {
 }  // namespace
 
 DataFile::DataFile(const std::filesystem::path& path, uint64_t head_bytes,
-                   std::optional<uint64_t> data_bytes)
+                   std::optional<uint64_t> data_bytes, size_t buffer_bytes)
     : path_(path),
       file_(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
       head_bytes_(head_bytes) {
@@ -42,8 +42,8 @@ DataFile::DataFile(const std::filesystem::path& path, uint64_t head_bytes,
   io_ = make_async_io({.descriptor = file_.get(),
                        .path = path_.string(),
                        .is_direct = make_direct(file_.get(), reserved)});
-  const size_t most = data_bytes.value_or(kBufferBytes);
-  const size_t capacity = std::clamp(round_up(most, kIoAlignment), kIoAlignment, kBufferBytes);
+  const size_t most = data_bytes.value_or(buffer_bytes);
+  const size_t capacity = std::clamp(round_up(most, kIoAlignment), kIoAlignment, buffer_bytes);
   for (Buffer& buffer : buffers_) buffer.data = aligned_bytes(capacity);
   capacity_ = capacity;
 }

@@ -18,12 +18,16 @@
 namespace trireme::checkpoint {
 
 // Not thread safe. Without finish() the file is incomplete. Throws: Error with path and reason.
+// Memory: two buffers
 class DataFile {
  public:
+  static constexpr size_t kBufferBytes = size_t{8} << 20;
+
   // Leaves `head_bytes` free at the beginning, a multiple of kIoAlignment. Reserves room for
   // `data_bytes` after them if they are known, so that a full disk is noticed now.
+  // buffer_bytes: of each buffer, at most; a multiple of kIoAlignment
   DataFile(const std::filesystem::path& path, uint64_t head_bytes,
-           std::optional<uint64_t> data_bytes);
+           std::optional<uint64_t> data_bytes, size_t buffer_bytes = kBufferBytes);
 
   // Returns where the bytes begin, counted from the end of the head. They may be changed
   // afterwards.
@@ -34,7 +38,6 @@ class DataFile {
   uint64_t num_bytes() const { return head_bytes_ + data_bytes_; }
 
  private:
-  static constexpr size_t kBufferBytes = size_t{8} << 20;  // at most
   struct Buffer {
     AlignedBytes data{};
     size_t used = 0;

@@ -18,8 +18,8 @@
 
 namespace trireme::checkpoint {
 
-// Two checkpoints may each be larger than memory, so tensors are compared in parts of 16 MiB on
-// both sides, and nothing is kept of a part but sums. Equal bits are asked for first, with memcmp,
+// Two checkpoints may each be larger than memory, so tensors are compared in parts on both
+// sides, and nothing is kept of a part but sums. Equal bits are asked for first, with memcmp,
 // because most tensors are equal and a comparison of values costs many times more. A tolerance is
 // relative to the largest value of both whole tensors, which is known only after a first pass; so a
 // tensor that differs is read twice. Whether two elements differ is a matter of bits and not of ==:
@@ -243,10 +243,11 @@ std::string form_of(const at::Tensor& tensor) {
 // Compares a tensor of both sources, whose dtypes and shapes are the same.
 // on_read: called once for each part, with its bytes
 ValueDiff compare_values(const TensorDiff& pair, const TensorSource& a, const TensorSource& b,
-                         double tolerance, const std::function<void(size_t bytes)>& on_read) {
+                         const DiffOptions& options,
+                         const std::function<void(size_t bytes)>& on_read) {
   // Before any byte is read.
   static_cast<void>(dtype_name(pair.a.dtype));  // throws for a dtype that cannot be compared
-  const TensorParts parts(pair.a.shape, c10::elementSize(pair.a.dtype));
+  const TensorParts parts(pair.a.shape, c10::elementSize(pair.a.dtype), options.part_bytes);
   int64_t num_read = 0;
   const auto read = [&](int64_t i) -> PartPair {
     const mesh::Box box = parts.at(i);
@@ -258,7 +259,7 @@ ValueDiff compare_values(const TensorDiff& pair, const TensorSource& a, const Te
     }
     return part;
   };
-  return compare_parts(pair.a.shape, parts.size(), read, tolerance);
+  return compare_parts(pair.a.shape, parts.size(), read, options.tolerance);
 }
 
 }  // namespace
@@ -307,7 +308,7 @@ Diff diff(const TensorSource& a, const TensorSource& b, const DiffOptions& optio
   for (TensorDiff& pair : pairs) {
     ++result.num_compared;
     if (pair.same_form()) {
-      pair.values = compare_values(pair, a, b, options.tolerance, [&](size_t bytes) {
+      pair.values = compare_values(pair, a, b, options, [&](size_t bytes) {
         done += static_cast<int64_t>(bytes);
         if (options.on_progress) options.on_progress(done, result.num_bytes);
       });

@@ -60,6 +60,8 @@ struct DiffOptions {
   double tolerance = 0;  // as for compare_values()
   // The names to compare; empty: all.
   std::function<bool(const std::string& name)> wanted{};
+  // Of a tensor on each side that are in memory at once.
+  uint64_t part_bytes = uint64_t{16} << 20;
   OnProgress on_progress{};  // in bytes of one side
 };
 
@@ -75,7 +77,7 @@ struct Diff {
   bool is_same() const { return only_in_a.empty() && only_in_b.empty() && num_beyond() == 0; }
 };
 
-// Memory: 16 MiB of a tensor on each side
+// Memory: options.part_bytes of a tensor on each side
 // Throws: ConfigError when `wanted` takes no tensor; CheckpointError when a source is damaged
 Diff diff(const TensorSource& a, const TensorSource& b, const DiffOptions& options = {});
 

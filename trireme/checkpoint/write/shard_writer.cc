@@ -29,6 +29,12 @@ namespace {
 constexpr const char* kChunksSuffix = "@chunks";
 constexpr const char* kDigestKey = "digest";
 
+// Pieces that come a chunk at a time do so to keep little in memory: so does the file.
+size_t buffer_bytes_for(std::span<const OwnPiece* const> pieces) {
+  return std::ranges::all_of(pieces, &OwnPiece::comes_by_rows) ? kChunkBytes
+                                                               : DataFile::kBufferBytes;
+}
+
 // Compares chunks of linked files with what their checkpoint says of them, each once.
 class LinkedFiles {
  public:
@@ -78,7 +84,8 @@ class ShardWriter {
     head_bytes_ = head_bytes_for(pieces);
     // What compression leaves is not known before.
     const bool knows_size = options.compression == Compression::kNone;
-    file_.emplace(path, head_bytes_, knows_size ? std::optional(num_new) : std::nullopt);
+    file_.emplace(path, head_bytes_, knows_size ? std::optional(num_new) : std::nullopt,
+                  buffer_bytes_for(pieces));
   }
 
   void write(const OwnPiece& piece) {

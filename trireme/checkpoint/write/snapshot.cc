@@ -41,6 +41,27 @@ void for_each_chunk(const OwnPiece& piece, std::span<const std::byte> bytes, boo
   at::parallel_for(0, std::ssize(begins), 1, run);
 }
 
+// The chunks of rows that are longer than a chunk. One may have parts of two rows.
+void read_long_rows(const OwnPiece& piece, uint64_t row_bytes,
+                    const std::function<void(size_t i, std::span<const std::byte> bytes)>& use) {
+  HostBytes held;
+  uint64_t first = 0, end = 0;  // of the rows that are held
+  uint64_t at = 0;
+  for (size_t i = 0; i < piece.chunk_bytes.size(); ++i) {
+    const uint64_t begin_row = at / row_bytes;
+    const uint64_t end_row = (at + piece.chunk_bytes[i] - 1) / row_bytes + 1;
+    if (begin_row < first || end_row > end) {
+      held = {};  // before the next ones are made
+      held = host_bytes(piece.offloaded->read_rows(static_cast<int64_t>(begin_row),
+                                                   static_cast<int64_t>(end_row)));
+      first = begin_row;
+      end = end_row;
+    }
+    use(i, held.bytes.subspan(at - first * row_bytes, piece.chunk_bytes[i]));
+    at += piece.chunk_bytes[i];
+  }
+}
+
 // Values whose exponent has all bits set. The count of a block fits the values' own width, so the
 // A mask of the exponent finds both NaN and infinity, without a branch.
 // loop needs no wider lanes.
@@ -94,15 +115,21 @@ HostBytes OwnPiece::bytes() const {
   return host_bytes(local.detach().index_select(0, index.to(local.device())));
 }
 
+bool OwnPiece::comes_by_rows() const {
+  if (copy || !offloaded || !offloaded->goes_by_rows()) return false;
+  const uint64_t row_bytes = row_bytes_of(box, c10::elementSize(dtype));
+  // No patch has rows that are longer than a chunk.
+  return row_bytes > 0 && (!rows || row_bytes <= kChunkBytes);
+}
+
 void OwnPiece::read_chunks(
     const std::function<void(size_t i, std::span<const std::byte> bytes)>& use) const {
   const uint64_t row_bytes = row_bytes_of(box, c10::elementSize(dtype));
-  const bool is_cut_at_rows = row_bytes > 0 && row_bytes <= kChunkBytes;
-  if (copy || !offloaded || !offloaded->goes_by_rows() || !is_cut_at_rows) {
+  if (!comes_by_rows()) {
     const HostBytes host = bytes();
-    // Only whole rows can be asked for.
     return for_each_chunk(*this, host.bytes, /*in_parallel=*/false, use);
   }
+  if (row_bytes > kChunkBytes) return read_long_rows(*this, row_bytes, use);
   int64_t first = 0;
   for (size_t i = 0; i < chunk_bytes.size(); ++i) {
     const auto count = static_cast<int64_t>(chunk_bytes[i] / row_bytes);

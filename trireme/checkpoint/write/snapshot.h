@@ -48,8 +48,10 @@ struct OwnPiece {
   void take_rows(std::vector<int64_t> changed);
   // Its bytes, row-major. Reads an offloaded tensor, and copies one of a device.
   HostBytes bytes() const;
-  // Calls use(i, bytes) for each chunk in turn. Brings no more than a chunk at a time into memory
-  // if the tensor goes by rows.
+  // Whether its bytes are brought into memory a few rows at a time.
+  bool comes_by_rows() const;
+  // Calls use(i, bytes) for each chunk in turn. If the tensor comes by rows, no more than a chunk
+  // at a time is in memory, or two rows if they are longer than a chunk.
   void read_chunks(
       const std::function<void(size_t i, std::span<const std::byte> bytes)>& use) const;
 };

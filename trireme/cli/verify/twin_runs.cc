@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -41,6 +42,82 @@ bool must_be_the_same(const train::Change& change, Tier tier) {
 
 train::RunConfig config_of(const TwinSide& side, const train::Offer& offer) {
   return train::load_config(side.config, offer, parse_overrides(side.overrides));
+}
+
+// How the samples of a step are shared out among forwards.
+struct Forwards {
+  bool is_known = false;  // otherwise the planner chooses the layout when the run begins
+  int64_t micro_batch = 0;
+  int64_t ranks = 0;  // that read samples of their own
+  int64_t learners = 1;
+  int64_t global_batch = 0;
+  bool operator==(const Forwards&) const = default;
+
+  bool are_whole_steps() const {
+    return is_known && learners == 1 && micro_batch * ranks >= global_batch;
+  }
+  // The least train.micro_batch with which they are.
+  int64_t micro_batch_of_step() const { return (global_batch + ranks - 1) / ranks; }
+  std::string in_words() const {
+    if (!is_known) return "chosen by the planner";
+    return concat("of ", micro_batch, ranks > 1 ? concat(" x ", ranks) : "", " samples");
+  }
+};
+
+// The config that the side's run begins with.
+train::RunConfig started_config(const TwinOptions& options, const TwinSide& side) {
+  if (!options.start) return config_of(side, options.offer);
+  train::RunConfig config = options.start->config;  // for any number of data ranks
+  train::override_keys(config, parse_overrides(side.overrides));
+  return config;
+}
+
+// Empty when the layout cannot be: the side's own run says why.
+std::optional<Forwards> forwards_of(const TwinOptions& options, const TwinSide& side) {
+  train::RunConfig config = started_config(options, side);
+  if (config.has_choices()) return Forwards{};
+  try {
+    train::resolve(config, side.num_ranks);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+  return Forwards{.is_known = true,
+                  .micro_batch = config.train.micro_batch,
+                  .ranks = train::sample_ranks(config.parallel),
+                  .learners = config.parallel.learners,
+                  .global_batch = config.train.global_batch};
+}
+
+// False also when the data cannot be read, which A's own run says.
+bool has_batch_norm(const TwinOptions& options) {
+  train::RunConfig config = started_config(options, options.a);
+  try {
+    config.task->open(/*evaluates=*/false);
+    return config.task->model().traits().has_batch_norm;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Batch norm's statistics are those of the samples of one forward on all data ranks. A rank reads
+// samples that follow each other, so that forwards of as many samples are not of the same ones.
+void check_batch_norms(const TwinOptions& options) {
+  const std::optional<Forwards> a = forwards_of(options, options.a);
+  const std::optional<Forwards> b = forwards_of(options, options.b);
+  if (!a || !b || (a->are_whole_steps() && b->are_whole_steps())) return;
+  if ((a->is_known && *a == *b) || !has_batch_norm(options)) return;
+  const auto keys = [&] {
+    if (!a->is_known || !b->is_known) return std::string("set parallel and train.micro_batch so");
+    const bool is_even = a->global_batch % a->ranks == 0 && b->global_batch % b->ranks == 0;
+    return concat("give --a train.micro_batch=", a->micro_batch_of_step(),
+                  " --b train.micro_batch=", b->micro_batch_of_step(),
+                  is_even ? "" : " --train.uneven_batches=true");
+  };
+  throw ConfigError(concat(
+      "A and B are to compute different things: batch norm takes its statistics over the samples "
+      "of a forward, ",
+      a->in_words(), " in A, ", b->in_words(),
+      " in B; expected forwards of the same samples, such as those of a whole step: ", keys()));
 }
 
 // A's run in the precision of `run`; empty: it is this one.
@@ -154,6 +231,7 @@ void check_sides(const TwinOptions& options) {
   }
   TRIREME_CHECK(differing.empty(), "A and B are to compute different things: ", differing,
                 "; expected configs that differ in how they compute, such as in [parallel]");
+  if (!options.only_a) check_batch_norms(options);
 }
 
 std::vector<TwinRun> train_twins(

@@ -50,8 +50,9 @@ struct TwinOptions {
   train::Offer offer;
 };
 
-// Refuses sides that are to compute different things, before anything runs.
-// Throws: ConfigError with the keys that differ and must not
+// Refuses sides that are to compute different things, before anything runs. Opens A's data if the
+// sides have other samples in a forward, which changes models with batch norm.
+// Throws: ConfigError with the keys that differ and must not, or with those to give
 void check_sides(const TwinOptions& options);
 
 // A run that has ended because copies of one gradient or weight differ between its ranks: what

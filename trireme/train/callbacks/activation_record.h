@@ -47,7 +47,8 @@ inline constexpr const char* kPartialProbes = "left_out";
 // samples of the step: [samples, ...], or [tokens, ...]. Those of gradients are "NAME@gradient",
 // those of routers' choices "NAME@choices".
 // Comm:   names, boxes and digests, in a step that is recorded
-// Memory: a probe's block of one microbatch
+// Memory: a probe's block of one microbatch while the step runs; when it is saved 4 MiB, or two
+//         rows that are longer
 // Disk:   during the step the blocks, in files of each rank in output.folder
 class ActivationRecord final : public Callback, public verify::ProbeSink {
  public:

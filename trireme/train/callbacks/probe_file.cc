@@ -48,12 +48,56 @@ void for_each_box(std::span<const StoredProbes> ranks, const std::string& name, 
   }
 }
 
-at::Tensor read_block(const std::filesystem::path& file, const StoredBlock& block,
-                      at::ScalarType dtype) {
-  at::Tensor values = at::empty(block.box.size, dtype);
-  InputFile(file).read(block.offset,
-                       {static_cast<std::byte*>(values.mutable_data_ptr()), values.nbytes()});
-  return values;
+// Elements of a block, row-major, from number `first` on. into: contiguous
+void read_elements(const InputFile& file, const StoredBlock& block, int64_t first,
+                   const at::Tensor& into) {
+  file.read(block.offset + static_cast<uint64_t>(first) * into.element_size(),
+            {static_cast<std::byte*>(into.mutable_data_ptr()), into.nbytes()});
+}
+
+// The part of a block that lies in `common`. into: of its shape
+void read_part(const std::filesystem::path& path, const StoredBlock& block, mesh::Box common,
+               const at::Tensor& into) {
+  const InputFile file(path);
+  for (size_t dim = 0; dim < common.offset.size(); ++dim)
+    common.offset[dim] -= block.box.offset[dim];
+  const int64_t first = common.offset[0] * (block.box.numel() / block.box.size[0]);
+  std::vector<int64_t> shape = block.box.size;  // of the rows
+  shape[0] = common.size[0];
+  if (shape == common.size && into.is_contiguous()) return read_elements(file, block, first, into);
+  const at::Tensor rows = at::empty(shape, into.options());
+  read_elements(file, block, first, rows);
+  common.offset[0] = 0;
+  into.copy_(checkpoint::view_box(rows, common));
+}
+
+// Of two blocks with the same box.
+struct BlockDifference {
+  double absolute = 0;  // infinite if any is not finite
+  double largest = 0;   // |value| of both
+};
+
+BlockDifference compare_blocks(const std::filesystem::path& a_path, const StoredBlock& a,
+                               const std::filesystem::path& b_path, const StoredBlock& b,
+                               at::ScalarType dtype) {
+  constexpr int64_t kElements = int64_t{1} << 14;  // at a time: 128 KiB as doubles
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const InputFile a_file(a_path), b_file(b_path);
+  BlockDifference found;
+  const int64_t numel = a.box.numel();
+  for (int64_t first = 0; first < numel; first += kElements) {
+    const auto read = [&](const InputFile& file, const StoredBlock& block) {
+      const at::Tensor part = at::empty({std::min(kElements, numel - first)}, dtype);
+      read_elements(file, block, first, part);
+      return part.to(at::kDouble);
+    };
+    const at::Tensor x = read(a_file, a), y = read(b_file, b);
+    const double off = (x - y).abs().max().item<double>();
+    found.absolute = std::isfinite(off) ? std::max(found.absolute, off) : kInfinite;
+    found.largest =
+        std::max({found.largest, x.abs().max().item<double>(), y.abs().max().item<double>()});
+  }
+  return found;
 }
 
 }  // namespace
@@ -165,13 +209,9 @@ at::Tensor read_blocks(std::span<const std::filesystem::path> files,
     if (!values.defined()) values = at::zeros(box.size, dtype_in(rank));
     const mesh::Box common = mesh::intersect(box, block.box);
     if (before != nullptr || common.numel() == 0) return;
-    const at::Tensor whole = read_block(files[rank], block, values.scalar_type());
-    mesh::Box from = common, to = common;
-    for (size_t dim = 0; dim < common.offset.size(); ++dim) {
-      from.offset[dim] -= block.box.offset[dim];
-      to.offset[dim] -= box.offset[dim];
-    }
-    checkpoint::view_box(values, to).copy_(checkpoint::view_box(whole, from));
+    mesh::Box place = common;
+    for (size_t dim = 0; dim < common.offset.size(); ++dim) place.offset[dim] -= box.offset[dim];
+    read_part(files[rank], block, common, checkpoint::view_box(values, place));
   });
   return values;
 }
@@ -189,13 +229,10 @@ ProbeReplicas compare_replicas(std::span<const std::filesystem::path> files,
     }
     if (before->digest == block.digest) return;
     differing.insert(static_cast<int>(rank));
-    const at::ScalarType dtype = ranks[rank].at(name).dtype;
-    const at::Tensor a = read_block(files[owners.at(before)], *before, dtype).to(at::kDouble);
-    const at::Tensor b = read_block(files[rank], block, dtype).to(at::kDouble);
-    const double off = (a - b).abs().max().item<double>();
-    const double infinite = std::numeric_limits<double>::infinity();
-    found.absolute = std::isfinite(off) ? std::max(found.absolute, off) : infinite;
-    largest = std::max({largest, a.abs().max().item<double>(), b.abs().max().item<double>()});
+    const BlockDifference one = compare_blocks(files[owners.at(before)], *before, files[rank],
+                                               block, ranks[rank].at(name).dtype);
+    found.absolute = std::max(found.absolute, one.absolute);
+    largest = std::max(largest, one.largest);
   });
   found.ranks.assign(differing.begin(), differing.end());
   found.relative =

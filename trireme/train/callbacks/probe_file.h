@@ -84,7 +84,7 @@ class ProbeFile {
 };
 
 // Reads the part of a probe that lies in `box` from the ranks' files.
-// files, ranks: by rank. Memory: one block more
+// files, ranks: by rank. Memory: as much again, where blocks have parts of its rows
 at::Tensor read_blocks(std::span<const std::filesystem::path> files,
                        std::span<const StoredProbes> ranks, const std::string& name,
                        const mesh::Box& box);
@@ -95,7 +95,7 @@ struct ProbeReplicas {
   double absolute = 0;       // largest difference; infinite if it is not finite
   double relative = 0;       // to the largest |value| of those boxes
 };
-// files, ranks: as for read_blocks()
+// files, ranks: as for read_blocks(). Memory: 1 MiB
 ProbeReplicas compare_replicas(std::span<const std::filesystem::path> files,
                                std::span<const StoredProbes> ranks, const std::string& name);
 // How many elements all ranks have, each box counted once.
