@@ -1,3 +1,4 @@
+// Length: one number, from the sums of its grains to those of embedding tables.
 #include "trireme/train/numerics/gradient_norm.h"
 
 #include <algorithm>
