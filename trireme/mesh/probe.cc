@@ -139,8 +139,8 @@ at::Tensor hand_out(ProbedBlock block, const at::Tensor& t, const std::vector<in
     }
     sink->put(own);
   });
-  // Behind the other: what goes on is the gradient of t. Its factors are made again, so that nothing
-  // is kept of them until backward.
+  // Behind the other: what goes on is the gradient of t. Its factors are made again, so that
+  // nothing is kept of them until backward.
   if (roundoffs) {
     next.register_hook([by = *std::move(roundoffs)](const at::Tensor& gradient) {
       return gradient.defined() ? perturbed(gradient.detach(), by) : gradient;
