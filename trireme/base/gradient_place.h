@@ -16,9 +16,10 @@ class GradientTaker : public torch::autograd::PostAccumulateGradHook {
   virtual at::Tensor place() = 0;
 };
 
-// Where the operator that computes the gradient of `parameter` writes it before it hands it to
-// autograd: the place of the parameter's taker, or else new memory. Only within a backward.
-// Contiguous, and like the parameter, which is dense.
+// Where the operator that computes the gradient of `parameter` may write it before it hands it to
+// autograd: the place of the parameter's taker, or an undefined tensor. Only within a backward.
+at::Tensor gradient_place(const at::Tensor& parameter);
+// The same, or else new memory like the parameter.
 at::Tensor empty_gradient(const at::Tensor& parameter);
 
 }  // namespace trireme

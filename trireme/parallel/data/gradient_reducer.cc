@@ -196,7 +196,8 @@ at::Tensor GradientReducer::place_of(size_t parameter) {
   if (!state.whole.defined()) acquire(state);
   const at::Tensor& view = state.views[slot.index];
   const at::Tensor& like = parameters_[parameter];
-  const bool is_like = view.scalar_type() == like.scalar_type() && view.device() == like.device() &&
+  // A GPU's products choose by a larger alignment than a bucket has.
+  const bool is_like = view.scalar_type() == like.scalar_type() && view.is_cpu() && like.is_cpu() &&
                        view.strides() == like.strides();
   // A tensor of its own: autograd takes over one that nobody else refers to.
   return state.filled[slot.index] || !is_like ? at::Tensor() : view.detach();

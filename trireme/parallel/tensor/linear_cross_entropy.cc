@@ -313,7 +313,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
     if (call->wants_w) {
       ctx->saved_data["grad_w"] = grad_w_vD;
-      ctx->saved_data["weight"] = weight_vD;
+      if (weight_vD.is_leaf()) ctx->saved_data["weight"] = weight_vD;  // others have no place
     }
     if (call->wants_b) {
       ctx->saved_data["grad_b"] = grad_b_v;
@@ -334,16 +334,17 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       if (found == ctx->saved_data.end()) continue;
       const at::Tensor grad = found->second.toTensor();
       const auto dtype = ctx->saved_data[names[i] + "_dtype"].toScalarType();
-      const auto room = [&] {
-        return i == 1 ? empty_gradient(ctx->saved_data["weight"].toTensor())
-                      : at::empty(grad.sizes(), grad.options().dtype(dtype));
-      };
-      if (grad.is_cpu() && dtype == at::kBFloat16 && grad.is_contiguous()) {
-        result[i] = room();
+      const bool narrows = grad.is_cpu() && dtype == at::kBFloat16 && grad.is_contiguous();
+      const auto weight = ctx->saved_data.find("weight");
+      if (i == 1 && weight != ctx->saved_data.end() && (narrows || grad.scalar_type() == dtype))
+        result[i] = gradient_place(weight->second.toTensor());
+      if (narrows) {
+        if (!result[i].defined()) result[i] = at::empty(grad.sizes(), grad.options().dtype(dtype));
         narrow_into(result[i], grad, grads[0].item<double>());
-      } else if (const at::Tensor factor = grads[0].to(grad.scalar_type());
-                 i == 1 && grad.scalar_type() == dtype) {
-        result[i] = room();
+        continue;
+      }
+      const at::Tensor factor = grads[0].to(grad.scalar_type());
+      if (result[i].defined()) {
         at::mul_out(result[i], grad, factor);
       } else {
         result[i] = grad.mul_(factor).to(dtype);
