@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 source tools/clang_version.sh
 failed=()
 
-for check in layers mirror length locale docs commits; do
+for check in layers mirror length locale python docs commits; do
   python3 "tools/check_$check.py" || failed+=("$check")
 done
 

@@ -102,7 +102,7 @@ class OverMoto(ProgramTest):
 
     def test_names_may_have_any_character(self):
         (self.folder / "data/d e").mkdir(parents=True)
-        for i, name in enumerate(("+50% ?#@ü.jsonl", "a&b<c>'\\"=.jsonl", "%41.jsonl")):
+        for i, name in enumerate(("+50% ?#@ü.jsonl", "a&b<c>'\\\"=.jsonl", "%41.jsonl")):
             (self.folder / "data/d e" / name).write_text(f'{{"text": "row {i}"}}\n')
         server = self.serve()
         for output, folder in (("disk", "data/d e"), ("store", "s3://data/data/d e/")):
