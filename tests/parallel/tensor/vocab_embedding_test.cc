@@ -31,6 +31,27 @@ TEST(VocabEmbedding, HasTheBitsOfAWholeTable) {
   }
 }
 
+// Five hundred small terms of one token: rounded one by one, its sum would stop to grow.
+TEST(VocabEmbedding, SumsOfManyTokensAreRoundedOnce) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor tokens = at::arange(1000, at::kLong).remainder(2).mul(7).view({4, 250});
+    const at::Tensor w = values({13, 4}, 0.3, 1, dtype);
+    const at::Tensor weight = values({4, 250, 4}, 0.7, 1, dtype).abs();
+    const at::Tensor expected = at::embedding_dense_backward(weight.to(at::kFloat).view({1000, 4}),
+                                                             tokens.view(-1), 13, -1, false)
+                                    .to(dtype);
+    for_each_axis({1, 2, 3}, [&](const TensorAxis& axis) {
+      const at::Tensor own = part_of(w, 0, axis).requires_grad_();
+      const int64_t first = mesh::split_range(13, axis.size(), axis.rank()).offset;
+      const at::Tensor y = vocab_embedding(tokens, own, first, axis);
+      assert_same_bits(y.detach(), held_rows(at::embedding(w, tokens), axis), "rows");
+      const at::Tensor grad = held_rows(weight, axis);
+      assert_same_bits(torch::autograd::grad({y}, {own}, {grad.view(y.sizes())})[0],
+                       part_of(expected, 0, axis), "gradient");
+    });
+  }
+}
+
 TEST(VocabEmbedding, SendsTheBytesItStates) {
   for (const bool sequence : {false, true}) {
     run_ranks(4, [&](comm::Communicator& group) {

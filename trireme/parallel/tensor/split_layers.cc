@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/gradient_place.h"
 #include "trireme/base/machine/matrix_product.h"
 #include "trireme/parallel/tensor/adapter.h"
 
@@ -365,6 +366,49 @@ struct VocabCall : torch::CustomClassHolder {
   int64_t num_rows = 0;  // S
 };
 
+// Whether libtorch would round a row's sum after each token that has it. A device's kernels add up
+// in fp32.
+bool rounds_each_term(const at::Tensor& weight) {
+  return weight.is_cpu() && at::isReducedFloatingType(weight.scalar_type());
+}
+
+// The gradient of an embedding's weight: for each row, the sum over its tokens. In 16-bit numbers
+// it is rounded once: a token may come hundreds of times.
+// Shapes: weight [v, D], grad [S, D], rows [S] int64 -> [v, D]
+at::Tensor embedding_gradient(const at::Tensor& weight_vD, const at::Tensor& grad_SD,
+                              const at::Tensor& rows_S) {
+  const auto sum = [](const at::Tensor& grad, const at::Tensor& rows, int64_t num_rows) {
+    return at::embedding_dense_backward(grad, rows, num_rows, /*padding_idx=*/-1,
+                                        /*scale_grad_by_freq=*/false);
+  };
+  if (!rounds_each_term(weight_vD)) return sum(grad_SD, rows_S, weight_vD.size(0));
+  at::Tensor result = empty_gradient(weight_vD).zero_();
+  if (rows_S.numel() == 0) return result;
+  // Only the rows that tokens have, so that no wide matrix has the size of the weight.
+  const auto [used_U, place_S, counts] =
+      at::_unique2(rows_S, /*sorted=*/true, /*return_inverse=*/true);
+  const at::Tensor sums_UD = sum(grad_SD.to(at::kFloat), place_S, used_U.size(0));
+  result.index_copy_(0, used_U.to(at::kLong), sums_UD.to(result.scalar_type()));
+  return result;
+}
+
+// An embedding whose weight is whole on this rank.
+class EmbeddingFunction : public torch::autograd::Function<EmbeddingFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight_VD,
+                            const at::Tensor& tokens) {
+    ctx->saved_data["weight"] = weight_VD;
+    ctx->saved_data["tokens"] = tokens;
+    return at::embedding(weight_VD, tokens);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return {embedding_gradient(ctx->saved_data["weight"].toTensor(), view_rows(grads[0]),
+                               ctx->saved_data["tokens"].toTensor().reshape({-1})),
+            at::Tensor()};
+  }
+};
+
 class VocabEmbeddingFunction : public torch::autograd::Function<VocabEmbeddingFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight_vD,
@@ -375,7 +419,7 @@ class VocabEmbeddingFunction : public torch::autograd::Function<VocabEmbeddingFu
     // Only the rows of this rank's part of the vocabulary.
     y_SD.index_copy_(0, call->positions, weight_vD.index_select(0, call->rows));
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
-    ctx->saved_data["weight_rows"] = weight_vD.size(0);
+    ctx->saved_data["weight"] = weight_vD;
     // All but one of a row's terms are zero, so the sum is exact.
     return sum_rows(y_SD, call->axis).wait();
   }
@@ -385,9 +429,8 @@ class VocabEmbeddingFunction : public torch::autograd::Function<VocabEmbeddingFu
         c10::static_intrusive_pointer_cast<VocabCall>(ctx->saved_data["call"].toCapsule());
     const at::Tensor grad_SD = gather_rows(grads[0], call->num_rows, call->axis).wait();
     // Gradients of tokens elsewhere belong to the ranks that have them.
-    return {at::embedding_dense_backward(grad_SD.index_select(0, call->positions), call->rows,
-                                         ctx->saved_data["weight_rows"].toInt(), /*padding_idx=*/-1,
-                                         false),
+    return {embedding_gradient(ctx->saved_data["weight"].toTensor(),
+                               grad_SD.index_select(0, call->positions), call->rows),
             at::Tensor()};
   }
 };
@@ -397,7 +440,9 @@ class VocabEmbeddingFunction : public torch::autograd::Function<VocabEmbeddingFu
 at::Tensor vocab_embedding(const at::Tensor& tokens_BT, const at::Tensor& weight_vD,
                            int64_t first_row, const TensorAxis& axis) {
   if (axis.size() == 1) {
-    const at::Tensor y_BTD = at::embedding(weight_vD, tokens_BT);
+    const at::Tensor y_BTD = rounds_each_term(weight_vD)
+                                 ? EmbeddingFunction::apply(weight_vD, tokens_BT)
+                                 : at::embedding(weight_vD, tokens_BT);
     return axis.sequence ? view_rows(y_BTD) : y_BTD;
   }
   auto call = c10::make_intrusive<VocabCall>();
