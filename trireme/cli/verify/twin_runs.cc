@@ -49,13 +49,10 @@ struct Forwards {
   bool is_known = false;  // otherwise the planner chooses the layout when the run begins
   int64_t micro_batch = 0;
   int64_t ranks = 0;  // that read samples of their own
-  int64_t learners = 1;
   int64_t global_batch = 0;
   bool operator==(const Forwards&) const = default;
 
-  bool are_whole_steps() const {
-    return is_known && learners == 1 && micro_batch * ranks >= global_batch;
-  }
+  bool are_whole_steps() const { return is_known && micro_batch * ranks >= global_batch; }
   // The least train.micro_batch with which they are.
   int64_t micro_batch_of_step() const { return (global_batch + ranks - 1) / ranks; }
   std::string in_words() const {
@@ -84,7 +81,6 @@ std::optional<Forwards> forwards_of(const TwinOptions& options, const TwinSide& 
   return Forwards{.is_known = true,
                   .micro_batch = config.train.micro_batch,
                   .ranks = train::sample_ranks(config.parallel),
-                  .learners = config.parallel.learners,
                   .global_batch = config.train.global_batch};
 }
 
@@ -231,6 +227,12 @@ void check_sides(const TwinOptions& options) {
   }
   TRIREME_CHECK(differing.empty(), "A and B are to compute different things: ", differing,
                 "; expected configs that differ in how they compute, such as in [parallel]");
+  for (const TwinSide* side : {&options.a, &options.b}) {
+    TRIREME_CHECK(
+        started_config(options, *side).parallel.learners == 1,
+        "parallel.learners is set, and learners are not in the same step, in which verify "
+        "compares ranks; set it to 1: a learner's layout can be compared by itself");
+  }
   if (!options.only_a) check_batch_norms(options);
 }
 
