@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -85,25 +83,11 @@ std::vector<Pair> common_names(const TensorSource& run, const TensorSource& refe
 }
 
 // A tensor that is read when it is saved, so that one at a time is in memory.
-class ReadWhenSaved final : public checkpoint::OffloadedTensor {
- public:
-  explicit ReadWhenSaved(std::function<at::Tensor()> read) : read_(std::move(read)) {}
-  at::Tensor read() const override { return read_(); }
-  void write(const at::Tensor& /*values*/) override {
-    throw InternalError("a tensor of a reference can only be saved");
-  }
-
- private:
-  std::function<at::Tensor()> read_;
-};
-
 checkpoint::Entry entry_of(const std::string& name, const checkpoint::SourceTensor& form,
-                           std::function<at::Tensor()> read) {
-  const auto meta = at::TensorOptions().dtype(form.dtype).device(at::kMeta);
-  return {.name = name,
-          .local = at::empty(form.shape, meta),
-          .layout = mesh::Layout(form.shape, {}),
-          .offloaded = std::make_shared<ReadWhenSaved>(std::move(read))};
+                           const std::function<at::Tensor()>& read) {
+  return checkpoint::lazy_entry(
+      name, form.dtype, mesh::Layout(form.shape, {}), 0,
+      [read](const mesh::Box& /*whole*/) { return read(); }, checkpoint::LazyParts::kWhole);
 }
 
 void save_entries(const fs::path& root, std::span<const checkpoint::Entry> entries,

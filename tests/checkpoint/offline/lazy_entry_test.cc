@@ -66,6 +66,29 @@ TEST(LazyEntry, OfABoxWithLargerRowsIsMadeWhole) {
   }
 }
 
+TEST(LazyEntry, IsMadeByTheRowsThatAreAskedForOrWhole) {
+  const mesh::Box box{{6, 0}, {4, kChunkBytes + 1}};
+  std::vector<mesh::Box> made;
+  const auto make = [&](const mesh::Box& part) {
+    made.push_back(part);
+    return at::arange(part.offset[0], part.offset[0] + part.size[0]).unsqueeze(1);  // one column
+  };
+  const auto rows = lazy_box("w", box, at::kByte, make, LazyParts::kRows);
+  EXPECT_TRUE(rows->goes_by_rows());
+  for (const int64_t begin : {0, 1, 2}) {  // a chunk may end within a row
+    const at::Tensor two = rows->read_rows(begin, begin + 2);
+    EXPECT_EQ(two[0][0].item<int64_t>(), 6 + begin);
+    EXPECT_EQ(two[1][0].item<int64_t>(), 7 + begin);
+    EXPECT_EQ(made.back(), (mesh::Box{{6 + begin, 0}, {2, kChunkBytes + 1}}));
+  }
+  EXPECT_EQ(made.size(), 3u);
+  const mesh::Box short_rows{{0, 0}, {300, 16}};
+  const auto whole = lazy_box("w", short_rows, at::kByte, make, LazyParts::kWhole);
+  EXPECT_FALSE(whole->goes_by_rows());
+  EXPECT_EQ(whole->read().size(0), 300);
+  EXPECT_EQ(made.back(), short_rows);
+}
+
 TEST(LazyEntry, CannotBeLoaded) {
   EXPECT_THROW(lazy_box("w", {{0}, {1}}, at::kFloat, {})->write({}), InternalError);
   const harness::TemporaryFolder root;

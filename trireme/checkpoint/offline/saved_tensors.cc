@@ -39,9 +39,10 @@ class LazyTensor : public OffloadedTensor {
 // Keeps the rows that were made last.
 class LazyRows : public LazyTensor {
  public:
-  LazyRows(std::string name, mesh::Box box, uint64_t row_bytes, MakePart make)
+  // rows_per_block: made at once at least, up to the end of a block
+  LazyRows(std::string name, mesh::Box box, int64_t rows_per_block, MakePart make)
       : LazyTensor(std::move(name), std::move(box), std::move(make)),
-        rows_per_block_(kChunksPerBlock * static_cast<int64_t>(kChunkBytes / row_bytes)) {}
+        rows_per_block_(rows_per_block) {}
 
   bool goes_by_rows() const override { return true; }
   at::Tensor read_rows(int64_t begin, int64_t end) const override {
@@ -54,9 +55,6 @@ class LazyRows : public LazyTensor {
   }
 
  private:
-  // As many as a load reads at once (read/load.cc).
-  static constexpr int64_t kChunksPerBlock = 32;
-
   // Ends where a chunk does (cut_into_chunks()), so that none is read twice.
   void make_block(int64_t begin, int64_t end) const {
     mesh::Box part = box();
@@ -123,22 +121,27 @@ int64_t num_bytes(const TensorSource& source) {
 }
 
 std::shared_ptr<OffloadedTensor> lazy_box(std::string name, mesh::Box box, c10::ScalarType dtype,
-                                          MakePart make) {
+                                          MakePart make, LazyParts parts) {
+  constexpr int64_t kChunksPerBlock = 32;  // as many as a load reads at once (read/load.cc)
   const uint64_t row_bytes = row_bytes_of(box, c10::elementSize(dtype));
   // Larger rows are cut within themselves, and parts of rows are not boxes.
-  if (row_bytes == 0 || row_bytes > kChunkBytes)
+  const bool is_too_long = parts == LazyParts::kBlocks && row_bytes > kChunkBytes;
+  if (parts == LazyParts::kWhole || row_bytes == 0 || is_too_long)
     return std::make_shared<LazyTensor>(std::move(name), std::move(box), std::move(make));
-  return std::make_shared<LazyRows>(std::move(name), std::move(box), row_bytes, std::move(make));
+  const int64_t rows = parts == LazyParts::kRows
+                           ? 1
+                           : kChunksPerBlock * static_cast<int64_t>(kChunkBytes / row_bytes);
+  return std::make_shared<LazyRows>(std::move(name), std::move(box), rows, std::move(make));
 }
 
 Entry lazy_entry(const std::string& name, c10::ScalarType dtype, const mesh::Layout& layout,
-                 int rank, MakePart make) {
+                 int rank, MakePart make, LazyParts parts) {
   const mesh::Box box = layout.local_box(rank);
   return {.name = name,
           .local = at::empty(box.size, at::TensorOptions().dtype(dtype).device(at::kMeta)),
           .layout = layout,
           .rank = rank,
-          .offloaded = lazy_box(name, box, dtype, std::move(make))};
+          .offloaded = lazy_box(name, box, dtype, std::move(make), parts)};
 }
 
 }  // namespace trireme::checkpoint

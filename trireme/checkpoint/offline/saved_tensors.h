@@ -56,16 +56,22 @@ int64_t num_bytes(const TensorSource& source);
 // Called with the bytes done and the bytes in total, never by two threads at once.
 using OnProgress = std::function<void(int64_t done, int64_t total)>;
 
-// A box that is made in parts of at most 32 MiB, some rows each; whole if a row has more than
-// kChunkBytes. Writing to it fails with an InternalError.
+// What of a box is made, and in memory, at one time.
+enum class LazyParts {
+  kBlocks,  // at most 32 MiB, some rows; the whole box if a row has more than kChunkBytes
+  kRows,    // the rows that a save asks for: those of a chunk, or two that are longer
+  kWhole,
+};
+
+// A box that is made in parts when it is saved. Writing to it fails with an InternalError.
 // make: returns the values of that part of the box
 using MakePart = std::function<at::Tensor(const mesh::Box& part)>;
 std::shared_ptr<OffloadedTensor> lazy_box(std::string name, mesh::Box box, c10::ScalarType dtype,
-                                          MakePart make);
+                                          MakePart make, LazyParts parts = LazyParts::kBlocks);
 
 // An entry for rank `rank`'s box in `layout`, as lazy_box(). Only for save(); load() fails with an
 // InternalError.
 Entry lazy_entry(const std::string& name, c10::ScalarType dtype, const mesh::Layout& layout,
-                 int rank, MakePart make);
+                 int rank, MakePart make, LazyParts parts = LazyParts::kBlocks);
 
 }  // namespace trireme::checkpoint

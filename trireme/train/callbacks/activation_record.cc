@@ -1,7 +1,6 @@
 #include "trireme/train/callbacks/activation_record.h"
 
 #include <algorithm>
-#include <functional>
 #include <system_error>
 #include <vector>
 
@@ -73,41 +72,6 @@ std::vector<std::string> in_order(std::span<const StoredProbes> ranks) {
   for (const auto& [name, place] : places) names.push_back(name);
   std::ranges::stable_sort(names, {}, [&](const std::string& name) { return places.at(name); });
   return names;
-}
-
-// A part of a probe, which is read from the ranks' files when it is saved.
-class RowsOfProbe final : public checkpoint::OffloadedTensor {
- public:
-  using Read = std::function<at::Tensor(const mesh::Box& part)>;
-  RowsOfProbe(mesh::Box box, Read read) : box_(std::move(box)), read_(std::move(read)) {}
-
-  at::Tensor read() const override { return read_(box_); }
-  void write(const at::Tensor& /*values*/) override {
-    throw InternalError("a recorded probe can only be saved");
-  }
-  bool goes_by_rows() const override { return true; }
-  at::Tensor read_rows(int64_t begin, int64_t end) const override {
-    mesh::Box part = box_;
-    part.offset[0] += begin;
-    part.size[0] = end - begin;
-    return read_(part);
-  }
-
- private:
-  mesh::Box box_;
-  Read read_;
-};
-
-// This rank's rows of a probe.
-checkpoint::Entry entry_of(const std::string& name, const StoredProbe& form,
-                           const comm::Communicator& world, RowsOfProbe::Read read) {
-  const mesh::Layout rows(form.whole, {{"data", world.size()}}, {mesh::Placement::sharded(0)});
-  const mesh::Box box = rows.local_box(world.rank());
-  return {.name = name,
-          .local = at::empty(box.size, at::TensorOptions().dtype(form.dtype).device(at::kMeta)),
-          .layout = rows,
-          .rank = world.rank(),
-          .offloaded = std::make_shared<RowsOfProbe>(box, std::move(read))};
 }
 
 // JSON has no infinity: null.
@@ -219,9 +183,11 @@ void ActivationRecord::on_gradients(RunView& run) {
       continue;
     }
     whole.push_back(name);
-    entries.push_back(entry_of(name, *form, world, [&, name](const mesh::Box& part) {
-      return read_blocks(files, ranks, name, part);
-    }));
+    const mesh::Layout rows(form->whole, {{"data", world.size()}}, {mesh::Placement::sharded(0)});
+    entries.push_back(checkpoint::lazy_entry(
+        name, form->dtype, rows, world.rank(),
+        [&, name](const mesh::Box& part) { return read_blocks(files, ranks, name, part); },
+        checkpoint::LazyParts::kRows));
   }
   const nlohmann::json state = {
       {kRecordedProbes, in_order(ranks)},
