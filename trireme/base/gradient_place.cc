@@ -5,11 +5,14 @@
 
 namespace trireme {
 
-at::Tensor gradient_place(const at::Tensor& parameter) {
+GradientTaker* taker_of(const at::Tensor& parameter) {
   // Asking for hooks of a tensor without autograd state would make that state.
-  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) return {};
-  const auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
-  auto* const taker = dynamic_cast<GradientTaker*>(hook.get());
+  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) return nullptr;
+  return dynamic_cast<GradientTaker*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+}
+
+at::Tensor gradient_place(const at::Tensor& parameter) {
+  GradientTaker* const taker = taker_of(parameter);
   return taker == nullptr ? at::Tensor() : taker->place();
 }
 

@@ -16,6 +16,8 @@ class GradientTaker : public torch::autograd::PostAccumulateGradHook {
   virtual at::Tensor place() = 0;
 };
 
+// The parameter's; null: it has none.
+GradientTaker* taker_of(const at::Tensor& parameter);
 // Where the operator that computes the gradient of `parameter` may write it before it hands it to
 // autograd: the place of the parameter's taker, or an undefined tensor. Only within a backward.
 at::Tensor gradient_place(const at::Tensor& parameter);

@@ -100,10 +100,7 @@ struct DistributedDataParallel::Engine::Hook : GradientTaker {
 
 const DistributedDataParallel::Engine* DistributedDataParallel::Engine::owner_of(
     const at::Tensor& parameter) {
-  // Asking for hooks of a tensor without autograd state would make that state.
-  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) return nullptr;
-  const auto* hook =
-      dynamic_cast<const Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+  const auto* hook = dynamic_cast<const Hook*>(taker_of(parameter));
   return hook == nullptr ? nullptr : &hook->engine;
 }
 
