@@ -70,11 +70,10 @@ train::RunConfig started_config(const TwinOptions& options, const TwinSide& side
 }
 
 // Empty when the layout cannot be: the side's own run says why.
-std::optional<Forwards> forwards_of(const TwinOptions& options, const TwinSide& side) {
-  train::RunConfig config = started_config(options, side);
+std::optional<Forwards> forwards_of(train::RunConfig config, int num_ranks) {
   if (config.has_choices()) return Forwards{};
   try {
-    train::resolve(config, side.num_ranks);
+    train::resolve(config, num_ranks);
   } catch (const ConfigError&) {
     return std::nullopt;
   }
@@ -85,8 +84,7 @@ std::optional<Forwards> forwards_of(const TwinOptions& options, const TwinSide& 
 }
 
 // False also when the data cannot be read, which A's own run says.
-bool has_batch_norm(const TwinOptions& options) {
-  train::RunConfig config = started_config(options, options.a);
+bool has_batch_norm(train::RunConfig config) {
   try {
     config.task->open(/*evaluates=*/false);
     return config.task->model().traits().has_batch_norm;
@@ -97,11 +95,12 @@ bool has_batch_norm(const TwinOptions& options) {
 
 // Batch norm's statistics are those of the samples of one forward on all data ranks. A rank reads
 // samples that follow each other, so that forwards of as many samples are not of the same ones.
-void check_batch_norms(const TwinOptions& options) {
-  const std::optional<Forwards> a = forwards_of(options, options.a);
-  const std::optional<Forwards> b = forwards_of(options, options.b);
+void check_batch_norms(const TwinOptions& options, const train::RunConfig& config_a,
+                       const train::RunConfig& config_b) {
+  const std::optional<Forwards> a = forwards_of(config_a, options.a.num_ranks);
+  const std::optional<Forwards> b = forwards_of(config_b, options.b.num_ranks);
   if (!a || !b || (a->are_whole_steps() && b->are_whole_steps())) return;
-  if ((a->is_known && *a == *b) || !has_batch_norm(options)) return;
+  if ((a->is_known && *a == *b) || !has_batch_norm(config_a)) return;
   const auto keys = [&] {
     if (!a->is_known || !b->is_known) return std::string("set parallel and train.micro_batch so");
     const bool is_even = a->global_batch % a->ranks == 0 && b->global_batch % b->ranks == 0;
@@ -227,13 +226,12 @@ void check_sides(const TwinOptions& options) {
   }
   TRIREME_CHECK(differing.empty(), "A and B are to compute different things: ", differing,
                 "; expected configs that differ in how they compute, such as in [parallel]");
-  for (const TwinSide* side : {&options.a, &options.b}) {
-    TRIREME_CHECK(
-        started_config(options, *side).parallel.learners == 1,
-        "parallel.learners is set, and learners are not in the same step, in which verify "
-        "compares ranks; set it to 1: a learner's layout can be compared by itself");
-  }
-  if (!options.only_a) check_batch_norms(options);
+  const train::RunConfig a = started_config(options, options.a);
+  const train::RunConfig b = started_config(options, options.b);
+  TRIREME_CHECK(a.parallel.learners == 1 && b.parallel.learners == 1,
+                "parallel.learners is set, and learners are not in the same step, in which verify "
+                "compares ranks; set it to 1: a learner's layout can be compared by itself");
+  if (!options.only_a) check_batch_norms(options, a, b);
 }
 
 std::vector<TwinRun> train_twins(
