@@ -125,17 +125,14 @@ std::shared_ptr<ByRows> offload_by_rows(Entry& entry) {
   return rows;
 }
 
-// Chunks end within rows, and two rows have parts of some.
-TEST(Checkpoint, RowsLongerThanChunksAreReadTwoAtATime) {
+// Of at most `most_rows` at a time.
+void expect_the_files_of_tensors_in_memory(const Global& global, int num_ranks, int64_t most_rows) {
   const TemporaryFolder folder;
-  const std::vector<int64_t> shape{7, 700'000};  // 2.8 MB
-  const std::vector<Global> globals{
-      {"rows", at::arange(shape[0] * shape[1], at::kFloat).view(shape),
-       mesh::Layout(shape, {{"shard", 2}}, {mesh::Placement::sharded(0)})}};
-  save_all(folder / "memory", 1, globals, 2);
-  harness::run_ranks(2, [&](comm::Communicator& world) {
+  const std::vector<Global> globals{global};
+  save_all(folder / "memory", 1, globals, num_ranks);
+  harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
     auto entries = parts(globals, world.rank());
-    for (Entry& entry : entries) offload_by_rows(entry)->most_rows = 2;
+    for (Entry& entry : entries) offload_by_rows(entry)->most_rows = most_rows;
     save(folder / "elsewhere", 1, entries, R"({"seed":1})", world, kFast);
   });
   for (const auto& item : fs::directory_iterator(folder / "memory" / "step-000001")) {
@@ -143,6 +140,15 @@ TEST(Checkpoint, RowsLongerThanChunksAreReadTwoAtATime) {
               read_file(item.path()))
         << item.path();
   }
+}
+
+// Chunks end within rows, and two rows have parts of some.
+TEST(Checkpoint, RowsLongerThanChunksAreReadTwoAtATime) {
+  const std::vector<int64_t> shape{7, 700'000};  // 2.8 MB
+  expect_the_files_of_tensors_in_memory(
+      {"rows", at::arange(shape[0] * shape[1], at::kFloat).view(shape),
+       mesh::Layout(shape, {{"shard", 2}}, {mesh::Placement::sharded(0)})},
+      2, 2);
 }
 
 // Rows of 64 KiB: 16 in a chunk of 1 MiB, and some hundred on each rank.
@@ -153,20 +159,8 @@ Global long_global(const mesh::Placement& placement, int num_ranks) {
 }
 
 TEST(Checkpoint, TensorsThatGoByRowsGiveTheFilesOfTensorsInMemory) {
-  const TemporaryFolder folder;
-  const std::vector<Global> globals{
-      long_global(mesh::Placement::sharded(0, {0, 611, 650, 700}), 3)};
-  save_all(folder / "memory", 1, globals, 3);
-  harness::run_ranks(3, [&](comm::Communicator& world) {
-    auto entries = parts(globals, world.rank());
-    for (Entry& entry : entries) offload_by_rows(entry)->most_rows = 16;
-    save(folder / "elsewhere", 1, entries, R"({"seed":1})", world, kFast);
-  });
-  for (const auto& item : fs::directory_iterator(folder / "memory" / "step-000001")) {
-    EXPECT_EQ(read_file(folder / "elsewhere" / "step-000001" / item.path().filename()),
-              read_file(item.path()))
-        << item.path();
-  }
+  expect_the_files_of_tensors_in_memory(
+      long_global(mesh::Placement::sharded(0, {0, 611, 650, 700}), 3), 3, 16);
 }
 
 TEST(Checkpoint, TensorsThatGoByRowsAreFilledAtAnyLayout) {

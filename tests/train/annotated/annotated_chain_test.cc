@@ -22,28 +22,22 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-struct ChainLayout {
-  std::string name;
-  int num_ranks;
-  std::vector<Override> settings;
-};
-const ChainLayout kZero3 = {"zero 3", 2, {{"parallel.zero", "3"}}};
-const ChainLayout kTensorZero3 = {
+const AnnotatedLayout kZero3 = {"zero 3", 2, {{"parallel.zero", "3"}}};
+const AnnotatedLayout kTensorZero3 = {
     "tensor 2 zero 3", 4, {{"parallel.tensor", "2"}, {"parallel.zero", "3"}}};
-const ChainLayout kStages = {
+const AnnotatedLayout kStages = {
     "tensor 2 pipeline 2", 4, {{"parallel.tensor", "2"}, {"parallel.pipeline", "2"}}};
-const ChainLayout kAll = {
+const AnnotatedLayout kAll = {
     "all", 8, {{"parallel.tensor", "2"}, {"parallel.pipeline", "2"}, {"parallel.zero", "2"}}};
 
 class AnnotatedChainTest : public AnnotatedRun {
  protected:
-  RunConfig chain(const std::string& run, const ChainLayout& layout,
+  RunConfig chain(const std::string& run, const AnnotatedLayout& layout,
                   std::vector<Override> more = {}) const {
-    more.insert(more.end(), layout.settings.begin(), layout.settings.end());
     more.emplace_back("points.chain", "true");
-    return config(run, more);
+    return config_at(run, layout, more);
   }
-  const ChainLayout one_ = {"one", 1, {}};
+  const AnnotatedLayout one_ = {"one", 1, {}};
 };
 
 TEST_F(AnnotatedChainTest, TheFirstStepIsThatOfTorchAlone) {
@@ -52,17 +46,10 @@ TEST_F(AnnotatedChainTest, TheFirstStepIsThatOfTorchAlone) {
   at::manual_seed(config.train.seed);
   const AnnotatedNet net = points_chain(5, 0, "");
   net.module().to(at::kDouble);
-  const Points points;
-  const dataset::SampleOrder order(points.size(), config.data.seed, /*shuffle=*/true);
-  std::vector<at::Tensor> x, y;
-  for (int64_t n = 0; n < 12; ++n) {
-    const dataset::NamedTensors sample = points.get(order.index(n), std::nullopt);
-    x.push_back(sample[0].second);
-    y.push_back(sample[1].second);
-  }
-  at::Tensor output = at::stack(x);
+  const auto [x, y] = first_batch(config);
+  at::Tensor output = x;
   for (const AnnotatedNet::Link& link : net.links()) output = link.forward({&output, 1});
-  const at::Tensor loss = at::nll_loss(at::log_softmax(output, 1), at::stack(y));
+  const at::Tensor loss = at::nll_loss(at::log_softmax(output, 1), y);
   loss.backward();
   double squares = 0;
   for (const auto& item : net.module().named_parameters()) {
@@ -79,7 +66,7 @@ TEST_F(AnnotatedChainTest, TheFirstStepIsThatOfTorchAlone) {
 TEST_F(AnnotatedChainTest, EveryLayoutHasTheNumbersOfOneRank) {
   const Override drops = {"points.dropout", "0.4"};
   run(chain("one", one_, {drops}), 1);
-  const std::vector<ChainLayout> layouts = {
+  const std::vector<AnnotatedLayout> layouts = {
       kZero3,
       kTensorZero3,
       kStages,
@@ -98,7 +85,7 @@ TEST_F(AnnotatedChainTest, EveryLayoutHasTheNumbersOfOneRank) {
        {{"parallel.pipeline", "2"},
         {"parallel.schedule", "interleaved"},
         {"parallel.stages_per_rank", "2"}}}};
-  for (const ChainLayout& layout : layouts) {
+  for (const AnnotatedLayout& layout : layouts) {
     run(chain(layout.name, layout, {drops}), layout.num_ranks);
     expect_same(layout.name, "one", 1e-10);
   }
@@ -106,7 +93,7 @@ TEST_F(AnnotatedChainTest, EveryLayoutHasTheNumbersOfOneRank) {
 
 TEST_F(AnnotatedChainTest, Zero3HasTheBitsOfDataParallelism) {
   for (const char* order : {"microbatch-first", "rank-first"}) {
-    const ChainLayout both = {
+    const AnnotatedLayout both = {
         "", 4, {{"parallel.tensor", "2"}, {"parallel.gradient_order", order}}};
     run(chain(concat("ddp ", order), both), 4);
     for (const char* units : {"1", "2"}) {
@@ -141,7 +128,7 @@ TEST_F(AnnotatedChainTest, Zero3LeavesARankItsPartsBetweenSteps) {
 
 TEST_F(AnnotatedChainTest, RecomputedLinksHaveTheSameBits) {
   const Override drops = {"points.dropout", "0.4"}, full = {"train.recompute", "full"};
-  for (const ChainLayout& layout : {one_, kTensorZero3, kStages}) {
+  for (const AnnotatedLayout& layout : {one_, kTensorZero3, kStages}) {
     run(chain(layout.name, layout, {drops}), layout.num_ranks);
     run(chain(layout.name + " again", layout, {drops, full}), layout.num_ranks);
     expect_same(layout.name + " again", layout.name, 0);
@@ -151,9 +138,9 @@ TEST_F(AnnotatedChainTest, RecomputedLinksHaveTheSameBits) {
 TEST_F(AnnotatedChainTest, ResumesWithTheSameBitsAndAtAnyOtherLayout) {
   const Override drops = {"points.dropout", "0.4"};
   run(chain("whole", one_, {drops}), 1);
-  for (const ChainLayout& from : {kTensorZero3, kStages}) {
+  for (const AnnotatedLayout& from : {kTensorZero3, kStages}) {
     run(chain(from.name, from, {drops}), from.num_ranks);
-    for (const ChainLayout& to : {one_, kTensorZero3, kStages}) {
+    for (const AnnotatedLayout& to : {one_, kTensorZero3, kStages}) {
       const std::string name = from.name + " to " + to.name;
       EXPECT_EQ(run(chain(name, from, {drops}), from.num_ranks, /*stop_after=*/3),
                 Outcome::kStopped);

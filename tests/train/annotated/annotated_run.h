@@ -190,6 +190,13 @@ inline constexpr TaskKind kAnnotatedTasks[] = {
     {"points", "tell points apart",
      []() -> std::unique_ptr<Task> { return std::make_unique<AnnotatedPoints>(); }}};
 
+// Ranks in all, and settings.
+struct AnnotatedLayout {
+  std::string name;
+  int num_ranks;
+  std::vector<Override> settings;
+};
+
 class AnnotatedRun : public SmallRun {
  protected:
   RunConfig config(const std::string& run, std::vector<Override> overrides = {}) const {
@@ -209,6 +216,25 @@ warmup_steps = 2
 interval = 2
 )",
                         "test.toml", kAnnotatedTasks, overrides);
+  }
+
+  RunConfig config_at(const std::string& run, const AnnotatedLayout& layout,
+                      std::vector<Override> more = {}) const {
+    more.insert(more.end(), layout.settings.begin(), layout.settings.end());
+    return config(run, more);
+  }
+
+  // x and y of the samples that the first step reads.
+  static std::pair<at::Tensor, at::Tensor> first_batch(const RunConfig& config) {
+    const Points points;
+    const dataset::SampleOrder order(points.size(), config.data.seed, /*shuffle=*/true);
+    std::vector<at::Tensor> x, y;
+    for (int64_t n = 0; n < config.train.global_batch; ++n) {
+      const dataset::NamedTensors sample = points.get(order.index(n), std::nullopt);
+      x.push_back(sample[0].second);
+      y.push_back(sample[1].second);
+    }
+    return {at::stack(x), at::stack(y)};
   }
 
   // relative: 0: the same bits.

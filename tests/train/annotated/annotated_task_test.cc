@@ -19,25 +19,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Ranks in all, and settings.
-struct Layout {
-  std::string name;
-  int num_ranks;
-  std::vector<Override> settings;
-};
-const Layout kData2 = {"data 2", 2, {}};
-const Layout kTensor2 = {"tensor 2", 2, {{"parallel.tensor", "2"}}};
-const Layout kBoth = {"2 x 2", 4, {{"parallel.tensor", "2"}}};
-const Layout kSharded = {"2 x 2 sharded", 4, {{"parallel.tensor", "2"}, {"parallel.zero", "1"}}};
+const AnnotatedLayout kData2 = {"data 2", 2, {}};
+const AnnotatedLayout kTensor2 = {"tensor 2", 2, {{"parallel.tensor", "2"}}};
+const AnnotatedLayout kBoth = {"2 x 2", 4, {{"parallel.tensor", "2"}}};
+const AnnotatedLayout kSharded = {
+    "2 x 2 sharded", 4, {{"parallel.tensor", "2"}, {"parallel.zero", "1"}}};
 
-class AnnotatedTaskTest : public AnnotatedRun {
- protected:
-  RunConfig config_at(const std::string& run, const Layout& layout,
-                      std::vector<Override> more = {}) const {
-    more.insert(more.end(), layout.settings.begin(), layout.settings.end());
-    return config(run, more);
-  }
-};
+class AnnotatedTaskTest : public AnnotatedRun {};
 
 TEST_F(AnnotatedTaskTest, TheFirstStepIsThatOfTorchAlone) {
   const RunConfig config = config_at("run", kBoth, {{"train.gradient_clip", "0"}});
@@ -45,15 +33,8 @@ TEST_F(AnnotatedTaskTest, TheFirstStepIsThatOfTorchAlone) {
   at::manual_seed(config.train.seed);
   PointsNet net(5, 0, "");
   net.to(at::kDouble);
-  const Points points;
-  const dataset::SampleOrder order(points.size(), config.data.seed, /*shuffle=*/true);
-  std::vector<at::Tensor> x, y;
-  for (int64_t n = 0; n < 12; ++n) {
-    const dataset::NamedTensors sample = points.get(order.index(n), std::nullopt);
-    x.push_back(sample[0].second);
-    y.push_back(sample[1].second);
-  }
-  const at::Tensor loss = at::nll_loss(at::log_softmax(net.forward(at::stack(x)), 1), at::stack(y));
+  const auto [x, y] = first_batch(config);
+  const at::Tensor loss = at::nll_loss(at::log_softmax(net.forward(x), 1), y);
   loss.backward();
   double squares = 0;
   for (const auto& item : net.named_parameters()) {
@@ -69,7 +50,7 @@ TEST_F(AnnotatedTaskTest, TheFirstStepIsThatOfTorchAlone) {
 
 TEST_F(AnnotatedTaskTest, EveryLayoutHasTheNumbersOfOneRank) {
   run(config("one"), 1);
-  const std::vector<Layout> layouts = {
+  const std::vector<AnnotatedLayout> layouts = {
       kData2,
       kTensor2,
       kBoth,
@@ -83,7 +64,7 @@ TEST_F(AnnotatedTaskTest, EveryLayoutHasTheNumbersOfOneRank) {
       {"hybrid", 4, {{"parallel.shard", "2"}, {"parallel.zero", "2"}}},
       {"large microbatches", 4, {{"parallel.tensor", "2"}, {"train.micro_batch", "3"}}},
       {"uneven", 4, {{"train.micro_batch", "2"}, {"train.uneven_batches", "true"}}}};
-  for (const Layout& layout : layouts) {
+  for (const AnnotatedLayout& layout : layouts) {
     run(config_at(layout.name, layout), layout.num_ranks);
     expect_same(layout.name, "one", 1e-10);
   }
@@ -107,14 +88,14 @@ TEST_F(AnnotatedTaskTest, DropoutHasTheSameMasksOnEveryLayout) {
   run(config("plain"), 1);
   run(config("one", {drops}), 1);
   EXPECT_NE(metrics("one")[0]["loss"], metrics("plain")[0]["loss"]);
-  for (const Layout& layout : {kData2, kTensor2, kBoth, kSharded}) {
+  for (const AnnotatedLayout& layout : {kData2, kTensor2, kBoth, kSharded}) {
     run(config_at(layout.name, layout, {drops}), layout.num_ranks);
     expect_same(layout.name, "one", 1e-10);
   }
 }
 
 TEST_F(AnnotatedTaskTest, ResumesAtItsLayoutWithTheSameBits) {
-  for (const Layout& layout : {kTensor2, kBoth, kSharded}) {
+  for (const AnnotatedLayout& layout : {kTensor2, kBoth, kSharded}) {
     const Override drops = {"points.dropout", "0.4"};
     const std::string whole = layout.name + " whole", cut = layout.name + " cut";
     run(config_at(whole, layout, {drops}), layout.num_ranks);
@@ -126,10 +107,10 @@ TEST_F(AnnotatedTaskTest, ResumesAtItsLayoutWithTheSameBits) {
 }
 
 TEST_F(AnnotatedTaskTest, ResumesAtAnyOtherLayout) {
-  const Layout one = {"one", 1, {}};
+  const AnnotatedLayout one = {"one", 1, {}};
   run(config("whole"), 1);
-  for (const Layout& from : {one, kTensor2, kBoth, kSharded}) {
-    for (const Layout& to : {one, kTensor2, kBoth, kSharded}) {
+  for (const AnnotatedLayout& from : {one, kTensor2, kBoth, kSharded}) {
+    for (const AnnotatedLayout& to : {one, kTensor2, kBoth, kSharded}) {
       if (from.name == to.name) continue;
       const std::string name = from.name + " to " + to.name;
       EXPECT_EQ(run(config_at(name, from), from.num_ranks, /*stop_after=*/3), Outcome::kStopped);
