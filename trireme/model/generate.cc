@@ -42,9 +42,12 @@ class WholeModel : public TextModel {
  private:
   at::Tensor read(const TokenGroup& group) {
     const at::Tensor tokens_1n = group.tokens_1n.to(device_);
-    if (model_.config().has_decoder())
-      return model_.forward_part({.decoder_tokens_BU = tokens_1n, .cached = group.cached}).hidden;
-    return model_.forward_part({.tokens_BT = tokens_1n, .cached = group.cached}).hidden;
+    const bool decodes = model_.config().has_decoder();
+    return model_
+        .forward_part({.tokens_BT = decodes ? at::Tensor() : tokens_1n,
+                       .decoder_tokens_BU = decodes ? tokens_1n : at::Tensor(),
+                       .cached = group.cached})
+        .hidden;
   }
 
   LanguageModel& model_;

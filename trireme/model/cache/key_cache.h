@@ -59,7 +59,7 @@ class KeyCache {
 
  private:
   struct Text {
-    std::vector<int64_t> pages;
+    std::vector<int64_t> pages{};
     int64_t length = 0;
     bool is_free = false;
     at::Tensor memory_1SD{};
