@@ -30,7 +30,10 @@ std::string repeated(const std::string& text, size_t count) {
 
 // The message that `text` is refused with; empty: it is not.
 std::string refusal(const std::string& text, const JsonLimits& limits = {}) {
-  return message_of<ConfigError>([&] { parse_json(text, "a.json", limits); });
+  const std::string message = message_of<ConfigError>([&] { parse_json(text, "a.json", limits); });
+  // The reader without exceptions takes and refuses the same texts.
+  EXPECT_EQ(try_parse_json(text, limits).has_value(), message.empty()) << text.substr(0, 100);
+  return message;
 }
 
 TEST(ParseJson, GivesWhatTheUnboundedParserGives) {
@@ -39,6 +42,7 @@ TEST(ParseJson, GivesWhatTheUnboundedParserGives) {
         R"({"a": [1, {"b": [[], {}]}, "c"], "d": {"e": null, "f": [true, false]}, "": 0})",
         " [1 ,\n2 , [ 3 ] ] \n"}) {
     EXPECT_EQ(parse_json(text, "a.json"), json::parse(text)) << text;
+    EXPECT_EQ(try_parse_json(text), json::parse(text)) << text;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,7 @@ namespace trireme {
 
 // The text is parsed by events and not into a tree that is checked afterwards: a text of brackets
 // would end in the stack, and one of many small values would fill the memory, before anything could
-// refuse it. Builder counts values and depth while it builds, and throws at the first that is too
+// refuse it. Builder counts values and depth while it builds, and stops at the first that is too
 // many. It refuses a key that comes twice, of which a parser takes one without a word. Messages do
 // not carry the parser's words, only what is wrong and where. A JsonView has the root beside its
 // value; the path is searched when there is an error, so reading costs nothing for it.
@@ -61,9 +62,10 @@ std::optional<std::string> path_to(const json& value, const json* target) {
 template <typename Json>
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  Builder(std::string_view text, const std::string& source, const JsonLimits& limits)
-      : text_(text), source_(source), limits_(limits) {}
+  Builder(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
 
+  // After a text that was refused: why.
+  const std::string& problem() const { return problem_; }
   Json take() { return std::move(root_); }
 
   bool null() override { return add(Json()); }
@@ -85,7 +87,7 @@ class Builder : public nlohmann::json_sax<Json> {
     auto& object = open_.back()->template get_ref<typename Json::object_t&>();
     if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
       if (object.size() >= limits_.max_ordered_keys) {
-        fail("has an object of more than ", limits_.max_ordered_keys, " keys");
+        return fail("has an object of more than ", limits_.max_ordered_keys, " keys");
       }
     }
     // A null until the value comes, which is the next event.
@@ -109,14 +111,18 @@ class Builder : public nlohmann::json_sax<Json> {
  private:
   static constexpr int kNumberOverflow = 406;  // nlohmann's code
 
+  // The parser stops at an event that returns false.
   template <typename... Args>
-  [[noreturn]] bool fail(const Args&... args) const {
-    throw ConfigError(concat(source_, ": the text ", args...));
+  bool fail(const Args&... args) {
+    problem_ = concat("the text ", args...);
+    return false;
   }
 
+  // Null when the text has too many values.
   Json* place(Json value) {
     if (++num_values_ > limits_.max_values) {
       fail("has more than ", limits_.max_values, " values");
+      return nullptr;
     }
     if (open_.empty()) {
       root_ = std::move(value);
@@ -131,17 +137,15 @@ class Builder : public nlohmann::json_sax<Json> {
     return &elements.back();
   }
 
-  bool add(Json value) {
-    place(std::move(value));
-    return true;
-  }
+  bool add(Json value) { return place(std::move(value)) != nullptr; }
 
   bool open(Json value) {
     if (open_.size() >= limits_.max_depth) {
-      fail("has arrays or objects more than ", limits_.max_depth, " deep");
+      return fail("has arrays or objects more than ", limits_.max_depth, " deep");
     }
-    open_.push_back(place(std::move(value)));
-    return true;
+    Json* const placed = place(std::move(value));
+    if (placed != nullptr) open_.push_back(placed);
+    return placed != nullptr;
   }
 
   bool close() {
@@ -150,8 +154,8 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   std::string_view text_;
-  const std::string& source_;
   const JsonLimits& limits_;
+  std::string problem_;
   Json root_;
   // The open arrays and objects, outermost first. An array or an ordered object grows only while it
   // is the last of them, so these pointers stay valid.
@@ -171,28 +175,43 @@ std::string in_quotes(std::string_view text, size_t max_bytes) {
 
 namespace {
 
+// The value, or why there is none.
 template <typename Json>
-Json parse(std::string_view text, const std::string& source, const JsonLimits& limits) {
-  TRIREME_CHECK(text.size() <= limits.max_bytes, source, ": the text has ", text.size(),
-                " bytes; expected at most ", limits.max_bytes);
+std::variant<Json, std::string> parse(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes)
+    return concat("the text has ", text.size(), " bytes; expected at most ", limits.max_bytes);
   // The parser would stop at a NUL and ignore the rest.
-  TRIREME_CHECK(text.find('\0') == std::string_view::npos, source,
-                ": the text is not valid JSON: it has a zero at byte ", text.find('\0'));
-  Builder<Json> builder(text, source, limits);
-  Json::sax_parse(text.begin(), text.end(), &builder);
+  if (const size_t zero = text.find('\0'); zero != text.npos)
+    return concat("the text is not valid JSON: it has a zero at byte ", zero);
+  Builder<Json> builder(text, limits);
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) return builder.problem();
   return builder.take();
+}
+
+template <typename Json>
+Json parse_or_throw(std::string_view text, const std::string& source, const JsonLimits& limits) {
+  auto parsed = parse<Json>(text, limits);
+  if (const auto* problem = std::get_if<std::string>(&parsed))
+    throw ConfigError(concat(source, ": ", *problem));
+  return std::get<Json>(std::move(parsed));
 }
 
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, const std::string& source,
                           const JsonLimits& limits) {
-  return parse<json>(text, source, limits);
+  return parse_or_throw<json>(text, source, limits);
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
                                           const JsonLimits& limits) {
-  return parse<nlohmann::ordered_json>(text, source, limits);
+  return parse_or_throw<nlohmann::ordered_json>(text, source, limits);
+}
+
+std::optional<nlohmann::json> try_parse_json(std::string_view text, const JsonLimits& limits) {
+  auto parsed = parse<json>(text, limits);
+  if (auto* value = std::get_if<json>(&parsed)) return std::move(*value);
+  return std::nullopt;
 }
 
 JsonView::JsonView(const nlohmann::json& root, const std::string& source)

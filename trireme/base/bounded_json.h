@@ -38,6 +38,10 @@ nlohmann::json parse_json(std::string_view text, const std::string& source,
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
                                           const JsonLimits& limits = {});
 
+// The same as parse_json(), without an exception: nothing for what that refuses. For readers that
+// pass over bad lines, of which a file may have millions.
+std::optional<nlohmann::json> try_parse_json(std::string_view text, const JsonLimits& limits = {});
+
 // Quotes `text` for a message as JSON would, in ASCII only, and cuts it after `max_bytes`.
 std::string in_quotes(std::string_view text, size_t max_bytes = 200);
 

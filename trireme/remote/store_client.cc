@@ -8,6 +8,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/words.h"
 
 namespace trireme::remote {
 namespace {
@@ -136,7 +137,7 @@ StoreClient::StoreClient(StoreSettings settings, StoreOptions options)
     : settings_(std::move(settings)), options_(options) {
   for (const StoreAccess* access : {&settings_.s3, &settings_.gs}) {
     TRIREME_CHECK(access->region.empty() || is_word(access->region), "AWS_REGION is \"",
-                  access->region, "\"; expected a region such as us-east-1");
+                  shown(access->region), "\"; expected a region such as us-east-1");
   }
 }
 

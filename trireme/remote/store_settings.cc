@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/patterns.h"
+#include "trireme/base/words.h"
 
 namespace trireme::remote {
 namespace {
@@ -90,7 +91,7 @@ void check_endpoint(const std::string& endpoint, const char* from) {
   const bool is_web = endpoint.starts_with("http://") || endpoint.starts_with("https://");
   TRIREME_CHECK(
       endpoint.empty() || (is_web && endpoint.find_first_of("?#@ \t\r\n") == std::string::npos),
-      from, " is \"", endpoint, "\"; expected a URL such as http://127.0.0.1:9000");
+      from, " is \"", shown(endpoint), "\"; expected a URL such as http://127.0.0.1:9000");
 }
 
 StoreAccess read_s3(const Reader& reader) {
@@ -104,8 +105,8 @@ StoreAccess read_s3(const Reader& reader) {
   auto secrets = read_sections(key_file), config = read_sections(config_file);
   const std::string config_name = profile == "default" ? profile : "profile " + profile;
   TRIREME_CHECK(given.empty() || secrets.contains(profile) || config.contains(config_name),
-                "AWS_PROFILE is \"", given, "\", which neither ", key_file, " nor ", config_file,
-                " has; expected a section of one of them");
+                "AWS_PROFILE is \"", shown(given), "\", which neither ", key_file, " nor ",
+                config_file, " has; expected a section of one of them");
   std::string from = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
   for (const auto& [section, file] :
        {std::pair(secrets[profile], key_file), std::pair(config[config_name], config_file)}) {

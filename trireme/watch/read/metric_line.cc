@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
-#include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
 
 namespace trireme::watch {
@@ -138,28 +137,26 @@ bool MetricLine::read_fast(std::string_view rest) {
 }
 
 bool MetricLine::read_any(std::string_view line) {
-  try {
-    const nlohmann::json object = parse_json(line, "a line");
-    if (!object.is_object()) return false;
-    for (const auto& [name, value] : object.items()) {
-      if (value.is_object() || value.is_string()) continue;
-      const size_t first = values_.size();
-      if (value.is_array()) {
-        for (const auto& each : value) values_.push_back(number_of(each));
-      } else {
-        values_.push_back(number_of(value));
-      }
-      names_.push_back(name);
-      if (!add(names_.back(), first, value.is_array())) return false;
+  const auto object = try_parse_json(line);
+  if (!object || !object->is_object()) return false;
+  for (const auto& [name, value] : object->items()) {
+    if (value.is_object() || value.is_string()) continue;
+    const size_t first = values_.size();
+    if (value.is_array()) {
+      for (const auto& each : value) values_.push_back(number_of(each));
+    } else {
+      values_.push_back(number_of(value));
     }
-    return step_ >= 0;
-  } catch (const ConfigError&) {
-    return false;
+    names_.push_back(name);
+    if (!add(names_.back(), first, value.is_array())) return false;
   }
+  return step_ >= 0;
 }
 
 bool MetricLine::read(std::string_view line) {
   clear();
+  skip_spaces(line);
+  if (!line.starts_with('{')) return false;  // of these a damaged file has the most
   if (read_fast(line)) return true;
   clear();
   return read_any(line);
