@@ -120,6 +120,19 @@ TEST(CountedMemory, AFreedBlockIsReusedWhereTheProcessKeepsFreedMemory) {
   EXPECT_EQ(ledger->use().now, MemoryByKind());
 }
 
+// As the kernel's huge pages must lie. Odd sizes: what was mapped for the alignment is returned.
+TEST(CountedMemory, ReusedBlocksBeginAtAHugePage) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const auto ledger = counting_ledger();
+  set_freed_memory(FreedMemory::kKept);
+  for (const int64_t bytes : {kBytes, kBytes + 1, 2 * kBytes + 4097, int64_t{2} << 20}) {
+    const at::Tensor tensor = at::full({bytes}, 7, at::kByte);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kHugePage, 0) << bytes;
+    EXPECT_EQ(tensor[bytes - 1].item<uint8_t>(), 7);
+  }
+  set_freed_memory(FreedMemory::kReturned);
+}
+
 TEST(CountedMemory, MetricsHaveItByKind) {
   MemoryByKind memory;
   memory[kStates] = 5;

@@ -112,28 +112,32 @@ TRIREME_INLINE scalar lane_max(int64_t n, const scalar* x) {
     for (int j = 0; j < kLanes; ++j) lanes[j] = lanes[j] > x[i + j] ? lanes[j] : x[i + j];
   }
   for (int j = 0; i + j < n; ++j) lanes[j] = lanes[j] > x[i + j] ? lanes[j] : x[i + j];
-  for (int j = 1; j < kLanes; ++j) lanes[0] = lanes[0] > lanes[j] ? lanes[0] : lanes[j];
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j)
+      lanes[j] = lanes[j] > lanes[j + width] ? lanes[j] : lanes[j + width];
+  }
   return lanes[0];
 }
 
 TRIREME_INLINE double fast_exp(double x) { return std::exp(x); }
 
-// e^x within 2 ULP: 2^n times a polynomial on [-ln2/2, ln2/2]; clamped to normal results.
+// e^x within 2 ULP: 2^n times a polynomial on [-ln2/2, ln2/2]; clamped to normal results. Fused
+// operations round once wherever they run; a processor without them computes them slowly.
 // Source: Moshier, Cephes mathematical library, expf (range reduction and coefficients)
 TRIREME_INLINE float fast_exp(float x) {
   x = x < -87.0f ? -87.0f : x;
   x = x > 88.0f ? 88.0f : x;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const float shifted = x * 1.44269504088896341f + kRound;
+  const float shifted = std::fma(x, 1.44269504088896341f, kRound);
   const float n = shifted - kRound;
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  const float r = std::fma(n, 2.12194440e-4f, std::fma(n, -0.693359375f, x));
   float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
+  p = std::fma(p, r, 1.3981999507e-3f);
+  p = std::fma(p, r, 8.3334519073e-3f);
+  p = std::fma(p, r, 4.1665795894e-2f);
+  p = std::fma(p, r, 1.6666665459e-1f);
+  p = std::fma(p, r, 5.0000001201e-1f);
+  p = std::fma(p, r * r, r) + 1.0f;
   const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
   return p * std::bit_cast<float>((exponent + 127) << 23);
 }

@@ -21,6 +21,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -29,6 +31,7 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -41,6 +44,8 @@ namespace {
 
 // What a snapshot tells of an allocation that failed: its readers take no more.
 constexpr size_t kMostAsked = size_t{1} << 60;
+
+constexpr size_t kHugePage = size_t{2} << 20;
 
 // A block of libtorch's that is counted, or freed in another way than libtorch's.
 struct KnownBlock {
@@ -151,10 +156,24 @@ class CountingAllocator final : public c10::Allocator {
     return {block.data, block.data, &release, c10::Device(c10::DeviceType::CPU)};
   }
 
+  // Where the kernel grants huge pages on request, blocks that have room for one begin at one, so
+  // that a step looks up fewer pages.
   static void* map(size_t num_bytes) {
-    void* const data = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
+    const size_t room = num_bytes < kHugePage ? 0 : kHugePage;
+    void* const data = ::mmap(nullptr, num_bytes + room, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
-    return data == MAP_FAILED ? nullptr : data;
+    if (data == MAP_FAILED) return nullptr;
+    if (room == 0) return data;
+    auto* const first = static_cast<std::byte*>(data);
+    const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
+    if (before > 0) ::munmap(first, before);
+    std::byte* const begin = first + before;
+    // A whole number of small pages, as munmap() wants.
+    const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    const size_t kept = (num_bytes + page - 1) / page * page;
+    if (before + kept < num_bytes + room) ::munmap(begin + kept, num_bytes + room - before - kept);
+    ::madvise(begin, num_bytes, MADV_HUGEPAGE);
+    return begin;
   }
   static void unmap(std::span<const KeptBlocks::Block> blocks) {
     for (const KeptBlocks::Block& block : blocks) ::munmap(block.data, block.bytes);
