@@ -100,6 +100,21 @@ class LoraTest(ProgramTest):
         for part in parts:
             self.assertIn(part, result.stderr)
 
+    def train_twin(self, model):
+        """The losses of the same samples: every step has all four of data/four, in some order."""
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
+        losses = []
+        batch = torch.tensor(numpy.lib.stride_tricks.sliding_window_view(self.tokens, LENGTH + 1)[::LENGTH].copy())
+        for _ in range(STEPS):
+            logits = model(batch[:, :-1]).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
 
 class Adapters(LoraTest):
     def test_the_losses_are_those_of_peft_from_the_same_adapters(self):
@@ -121,21 +136,6 @@ class Adapters(LoraTest):
                 for step, (a, b) in enumerate(zip(ours, theirs, strict=True)):
                     self.assertLess(abs(a - b), TOLERANCE * b, f"step {step}")
                 self.assertLess(ours[-1], ours[0] - 0.3)
-
-    def train_twin(self, model):
-        """The losses of the same samples: every step has all four of data/four, in some order."""
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
-        losses = []
-        batch = torch.tensor(numpy.lib.stride_tricks.sliding_window_view(self.tokens, LENGTH + 1)[::LENGTH].copy())
-        for _ in range(STEPS):
-            logits = model(batch[:, :-1]).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses
 
     def test_peft_reads_them_and_a_merged_model_is_the_same_at_every_layout(self):
         for family in ("llama", "phi3", "gpt2"):

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/cache/key_cache.h"
+#include "trireme/model/experts/expert_feed_forward.h"
 #include "trireme/model/experts/router.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/frozen_weights.h"
@@ -387,13 +388,19 @@ class NetworkModel : public LanguageModel {
         local(rows_BT.masked_fill(is_image_BT.logical_not(), -1), batch.context.get());
   }
 
-  // Gives the linear layers that the plan names their adapters, and freezes what is not trained.
+  // Gives what the plan names its adapters, and freezes what is not trained.
   void add_adapters(const ModelPlan& plan) {
     std::map<std::string_view, const ParameterPlan*> plans;
     for (const ParameterPlan& parameter : plan.parameters()) {
       plans[parameter.name] = &parameter;
     }
     for (const auto& module : network_->named_modules()) {
+      if (auto* const experts = module.value()->as<ExpertWeights>()) {
+        const std::string& key = module.key();
+        experts->add_adapters(config_.lora, plans.contains(key + ".gate_up_proj" + kAdapterA),
+                              plans.contains(key + ".down_proj" + kAdapterA));
+        continue;
+      }
       const auto a = plans.find(module.key() + kAdapterA);
       if (a == plans.end()) continue;
       auto* const linear = module.value()->as<Linear>();

@@ -41,8 +41,25 @@ ModelConfig latent() {
   return config;
 }
 
+constexpr const char* kStacks = "*.q_proj, *.experts.*";
+
+// All stacks, the joined ones or the others only, and with biases.
+ModelConfig stacked(const std::string& stacks) {
+  ModelConfig config = adapted("mixtral");
+  config.sparse.experts_per_token = 2;
+  config.sparse.expert_bias = stacks == kStacks;
+  config.lora.targets = stacks;
+  return config;
+}
+
 std::vector<ModelConfig> families() {
-  return {adapted("llama"), adapted("gpt2"), adapted("mixtral"), latent()};
+  return {adapted("llama"),
+          adapted("gpt2"),
+          adapted("mixtral"),
+          latent(),
+          stacked("*, *.experts.gate_up_proj"),
+          stacked("*.experts.down_proj"),
+          stacked(kStacks)};
 }
 
 TEST(Adapters, ComeAfterTheirLayerInTheModelAndInItsPlan) {
@@ -92,6 +109,11 @@ TEST(Adapters, AreOfLinearLayersInBlocks) {
             (Names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}));
   EXPECT_EQ(layers_of(adapted("gpt2")), (Names{"q_proj", "k_proj", "v_proj", "c_fc", "c_proj"}));
   EXPECT_EQ(layers_of(adapted("mixtral")), (Names{"q_proj", "k_proj", "v_proj", "o_proj"}));
+  EXPECT_EQ(layers_of(stacked("*, *.experts.gate_up_proj")),
+            (Names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj"}));
+  const ModelConfig stacks_only = stacked("*.0.*.experts.*");
+  EXPECT_EQ(layers_of(stacks_only), (Names{"gate_up_proj", "down_proj"}));
+  EXPECT_EQ(num_trained_parameters(stacks_only), 3 * 3 * (24 + 2 * 25 + 25 + 24));
   EXPECT_EQ(layers_of(latent()), (Names{"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj",
                                         "o_proj", "gate_proj", "up_proj", "down_proj"}));
   ModelConfig some = adapted("llama");
@@ -119,15 +141,17 @@ TEST(Adapters, AreTheModelWithTheirProductsAdded) {
     const at::NoGradGuard no_grad;
     auto parameters = with->module().named_parameters();
     for (auto& own : merged->module().named_parameters()) {
-      const std::string layer = own.key().substr(0, own.key().rfind('.'));
-      at::Tensor* const a = parameters.find(layer + kAdapterA);
-      if (a == nullptr || !own.key().ends_with(".weight")) continue;
+      const std::string stack = adapted_stack(own.key());
+      const std::string layer =
+          stack.empty() ? own.key().substr(0, own.key().rfind('.')) : own.key();
+      at::Tensor* const a = parameters.find((stack.empty() ? layer : stack) + kAdapterA);
+      if (a == nullptr || (stack.empty() && !own.key().ends_with(".weight"))) continue;
       at::Tensor b = parameters[layer + kAdapterB];
       EXPECT_EQ(b.abs().max().item<double>(), 0);
-      EXPECT_NEAR(a->std().item<double>(), 1 / std::sqrt(3.0 * static_cast<double>(a->size(1))),
-                  0.5 / std::sqrt(3.0 * static_cast<double>(a->size(1))));
+      const double deviation = 1 / std::sqrt(3.0 * static_cast<double>(a->size(-1)));
+      EXPECT_NEAR(a->std().item<double>(), deviation, deviation / 2);
       b.copy_(at::arange(b.numel(), at::kDouble).mul(0.7).sin().mul(0.1).view(b.sizes()));
-      own.value().add_(b.mm(*a), config.lora.scale());
+      own.value().add_(b.matmul(*a), config.lora.scale());
     }
     const at::Tensor actual = with->logits(tokens_BT), expected = merged->logits(tokens_BT);
     EXPECT_GT(
@@ -172,6 +196,35 @@ TEST(Adapters, WhatMatchesNothingIsRefusedWithWhatThereIs) {
   config.lora.also_train = "*layernorm*, head";
   EXPECT_ERROR(ConfigError, make_plan(config),
                "lora.also_train has \"head\", which matches no parameter");
+}
+
+TEST(Adapters, OfStackedExpertsAreRefusedWhereThereAreNone) {
+  EXPECT_ERROR(ConfigError, make_plan(stacked("*, *.experts.gate_proj")),
+               "lora.targets has \"*.experts.gate_proj\", which matches no stacked weights of "
+               "experts; expected a pattern of names such as "
+               "\"model.layers.0.mlp.experts.gate_up_proj\" or "
+               "\"model.layers.1.mlp.experts.down_proj\"");
+  for (const bool drops : {true, false}) {
+    ModelConfig config = stacked("*.experts.down_proj");
+    config.lora.dropout = drops ? 0.5 : 0;
+    config.lora.dora = !drops;
+    EXPECT_ERROR(ConfigError, make_plan(config),
+                 "adapters of stacked experts have neither dropout nor magnitudes");
+  }
+  ModelConfig dense = adapted("llama");
+  dense.lora.targets = "*.experts.*";
+  EXPECT_ERROR(ConfigError, make_plan(dense),
+               "lora.targets has \"*.experts.*\", and the model has no stacked weights of experts; "
+               "leave it out");
+}
+
+// A token meets those of its experts only.
+TEST(Adapters, OfStackedExpertsAreCountedByTheExpertsOfAToken) {
+  ModelConfig config = stacked("*, *.experts.*");
+  const double two = flops_per_token(config);
+  config.lora.targets = "*";
+  const double adapters = 2 * 3 * (24 + 2 * 25 + 25 + 24);
+  EXPECT_DOUBLE_EQ(two - flops_per_token(config), 6 * 2 * adapters);
 }
 
 TEST(Adapters, LeaveTheirOwnParametersOutOfWhatIsTrainedBeside) {

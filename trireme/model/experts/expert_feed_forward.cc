@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "trireme/base/error.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/expert/expert_order.h"
@@ -22,6 +24,7 @@ namespace trireme::model {
 namespace {
 
 constexpr size_t kNumProjections = 3;  // gate, up and down
+constexpr size_t kGateUpFactors = 3;   // their A, and a B of each
 
 }  // namespace
 
@@ -34,6 +37,27 @@ ExpertWeights::ExpertWeights(int64_t experts, int64_t width, int64_t rows, bool 
   gate_proj_bias = register_parameter("gate_proj_bias", new_parameter({experts, rows}, dtype));
   up_proj_bias = register_parameter("up_proj_bias", new_parameter({experts, rows}, dtype));
   down_proj_bias = register_parameter("down_proj_bias", new_parameter({experts, width}, dtype));
+}
+
+at::Tensor ExpertWeights::add_factor(const std::string& name, at::IntArrayRef shape) {
+  const size_t dot = name.rfind('.');
+  const auto factor =
+      register_at(*this, name.substr(0, dot), std::make_shared<torch::nn::Module>());
+  return factor->register_parameter(name.substr(dot + 1),
+                                    new_parameter(shape, gate_proj.scalar_type()));
+}
+
+void ExpertWeights::add_adapters(const AdapterConfig& lora, bool of_gate_up, bool of_down) {
+  const int64_t e = gate_proj.size(0), f = gate_proj.size(1), D = gate_proj.size(2), r = lora.rank;
+  adapter_scale = lora.scale();
+  if (of_gate_up) {
+    gate_up_A = add_factor(concat("gate_up_proj", kAdapterA), {e, r, D});
+    gate_B = add_factor(concat("gate_proj", kAdapterB), {e, f, r});
+    up_B = add_factor(concat("up_proj", kAdapterB), {e, f, r});
+  }
+  if (!of_down) return;
+  down_A = add_factor(concat("down_proj", kAdapterA), {e, r, f});
+  down_B = add_factor(concat("down_proj", kAdapterB), {e, D, r});
 }
 
 ExpertFeedForward::ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes,
@@ -70,35 +94,70 @@ Dropout ExpertFeedForward::take_dropout() {
 
 std::vector<at::Tensor> ExpertFeedForward::stacks() const {
   std::vector<at::Tensor> stacks{experts->gate_proj, experts->up_proj, experts->down_proj};
-  if (!experts->down_proj_bias.defined()) return stacks;
-  at::Tensor down_bias = parallel::replicated_weight(experts->down_proj_bias, axis_);
-  if (axis_.rank() > 0) down_bias = down_bias * 0;
-  for (const at::Tensor& bias : {experts->gate_proj_bias, experts->up_proj_bias, down_bias}) {
-    stacks.push_back(bias.unsqueeze(2));
+  if (experts->down_proj_bias.defined()) {
+    at::Tensor down_bias = parallel::replicated_weight(experts->down_proj_bias, axis_);
+    if (axis_.rank() > 0) down_bias = down_bias * 0;
+    for (const at::Tensor& bias : {experts->gate_proj_bias, experts->up_proj_bias, down_bias}) {
+      stacks.push_back(bias.unsqueeze(2));
+    }
+  }
+  if (experts->gate_up_A.defined()) {
+    stacks.push_back(parallel::replicated_weight(experts->gate_up_A, axis_));
+    stacks.insert(stacks.end(), {experts->gate_B, experts->up_B});
+  }
+  if (experts->down_A.defined()) {
+    stacks.push_back(experts->down_A);
+    stacks.push_back(parallel::replicated_weight(experts->down_B, axis_));
   }
   return stacks;
+}
+
+size_t ExpertFeedForward::place_of_biases() const {
+  return experts->down_proj_bias.defined() ? kNumProjections : 0;
+}
+
+size_t ExpertFeedForward::place_of_adapter(size_t first) const {
+  const bool is_down = first + 1 == kNumProjections;
+  if (!(is_down ? experts->down_A : experts->gate_up_A).defined()) return 0;
+  const size_t begin = kNumProjections + place_of_biases();
+  return is_down && experts->gate_up_A.defined() ? begin + kGateUpFactors : begin;
 }
 
 std::vector<at::Tensor> ExpertFeedForward::multiply(const at::Tensor& x,
                                                     std::span<const at::Tensor> stacks,
                                                     size_t first, size_t count,
                                                     const parallel::ExpertRows& rows,
-                                                    const parallel::GroupedOptions& options) {
-  const auto product = [&](const at::Tensor& input, size_t begin, parallel::DeferGradient defer) {
-    const auto part = [&](const auto& list) {
-      const auto from = list.begin() + static_cast<std::ptrdiff_t>(begin);
-      return std::vector<at::Tensor>(from, from + static_cast<std::ptrdiff_t>(count));
-    };
+                                                    const parallel::GroupedOptions& options) const {
+  const auto product = [&](const at::Tensor& input, const std::vector<size_t>& places,
+                           parallel::DeferGradient defer) {
     parallel::GroupedOptions own{.defer = std::move(defer), .replicas = options.replicas};
-    if (!options.copies.empty()) own.copies = part(options.copies);
-    return parallel::grouped_linear(input, part(stacks), rows, own);
+    std::vector<at::Tensor> weights;
+    for (const size_t place : places) {
+      weights.push_back(stacks[place]);
+      if (!options.copies.empty()) own.copies.push_back(options.copies[place]);
+    }
+    return parallel::grouped_linear(input, weights, rows, own);
   };
-  std::vector<at::Tensor> results = product(x, first, options.defer);
-  if (stacks.size() == kNumProjections) return results;
+  const auto places_from = [&](size_t begin) {
+    std::vector<size_t> places(count);
+    std::iota(places.begin(), places.end(), begin);
+    return places;
+  };
+  // x meets A as it meets a further stack.
+  const size_t adapter = place_of_adapter(first), biases = place_of_biases();
+  std::vector<size_t> of_x = places_from(first);
+  if (adapter > 0) of_x.push_back(adapter);
+  std::vector<at::Tensor> results = product(x, of_x, options.defer);
+  const auto add = [&](const std::vector<at::Tensor>& terms, double scale) {
+    for (size_t i = 0; i < count; ++i) results[i] = at::add(results[i], terms[i], scale);
+  };
+  if (adapter > 0)
+    add(product(results[count], places_from(adapter + 1), options.defer), experts->adapter_scale);
+  results.resize(count);
+  if (biases == 0) return results;
   // A bias times one is the bias, and its gradient is then summed as that of a weight.
   const at::Tensor ones = at::ones({x.size(0), 1}, x.options());
-  const std::vector<at::Tensor> biases = product(ones, kNumProjections + first, {});
-  for (size_t i = 0; i < count; ++i) results[i] = results[i] + biases[i];
+  add(product(ones, places_from(biases + first), {}), 1);
   return results;
 }
 

@@ -31,6 +31,8 @@ class ExpertWeights : public torch::nn::Module {
   // experts: of this rank; rows: of each one's width that it holds.
   ExpertWeights(int64_t experts, int64_t width, int64_t rows, bool with_biases,
                 at::ScalarType dtype);
+  // Gives gate and up, which share their A, or down adapters, after all other parameters.
+  void add_adapters(const AdapterConfig& lora, bool of_gate_up, bool of_down);
 
   at::Tensor gate_proj;  // [e, f, D]
   at::Tensor up_proj;    // [e, f, D]
@@ -39,6 +41,17 @@ class ExpertWeights : public torch::nn::Module {
   at::Tensor gate_proj_bias;  // [e, f]
   at::Tensor up_proj_bias;    // [e, f]
   at::Tensor down_proj_bias;  // [e, D]
+  // Of adapters; undefined without.
+  at::Tensor gate_up_A;  // [e, r, D]
+  at::Tensor gate_B;     // [e, f, r]
+  at::Tensor up_B;       // [e, f, r]
+  at::Tensor down_A;     // [e, r, f]
+  at::Tensor down_B;     // [e, D, r]
+  double adapter_scale = 1;
+
+ private:
+  // The parameter `name` of a module of its own: "down_proj.lora_A.weight".
+  at::Tensor add_factor(const std::string& name, at::IntArrayRef shape);
 };
 
 // Each rank of the expert axis holds some of the experts, and each rank of the tensor axis some
@@ -75,20 +88,24 @@ class ExpertFeedForward : public torch::nn::Module {
   at::Tensor add_shared(const at::Tensor& x, const at::Tensor& residual,
                         const TokenBatch& batch) const;
   // What the experts compute with: gate_proj, up_proj and down_proj, and if there are biases also
-  // theirs, [e, F, 1]. The ranks of the tensor axis add up their results, so down_proj's bias is
-  // zero on all but the first.
-  // Comm: in backward, that of replicated_weight() for down_proj's bias
+  // theirs, [e, F, 1]; then the A of gate and up and both their Bs, and A and B of down, of those
+  // that have adapters. The ranks of the tensor axis add up their results, so down_proj's bias is
+  // zero on all but the first, and each adds its part of down's adapter.
+  // Comm: in backward, that of replicated_weight() for down_proj's bias and B, and gate and up's A
   std::vector<at::Tensor> stacks() const;
+  // The first of stacks() that are biases, and of the adapter of stack `first`; 0: there are none.
+  size_t place_of_biases() const;
+  size_t place_of_adapter(size_t first) const;
   // Copies of the busiest experts, while it trains.
   // stacks: of stacks()
   parallel::GroupedOptions copied_experts(const std::vector<at::Tensor>& stacks,
                                           const TokenBatch& batch) const;
-  // x times the stacks first, ..., first + count - 1 of each row's expert, plus its biases.
+  // x times the stacks first, ..., first + count - 1 of each row's expert, plus its biases and what
+  // its adapters add.
   // stacks, options: as run_experts() has them
-  static std::vector<at::Tensor> multiply(const at::Tensor& x, std::span<const at::Tensor> stacks,
-                                          size_t first, size_t count,
-                                          const parallel::ExpertRows& rows,
-                                          const parallel::GroupedOptions& options);
+  std::vector<at::Tensor> multiply(const at::Tensor& x, std::span<const at::Tensor> stacks,
+                                   size_t first, size_t count, const parallel::ExpertRows& rows,
+                                   const parallel::GroupedOptions& options) const;
   // The experts' results for some tokens, added with their weights.
   // in: x_SD, weights_SK, and those of stacks()
   // options: with the copies of each of the stacks, if there are replicas

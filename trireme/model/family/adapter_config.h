@@ -30,7 +30,8 @@ struct AdapterConfig {
               "sum of weight and adapter is scaled (DoRA)")
   TRIREME_KEY(std::string, targets, "*", kMustStay,
               "comma-separated name patterns of the linear layers that get an adapter, among those "
-              "of the blocks, such as \"*.q_proj, *.v_proj\"")
+              "of the blocks, such as \"*.q_proj, *.v_proj\"; with .experts. in it, of the stacked "
+              "weights of experts, such as \"*.experts.gate_up_proj, *.experts.down_proj\"")
   TRIREME_KEY(std::string, also_train, "", kMustStay,
               "comma-separated name patterns of the model's own parameters to train beside the "
               "adapters, such as \"*norm*, lm_head.*\"")
@@ -50,7 +51,9 @@ struct AdapterConfig {
 };
 
 // The parameters of a linear layer's adapter, after the layer's name: A [r, in] and B [out, r], and
-// with lora.dora [out], what each magnitude exceeds the length of the weight's own row by.
+// with lora.dora [out], what each magnitude exceeds the length of the weight's own row by. Stacked
+// weights of experts have A [E, r, in], after the name of adapted_stack(), and B [E, out, r], after
+// their own.
 inline constexpr const char* kAdapterA = ".lora_A.weight";
 inline constexpr const char* kAdapterB = ".lora_B.weight";
 inline constexpr const char* kAdapterMagnitude = ".lora_magnitude";
@@ -59,6 +62,20 @@ inline constexpr const char* kAdapterParameters[] = {kAdapterMagnitude, kAdapter
 inline bool is_of_adapter(std::string_view parameter) {
   return std::ranges::any_of(kAdapterParameters,
                              [&](const char* end) { return parameter.ends_with(end); });
+}
+
+// In the names of all experts' stacks, and in the patterns of lora.targets that name some.
+inline constexpr std::string_view kExperts = ".experts.";
+
+// The name by which lora.targets knows a stack of experts' weights; "" for every other
+// parameter. Gate and up are one stack to transformers and to peft, with one A.
+inline std::string adapted_stack(std::string_view parameter) {
+  const size_t experts = parameter.rfind(kExperts);
+  if (experts == parameter.npos) return "";
+  const std::string_view stack = parameter.substr(experts + kExperts.size());
+  if (stack == "down_proj") return std::string(parameter);
+  if (stack != "gate_proj" && stack != "up_proj") return "";
+  return std::string(parameter.substr(0, experts + kExperts.size())) + "gate_up_proj";
 }
 
 }  // namespace trireme::model

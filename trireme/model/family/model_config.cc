@@ -35,6 +35,7 @@ int64_t elements_with(ModelConfig config, int64_t layers, bool sparse) {
 struct AdapterSizes {
   int64_t adapters = 0;
   int64_t others = 0;
+  double met = 0;  // the adapters' elements that a token meets: of stacks, those of its experts
 };
 AdapterSizes adapter_sizes(const ModelConfig& config) {
   AdapterSizes sizes;
@@ -42,8 +43,17 @@ AdapterSizes adapter_sizes(const ModelConfig& config) {
   const ModelPlan plan = make_plan(config);
   for (const ParameterPlan& parameter : plan.parameters()) {
     if (!parameter.is_trained) continue;
-    (is_of_adapter(parameter.name) ? sizes.adapters : sizes.others) +=
-        c10::multiply_integers(parameter.layout.shape());
+    const int64_t elements = c10::multiply_integers(parameter.layout.shape());
+    if (!is_of_adapter(parameter.name)) {
+      sizes.others += elements;
+      continue;
+    }
+    sizes.adapters += elements;
+    const bool is_of_experts = parameter.layout.shape().size() == 3;
+    sizes.met += static_cast<double>(elements) *
+                 (is_of_experts ? static_cast<double>(config.sparse.experts_per_token) /
+                                      static_cast<double>(config.sparse.experts)
+                                : 1);
   }
   return sizes;
 }
@@ -267,7 +277,7 @@ double flops_per_token(const ModelConfig& config) {
           : 2 * config.heads * config.head_width());
   const double scores = 6 * layers * static_cast<double>(config.sequence_length) * widths;
   if (!config.lora.is_on()) return 6 * matmul_parameters + scores;
-  return 4 * matmul_parameters + 6 * static_cast<double>(adapter_sizes(config).adapters) + scores;
+  return 4 * matmul_parameters + 6 * adapter_sizes(config).met + scores;
 }
 
 }  // namespace trireme::model

@@ -65,10 +65,37 @@ std::string adapted_layer(const ParameterPlan& parameter) {
   return std::ranges::any_of(parts, is_number) ? layer : "";
 }
 
-// Throws: ConfigError when a pattern of `key` matches none of the names
-void check_matches(const char* key, const std::string& patterns, const char* what,
+// The module of all experts' stacks that a parameter is in, with a dot at its end; "": in none.
+std::string experts_of(const std::string& name) {
+  const size_t at = name.rfind(kExperts);
+  return at == name.npos ? "" : name.substr(0, at + kExperts.size());
+}
+
+// The layout of a factor of a weight, which has `rank` in place of the weight's dimension `dim`.
+mesh::Layout factor_layout(const mesh::Layout& weight, int dim, int64_t rank) {
+  std::vector<int64_t> shape = weight.shape();
+  shape.at(static_cast<size_t>(dim)) = rank;
+  std::vector<mesh::Placement> placements = weight.placements();
+  for (mesh::Placement& placement : placements) {
+    if (placement.kind == mesh::Placement::Kind::kSharded && placement.dim == dim)
+      placement = mesh::Placement::replicated();
+  }
+  return {std::move(shape), weight.axes(), std::move(placements)};
+}
+
+// The patterns of lora.targets that name stacks of experts' weights, or those that do not.
+std::vector<std::string> targets_of(const AdapterConfig& lora, bool of_stacks) {
+  std::vector<std::string> patterns = split_list(lora.targets, ',');
+  std::erase_if(patterns, [&](const std::string& pattern) {
+    return (pattern.find(kExperts) != pattern.npos) != of_stacks;
+  });
+  return patterns;
+}
+
+// Throws: ConfigError when one of the patterns of `key` matches none of the names
+void check_matches(const char* key, const std::vector<std::string>& patterns, const char* what,
                    const std::vector<std::string>& names) {
-  for (const std::string& pattern : split_list(patterns, ',')) {
+  for (const std::string& pattern : patterns) {
     const auto fits = [&](const std::string& name) { return matches(pattern, name); };
     TRIREME_CHECK(std::ranges::any_of(names, fits), key, " has \"", pattern,
                   "\", which matches no ", what, "; expected a pattern of names such as \"",
@@ -177,23 +204,38 @@ void ModelPlan::add_codes(const ParameterPlan& weight, std::vector<ParameterPlan
   add(kWeightScales, kCodesPerScale, 0);
 }
 
-void ModelPlan::add_adapters() {
+void ModelPlan::check_adapters() const {
   const AdapterConfig& lora = config_.lora;
-  std::vector<std::string> layers, names;
+  std::vector<std::string> layers, names, stacks;
   for (const ParameterPlan& parameter : parameters_) {
     names.push_back(parameter.name);
     if (const std::string layer = adapted_layer(parameter); !layer.empty()) layers.push_back(layer);
+    if (const std::string stack = adapted_stack(parameter.name); !stack.empty())
+      stacks.push_back(stack);
   }
-  check_matches("lora.targets", lora.targets, "linear layer of a block", layers);
-  check_matches("lora.also_train", lora.also_train, "parameter", names);
+  const std::vector<std::string> of_stacks = targets_of(lora, /*of_stacks=*/true);
+  check_matches("lora.targets", targets_of(lora, /*of_stacks=*/false), "linear layer of a block",
+                layers);
+  TRIREME_CHECK(of_stacks.empty() || !stacks.empty(), "lora.targets has \"", of_stacks.front(),
+                "\", and the model has no stacked weights of experts; leave it out");
+  check_matches("lora.targets", of_stacks, "stacked weights of experts", stacks);
+  check_matches("lora.also_train", split_list(lora.also_train, ','), "parameter", names);
   TRIREME_CHECK(!split_list(lora.targets, ',').empty(),
                 "lora.targets is empty; expected the patterns of the layers that get an adapter, "
                 "such as \"*\"");
-
   TRIREME_CHECK(!lora.dora || lora.dropout == 0, "lora.dropout is ", lora.dropout,
                 " and lora.dora true, whose magnitudes scale the layer and its adapter together; "
                 "set lora.dropout to 0");
+  TRIREME_CHECK(of_stacks.empty() || (!lora.dora && lora.dropout == 0), "lora.targets has \"",
+                of_stacks.front(), "\", lora.dropout is ", lora.dropout, " and lora.dora ",
+                lora.dora ? "true" : "false",
+                "; adapters of stacked experts have neither dropout nor magnitudes, here and in "
+                "peft: set them to 0 and false, or leave the stacks out");
+}
 
+void ModelPlan::add_adapters() {
+  check_adapters();
+  const AdapterConfig& lora = config_.lora;
   const std::string trained =
       concat(lora.also_train, ",", family_of(config_).trained_beside_adapters(config_));
   std::vector<ParameterPlan> all;
@@ -206,28 +248,52 @@ void ModelPlan::add_adapters() {
     } else {
       all.push_back(own);
     }
-    // A module's own parameters come before those of the modules in it, so a bias comes first.
-    const bool is_bias = own.name.ends_with(".bias");
-    const size_t weight = is_bias && i > 0 ? i - 1 : i;
-    const std::string layer = adapted_layer(parameters_[weight]);
-    if (layer.empty() || !matches_any(lora.targets, layer)) continue;
-    if (is_bias && own.name != layer + ".bias") continue;
-    if (!is_bias && i + 1 < parameters_.size() && parameters_[i + 1].name == layer + ".bias")
-      continue;
-    const mesh::Layout& layout = parameters_[weight].layout;
-    const mesh::Placement placement = layout.placements().front();
-    const auto add = [&](const char* name, std::vector<int64_t> shape, int split_with) {
-      const bool is_split =
-          placement.kind == mesh::Placement::Kind::kSharded && placement.dim == split_with;
-      all.push_back({layer + name, is_split
-                                       ? mesh::Layout(std::move(shape), layout.axes(), {placement})
-                                       : mesh::Layout(std::move(shape), layout.axes())});
-    };
-    if (lora.dora) add(kAdapterMagnitude, {layout.shape()[0]}, 0);
-    add(kAdapterA, {lora.rank, layout.shape()[1]}, 1);
-    add(kAdapterB, {layout.shape()[0], lora.rank}, 0);
+    add_layer_adapter(i, all);
+    add_stack_adapters(i, all);
   }
   parameters_ = std::move(all);
+}
+
+// A module's own parameters come before those of the modules in it, so a bias comes first.
+void ModelPlan::add_layer_adapter(size_t i, std::vector<ParameterPlan>& all) const {
+  const AdapterConfig& lora = config_.lora;
+  const std::string& own = parameters_[i].name;
+  const bool is_bias = own.ends_with(".bias");
+  const ParameterPlan& weight = parameters_[is_bias && i > 0 ? i - 1 : i];
+  const std::string layer = adapted_layer(weight);
+  if (layer.empty() || !matches_any(lora.targets, layer)) return;
+  if (is_bias && own != layer + ".bias") return;
+  if (!is_bias && i + 1 < parameters_.size() && parameters_[i + 1].name == layer + ".bias") return;
+  const mesh::Layout& layout = weight.layout;
+  if (lora.dora) {
+    const mesh::Placement placement = layout.placements().front();
+    const bool is_split = placement.kind == mesh::Placement::Kind::kSharded && placement.dim == 0;
+    all.push_back({layer + kAdapterMagnitude,
+                   is_split ? mesh::Layout({layout.shape()[0]}, layout.axes(), {placement})
+                            : mesh::Layout({layout.shape()[0]}, layout.axes())});
+  }
+  all.push_back({layer + kAdapterA, factor_layout(layout, 0, lora.rank)});
+  all.push_back({layer + kAdapterB, factor_layout(layout, 1, lora.rank)});
+}
+
+// Likewise, the last of a module's own parameters is followed by all its adapters.
+void ModelPlan::add_stack_adapters(size_t i, std::vector<ParameterPlan>& all) const {
+  const std::string experts = experts_of(parameters_[i].name);
+  const auto is_in = [&](size_t at) { return experts_of(parameters_[at].name) == experts; };
+  if (experts.empty() || (i + 1 < parameters_.size() && is_in(i + 1))) return;
+  size_t first = i;
+  while (first > 0 && is_in(first - 1)) --first;
+  std::string last_stack;
+  for (size_t at = first; at <= i; ++at) {
+    const ParameterPlan& own = parameters_[at];
+    const std::string stack = adapted_stack(own.name);
+    const auto names_it = [&](const std::string& pattern) { return matches(pattern, stack); };
+    if (stack.empty() || std::ranges::none_of(targets_of(config_.lora, true), names_it)) continue;
+    if (stack != last_stack)
+      all.push_back({stack + kAdapterA, factor_layout(own.layout, 1, config_.lora.rank)});
+    all.push_back({own.name + kAdapterB, factor_layout(own.layout, 2, config_.lora.rank)});
+    last_stack = stack;
+  }
 }
 
 const mesh::Layout& ModelPlan::layout(std::string_view name) const {

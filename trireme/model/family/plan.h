@@ -123,10 +123,11 @@ class ModelPlan {
 
   // Adds the adapters of config().lora, each after its layer, and marks as not trained what they
   // are trained in place of. A layer whose outputs the tensor axis splits has the whole A and the
-  // same rows of B; one whose inputs it splits, the same columns of A and the whole B. A weight
-  // that is frozen as codes with scales is replaced by those, which are split as it is.
-  // Throws: ConfigError when a pattern matches nothing, or a rank would have a part of the numbers
-  //         that share a scale
+  // same rows of B; one whose inputs it splits, the same columns of A and the whole B. Adapters of
+  // stacks of experts come after all of these, split as they are. A weight that is frozen as codes
+  // with scales is replaced by those, which are split as it is.
+  // Throws: ConfigError when a pattern matches nothing, stacks would have dropout or magnitudes, or
+  //         a rank would have a part of the numbers that share a scale
   void add_adapters();
 
   const std::vector<ParameterPlan>& parameters() const { return parameters_; }
@@ -137,6 +138,10 @@ class ModelPlan {
 
  private:
   void add_codes(const ParameterPlan& weight, std::vector<ParameterPlan>& all) const;
+  // Adds to `all` the adapters that follow parameter `i`.
+  void add_layer_adapter(size_t i, std::vector<ParameterPlan>& all) const;
+  void add_stack_adapters(size_t i, std::vector<ParameterPlan>& all) const;
+  void check_adapters() const;
 
   ModelConfig config_;
   AxisSizes sizes_;

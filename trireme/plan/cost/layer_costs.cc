@@ -100,13 +100,19 @@ double bytes_of_scores(const Workload& work) {
 // What the adapters keep: an input's product with A, unless it is computed again; what is left of
 // an input of which some is dropped; an output that is multiplied by a magnitude over a length, and
 // that factor and the length.
-double bytes_of_adapters(const Workload& work) {
+// expert_rows: those that this rank's experts have and keep
+double bytes_of_adapters(const Workload& work, double expert_rows) {
   const PartTraining& training = work.block;
   const model::RecomputePlan& again = work.recompute;
   const double item = work.sizes.weight, t = number(work.axes.tensor);
   double bytes = 0;
   for (const AdaptedLayer& layer : training.adapted) {
     if (layer.is_of_attention ? again.attention : again.feed_forward) continue;
+    if (layer.is_of_experts) {
+      bytes += item * (expert_rows * number(training.rank) +
+                       number(work.expert_replicas) * layer.elements(number(training.rank), t));
+      continue;
+    }
     const double in = layer.splits_inputs ? layer.inputs / t : layer.inputs;
     const double out = layer.splits_inputs ? layer.outputs : layer.outputs / t;
     const double read = layer.splits_inputs ? tokens_of(work) : rows_of(work);
@@ -153,7 +159,8 @@ Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   // The norms' inputs, the outputs of those before a branch, and what is computed between them.
   const int num_inputs = work.kept_by_block.norms - (keeps_first ? 0 : 1);
   const double norms = (num_inputs + outputs) * item * D * rows +
-                       (stores_scores ? bytes_of_scores(work) : 0) + bytes_of_adapters(work);
+                       (stores_scores ? bytes_of_scores(work) : 0) +
+                       bytes_of_adapters(work, keeps_rows ? skew * k * tokens : 0);
   const double whole = attention.latents;
   kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;
   // What the gate of the shared experts multiplies.

@@ -14,15 +14,19 @@ void add_feed_forward(BlockWork& block, double rows, double width, double matric
 
 // Sets what of the block's own weights is trained, and adds the products of its adapters, whose
 // whole side is on every tensor rank.
-void add_training(BlockWork& block, const Workload& work) {
+// rows: those of one expert of this rank
+void add_training(BlockWork& block, const Workload& work, double rows) {
   const PartTraining& training = work.block;
   for (Product& product : block.attention) product.trained = training.products;
   for (Product& product : block.feed_forward) product.trained = training.feed_forward_products;
-  const double n = tokens_of(work), t = number(work.axes.tensor), r = number(training.rank);
+  const double t = number(work.axes.tensor), r = number(training.rank);
   for (const AdaptedLayer& layer : training.adapted) {
     std::vector<Product>& products = layer.is_of_attention ? block.attention : block.feed_forward;
-    products.push_back({n, r, layer.splits_inputs ? layer.inputs / t : layer.inputs});
-    products.push_back({n, layer.splits_inputs ? layer.outputs : layer.outputs / t, r});
+    const double n = layer.is_of_experts ? rows : tokens_of(work);
+    const double count =
+        layer.is_of_experts ? number(work.model.sparse.experts) / number(work.axes.expert) : 1;
+    products.push_back({n, r, layer.splits_inputs ? layer.inputs / t : layer.inputs, count});
+    products.push_back({n, layer.splits_inputs ? layer.outputs : layer.outputs / t, r, count});
     block.num_kernels += 3;  // two products, and the scale
   }
 }
@@ -67,13 +71,14 @@ BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
                 .width = number(config.core_width()),
                 .is_causal = counts.is_causal};
   block.hidden_elements = 2 * n * (in_columns + out_width / t);
+  double rows = 0;
   if (sparse) {
     const model::ExpertConfig& experts = config.sparse;
     const double E = number(experts.experts), ep = number(work.axes.expert),
                  k = number(experts.experts_per_token), skew = ep > 1 ? expert_skew : 1;
     block.feed_forward.push_back({n, E, D});
-    add_feed_forward(block, skew * n * k * ep / E, number(config.expert_width()) / t, matrices, D,
-                     E / ep);
+    rows = skew * n * k * ep / E;
+    add_feed_forward(block, rows, number(config.expert_width()) / t, matrices, D, E / ep);
     if (experts.shared_experts > 0) {
       add_feed_forward(block, n, number(config.shared_width()) / t, matrices, D, 1);
     }
@@ -88,7 +93,7 @@ BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
   // The norms, and two sums with the residual.
   block.wide_elements += (2 * work.kept_by_block.norms + 6) * rows_of(work) * D;
   block.num_kernels = (sparse ? 60 : 40) + (t > 1 ? 4 : 0);
-  add_training(block, work);
+  add_training(block, work, rows);
   return block;
 }
 

@@ -102,13 +102,19 @@ struct NumberSizes {
   }
 };
 
-// A linear layer of a block that has an adapter.
+// A linear layer of a block that has an adapter, or a stack of all experts' layers, of which these
+// are one's.
 struct AdaptedLayer {
   double inputs = 0;
   double outputs = 0;
   bool splits_inputs = false;  // between tensor ranks; otherwise its outputs
   bool is_of_attention = false;
+  bool is_of_experts = false;
 
+  // The adapter's elements on a tensor rank, of one expert.
+  double elements(double rank, double tensor) const {
+    return rank * (splits_inputs ? inputs / tensor + outputs : inputs + outputs / tensor);
+  }
   bool operator==(const AdaptedLayer&) const = default;
 };
 

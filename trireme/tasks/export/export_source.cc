@@ -210,7 +210,7 @@ at::Tensor ExportSource::read_finite(const std::string& stored, const mesh::Box&
 
 at::Tensor ExportSource::read_parameter(const std::string& parameter, const mesh::Box& box) {
   const std::string stored = stored_name(parameter), layer = module_of(parameter);
-  if (layer == parameter || !adapters_.shapes.contains(layer + model::kAdapterA))
+  if (!adapters_.shapes.contains(layer + model::kAdapterB))
     return train::in_dtype(read_finite(stored, box), dtype_, stored);
   at::Tensor values = read_sum(parameter, box);
   if (adapters_.shapes.contains(layer + model::kAdapterMagnitude)) {
@@ -221,12 +221,16 @@ at::Tensor ExportSource::read_parameter(const std::string& parameter, const mesh
 }
 
 at::Tensor ExportSource::read_sum(const std::string& parameter, const mesh::Box& box) {
-  const std::string a_name = module_of(parameter) + model::kAdapterA;
-  const int64_t rank = adapters_.shapes.at(a_name).at(0);
-  const at::Tensor a = read_exact(a_name, {{0, box.offset.at(1)}, {rank, box.size.at(1)}});
-  const at::Tensor b = read_exact(module_of(parameter) + model::kAdapterB,
-                                  {{box.offset.at(0), 0}, {box.size.at(0), rank}});
-  return read_finite(stored_name(parameter), box).to(at::kDouble) + adapters_.scale * b.mm(a);
+  const std::string stack = model::adapted_stack(parameter);
+  const std::string a_name = (stack.empty() ? module_of(parameter) : stack) + model::kAdapterA;
+  const size_t inputs = box.size.size() - 1, outputs = inputs - 1;
+  const int64_t rank = adapters_.shapes.at(a_name).at(outputs);
+  mesh::Box of_a = box, of_b = box;
+  of_a.offset[outputs] = of_b.offset[inputs] = 0;
+  of_a.size[outputs] = of_b.size[inputs] = rank;
+  const at::Tensor a = read_exact(a_name, of_a);
+  const at::Tensor b = read_exact(module_of(parameter) + model::kAdapterB, of_b);
+  return read_finite(stored_name(parameter), box).to(at::kDouble) + adapters_.scale * b.matmul(a);
 }
 
 template <typename Read>

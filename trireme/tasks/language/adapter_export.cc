@@ -55,6 +55,19 @@ class AdapterReader {
     return whole;
   }
 
+  // [E*r, in]
+  at::Tensor stacked_a(const PeftStack& stack) {
+    return read_own(stack.name + model::kAdapterA).flatten(0, 1);
+  }
+
+  // [out, r*E]
+  at::Tensor stacked_b(const PeftStack& stack) {
+    std::vector<at::Tensor> parts;
+    for (const std::string& weight : stack.weights)
+      parts.push_back(read_own(weight + model::kAdapterB));
+    return stack.joined_b(parts);
+  }
+
   // [out]: the magnitude of each row; of parts without an adapter, the row's length.
   at::Tensor joined_magnitudes(const PeftMatrix& matrix) {
     at::Tensor whole = at::empty({matrix.out()}, at::TensorOptions().dtype(dtype_));
@@ -70,7 +83,10 @@ class AdapterReader {
 
  private:
   at::Tensor read_own(const PeftMatrix& matrix, size_t part, const char* name) {
-    const std::string own = module_of(matrix.tensor.parts[part]) + name;
+    return read_own(module_of(matrix.tensor.parts[part]) + name);
+  }
+
+  at::Tensor read_own(const std::string& own) {
     return read({own, plan_.layout(own).whole_shape(), {own}});
   }
 
@@ -103,6 +119,13 @@ std::vector<AdapterTensor> adapter_tensors(const PeftForm& form, const model::Ad
     add(matrix.module() + kPeftMagnitude, {matrix.out()},
         [&reader, &matrix] { return reader.joined_magnitudes(matrix); });
   }
+  for (const PeftStack& stack : form.stacks) {
+    const int64_t ranks = lora.rank * stack.experts;
+    add(stack.module + model::kAdapterA, {ranks, stack.in},
+        [&reader, &stack] { return reader.stacked_a(stack); });
+    add(stack.module + model::kAdapterB, {stack.out, ranks},
+        [&reader, &stack] { return reader.stacked_b(stack); });
+  }
   for (const HuggingFaceTensor& tensor : form.saved) {
     add(tensor.name, tensor.shape, [&reader, &tensor] { return reader.read(tensor); });
   }
@@ -122,25 +145,28 @@ ordered_json adapter_config(const model::ModelConfig& model, const PeftForm& for
     std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
     if (saved.empty() || saved.back() != module) saved.push_back(std::move(module));
   }
-  return {{"peft_type", "LORA"},
-          {"task_type", model.classes > 0     ? "SEQ_CLS"
-                        : model.has_decoder() ? "SEQ_2_SEQ_LM"
-                                              : "CAUSAL_LM"},
-          {"base_model_name_or_path",
-           base_model.empty() ? ordered_json(nullptr) : ordered_json(base_model)},
-          {"r", lora.rank},
-          {"lora_alpha", lora.alpha},
-          {"lora_dropout", lora.dropout},
-          {"target_modules", form.targets},
-          {"modules_to_save", std::move(saved)},
-          {"rank_pattern", std::move(ranks)},
-          {"alpha_pattern", std::move(alphas)},
-          {"bias", "none"},
-          {"fan_in_fan_out", form.matrices.front().tensor.is_transposed},
-          {"init_lora_weights", true},
-          {"use_rslora", false},
-          {"use_dora", lora.dora},
-          {"inference_mode", true}};
+  const bool transposes = !form.matrices.empty() && form.matrices.front().tensor.is_transposed;
+  ordered_json config = {{"peft_type", "LORA"},
+                         {"task_type", model.classes > 0     ? "SEQ_CLS"
+                                       : model.has_decoder() ? "SEQ_2_SEQ_LM"
+                                                             : "CAUSAL_LM"},
+                         {"base_model_name_or_path",
+                          base_model.empty() ? ordered_json(nullptr) : ordered_json(base_model)},
+                         {"r", lora.rank},
+                         {"lora_alpha", lora.alpha},
+                         {"lora_dropout", lora.dropout},
+                         {"target_modules", form.targets},
+                         {"modules_to_save", std::move(saved)},
+                         {"rank_pattern", std::move(ranks)},
+                         {"alpha_pattern", std::move(alphas)},
+                         {"bias", "none"},
+                         {"fan_in_fan_out", transposes},
+                         {"init_lora_weights", true},
+                         {"use_rslora", false},
+                         {"use_dora", lora.dora},
+                         {"inference_mode", true}};
+  if (!form.stacks.empty()) config["target_parameters"] = form.parameters;
+  return config;
 }
 
 }  // namespace

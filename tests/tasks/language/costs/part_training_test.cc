@@ -48,6 +48,32 @@ TEST(PartTraining, ActivationsAreWhatAForwardKeepsWhereSomeParametersAreFrozen) 
   }
 }
 
+// The products of rows with A, once for gate and up; what one token meets of all experts'.
+TEST(PartTraining, AdaptersOfStackedExpertsKeepARowsProductsWithA) {
+  for (const std::string precision : {"fp32", "bf16"}) {
+    for (const std::string recompute : {"none", "selective"}) {
+      const auto config = [&](const char* targets) {
+        return config_of({{"model.family", "mixtral"},
+                          {"model.experts", "4"},
+                          {"model.experts_per_token", "2"},
+                          {"model.dense_layers", "1"},
+                          {"lora.rank", "3"},
+                          {"lora.targets", targets},
+                          {"train.precision", precision},
+                          {"train.recompute", recompute},
+                          {"train.recompute_modules", "feed_forward"}});
+      };
+      const RunConfig with = config("*, *.experts.*"), without = config("*");
+      const double expected = sum(with, &parallel::LayerCost::activations) -
+                              sum(without, &parallel::LayerCost::activations);
+      const double rows = 5 * 2 * 64 * 2;  // of five blocks, two sequences, two experts a token
+      const double item = precision == "fp32" ? 4 : 2;
+      EXPECT_DOUBLE_EQ(expected, recompute == "none" ? rows * 2 * 3 * item : 0);
+      EXPECT_DOUBLE_EQ(measured_activations(with) - measured_activations(without), expected);
+    }
+  }
+}
+
 // Of rank 0: elements of weights in the run's dtype, those that are trained, and those of them
 // whose states are its own.
 struct HeldElements {
@@ -76,7 +102,12 @@ HeldElements held_by_first_rank(const RunConfig& config, int ranks) {
 // In all words of the planner: bytes of a rank, and what its data ranks reduce.
 TEST(PartTraining, StatesAndReducedGradientsAreThoseOfTrainedParameters) {
   const plan::Cluster cluster{.device = plan::device_named("cpu"), .devices_per_node = 2};
-  for (const std::vector<Override>& trained : kPartlyTrained) {
+  std::vector<std::vector<Override>> cases = kPartlyTrained;
+  cases.push_back({{"lora.rank", "3"},
+                   {"model.family", "mixtral"},
+                   {"model.experts", "4"},
+                   {"lora.targets", "*, *.experts.*"}});
+  for (const std::vector<Override>& trained : cases) {
     for (const std::string zero : {"0", "1", "2"}) {
       std::vector<Override> overrides = trained;
       overrides.push_back({"parallel.zero", zero});
@@ -95,7 +126,7 @@ TEST(PartTraining, StatesAndReducedGradientsAreThoseOfTrainedParameters) {
       EXPECT_NEAR(step.memory.gradients, 4 * gradients, some);
       EXPECT_NEAR(step.memory.states, 8 * held.own, 2 * some);
       const plan::StageSeconds stage = plan::stage_seconds(work, cluster, {.num_layers = 6});
-      EXPECT_NEAR(stage.parameters.trained, held.trained, 1e-6);
+      EXPECT_NEAR(stage.parameters.trained + stage.expert_parameters.trained, held.trained, 1e-6);
       EXPECT_DOUBLE_EQ(step.model_flops, 4 * config.task->model().flops_per_sample(config));
     }
   }

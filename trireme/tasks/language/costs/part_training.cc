@@ -95,17 +95,29 @@ class PartCounter {
   const std::set<std::string>& frozen_;
 };
 
-// The layer that has the adapter whose A this is; its B is in the plan too.
+// The layer, or the stack, that has the adapter whose A this is; its Bs are in the plan too.
 plan::AdaptedLayer adapted_layer(const model::ModelPlan& plan, const model::ParameterPlan& a) {
   const std::string layer =
       a.name.substr(0, a.name.size() - std::string_view(model::kAdapterA).size());
-  const auto is_sharded = [](const mesh::Placement& placement) {
-    return placement.kind == mesh::Placement::Kind::kSharded;
+  const std::vector<int64_t>& shape = a.layout.whole_shape();
+  const auto is_of_inputs = [&](const mesh::Placement& placement) {
+    return placement.kind == mesh::Placement::Kind::kSharded &&
+           placement.dim + 1 == std::ssize(shape);
   };
-  return {.inputs = static_cast<double>(a.layout.whole_shape()[1]),
-          .outputs = static_cast<double>(plan.layout(layer + model::kAdapterB).whole_shape()[0]),
-          .splits_inputs = std::ranges::any_of(a.layout.placements(), is_sharded),
-          .is_of_attention = is_of_attention(a)};
+  plan::AdaptedLayer adapted{
+      .inputs = static_cast<double>(shape.back()),
+      .splits_inputs = std::ranges::any_of(a.layout.placements(), is_of_inputs),
+      .is_of_attention = is_of_attention(a),
+      .is_of_experts = is_of_experts(a)};
+  for (const model::ParameterPlan& b : plan.parameters()) {
+    if (!b.name.ends_with(model::kAdapterB)) continue;
+    const std::string own =
+        b.name.substr(0, b.name.size() - std::string_view(model::kAdapterB).size());
+    if (own != layer && model::adapted_stack(own) != layer) continue;
+    const std::vector<int64_t>& shape_of_b = b.layout.whole_shape();
+    adapted.outputs += static_cast<double>(shape_of_b[shape_of_b.size() - 2]);
+  }
+  return adapted;
 }
 
 void add_adapters(const model::ModelPlan& plan, const Parameters& of_block,

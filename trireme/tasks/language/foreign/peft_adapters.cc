@@ -127,6 +127,10 @@ PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
     wants(kPeftPrefix + matrix.module() + model::kAdapterB);
     if (config.lora.dora) wants(kPeftPrefix + matrix.module() + kPeftMagnitude);
   }
+  for (const PeftStack& stack : form_.stacks) {
+    wants(kPeftPrefix + stack.module + model::kAdapterA);
+    wants(kPeftPrefix + stack.module + model::kAdapterB);
+  }
   for (const HuggingFaceTensor& tensor : form_.saved) wants(kPeftPrefix + tensor.name);
   if (!missing.empty() || !unexpected.empty()) {
     throw CheckpointError(concat("lora.init: ", folder_.string(),
@@ -134,11 +138,17 @@ PeftAdapters::PeftAdapters(fs::path folder, const model::ModelConfig& config,
                                  listed("unexpected", unexpected),
                                  "; set lora.targets and lora.also_train to the folder's"));
   }
-  for (const PeftMatrix& matrix : form_.matrices) {
+  const auto scale_of = [&](const std::string& module, const std::string& name, int64_t experts) {
     const checkpoint::SourceTensor& a =
-        adapter_->tensors().at(kPeftPrefix + matrix.module() + model::kAdapterA);
-    const int64_t rank = a.shape.empty() ? 0 : a.shape[0];
-    add_matrix(matrix, config.lora, rank == 0 ? 0 : keys.scale_of(matrix.module(), rank));
+        adapter_->tensors().at(kPeftPrefix + module + model::kAdapterA);
+    const int64_t rank = a.shape.empty() ? 0 : a.shape[0] / experts;
+    return rank == 0 ? 0 : keys.scale_of(name, rank);
+  };
+  for (const PeftMatrix& matrix : form_.matrices) {
+    add_matrix(matrix, config.lora, scale_of(matrix.module(), matrix.module(), 1));
+  }
+  for (const PeftStack& stack : form_.stacks) {
+    add_stack(stack, config.lora, scale_of(stack.module, stack.name, stack.experts));
   }
   for (const HuggingFaceTensor& tensor : form_.saved) {
     const std::string stored = kPeftPrefix + tensor.name;
@@ -166,10 +176,7 @@ void PeftAdapters::add_matrix(const PeftMatrix& matrix, const model::AdapterConf
                 " rows; set it to that");
   require(stored_a, {rank, matrix.in()});
   require(stored_b, {matrix.out(), rank});
-  TRIREME_CHECK(std::abs(scale - lora.scale()) <= 1e-9 * scale, "lora.alpha / lora.rank is ",
-                lora.scale(), ", and by ", (folder_ / kPeftConfig).string(), " ", stored_a,
-                " is scaled by ", scale, "; set lora.alpha to ",
-                scale * static_cast<double>(lora.rank));
+  check_scale(stored_a, lora, scale);
   int64_t first = 0;  // rank of the part
   for (const size_t part : matrix.parts) {
     const std::string own = module_of(matrix.tensor.parts[part]);
@@ -194,6 +201,34 @@ void PeftAdapters::add_matrix(const PeftMatrix& matrix, const model::AdapterConf
     if (in_blocks) first += lora.rank;
   }
   if (lora.dora) add_magnitudes(matrix);
+}
+
+void PeftAdapters::check_scale(const std::string& stored_a, const model::AdapterConfig& lora,
+                               double scale) const {
+  TRIREME_CHECK(std::abs(scale - lora.scale()) <= 1e-9 * scale, "lora.alpha / lora.rank is ",
+                lora.scale(), ", and by ", (folder_ / kPeftConfig).string(), " ", stored_a,
+                " is scaled by ", scale, "; set lora.alpha to ",
+                scale * static_cast<double>(lora.rank));
+}
+
+void PeftAdapters::add_stack(const PeftStack& stack, const model::AdapterConfig& lora,
+                             double scale) {
+  const std::string layer = kPeftPrefix + stack.module;
+  const std::string stored_a = layer + model::kAdapterA, stored_b = layer + model::kAdapterB;
+  const checkpoint::SourceTensor& a = adapter_->tensors().at(stored_a);
+  const int64_t rows = a.shape.empty() ? 0 : a.shape[0], E = stack.experts;
+  TRIREME_CHECK(rows == lora.rank * E, "lora.rank is ", lora.rank, " and ", stored_a, " of ",
+                folder_.string(), " has ", rows, " rows for ", E, " experts; set it to ", rows / E);
+  require(stored_a, {lora.rank * E, stack.in});
+  require(stored_b, {stack.out, lora.rank * E});
+  check_scale(stored_a, lora, scale);
+  add(stack.name + model::kAdapterA, {E, lora.rank, stack.in}, [this, stored_a, E] {
+    return read_finite(stored_a).unflatten(0, {E, -1});
+  });
+  for (size_t i = 0; i < stack.weights.size(); ++i) {
+    add(stack.weights[i] + model::kAdapterB, {E, stack.out / std::ssize(stack.weights), lora.rank},
+        [this, stored_b, &stack, i] { return stack.split_b(read_finite(stored_b))[i]; });
+  }
 }
 
 void PeftAdapters::add_magnitudes(const PeftMatrix& matrix) {

@@ -40,7 +40,11 @@ class PeftAdapters : public checkpoint::TensorSource {
 
   void add(const std::string& name, at::IntArrayRef shape, Read read);
   void add_matrix(const PeftMatrix& matrix, const model::AdapterConfig& lora, double scale);
+  void add_stack(const PeftStack& stack, const model::AdapterConfig& lora, double scale);
   void add_magnitudes(const PeftMatrix& matrix);
+  // Of an adapter of so many ranks, which the file scales by `scale`.
+  void check_scale(const std::string& stored_a, const model::AdapterConfig& lora,
+                   double scale) const;
   // What the adapter has under this name, which must be of that shape.
   void require(const std::string& stored, const std::vector<int64_t>& shape) const;
   at::Tensor read_finite(const std::string& stored) const;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "trireme/model/family/hugging_face_form.h"
 #include "trireme/model/family/model_config.h"
 
@@ -32,13 +34,33 @@ struct PeftMatrix {
   mesh::Range rows_of(size_t part) const;
 };
 
-struct PeftForm {
-  std::vector<PeftMatrix> matrices{};             // those with adapters
-  std::vector<model::HuggingFaceTensor> saved{};  // those that are trained themselves
-  std::vector<std::string> targets{};             // target_modules
+// A stack of all experts' weights of transformers, [E, out, in] or transposed, with an adapter: A
+// is [E*r, in] in the file and B [out, r*E], in whose columns the experts change first.
+struct PeftStack {
+  std::string name;                    // "model.layers.0.mlp.experts.gate_up_proj"
+  std::string module;                  // of its adapter; the first of two is in "base_layer"
+  std::vector<std::string> weights{};  // our stacks: gate and up, or down
+  bool alternates = false;             // see HuggingFaceTensor
+  int64_t experts = 0;
+  int64_t in = 0;
+  int64_t out = 0;  // of all weights
+
+  // parts: B of each of our stacks, [E, F, r] -> [out, r*E]
+  at::Tensor joined_b(const std::vector<at::Tensor>& parts) const;
+  // [out, r*E] -> B of each of our stacks
+  std::vector<at::Tensor> split_b(const at::Tensor& whole) const;
 };
 
-// Throws: ConfigError when lora.also_train names a part of a matrix, or one that has an adapter
+struct PeftForm {
+  std::vector<PeftMatrix> matrices{};             // those with adapters
+  std::vector<PeftStack> stacks{};                // likewise
+  std::vector<model::HuggingFaceTensor> saved{};  // those that are trained themselves
+  std::vector<std::string> targets{};             // target_modules
+  std::vector<std::string> parameters{};          // target_parameters
+};
+
+// Throws: ConfigError when lora.also_train names a part of a matrix, one that has an adapter, or
+//         what peft cannot save
 PeftForm peft_form(const model::ModelConfig& config);
 
 }  // namespace trireme::tasks
