@@ -18,6 +18,7 @@
 #include "trireme/spmd/delayed_tensors.h"
 #include "trireme/spmd/dispatch.h"
 #include "trireme/spmd/place_as.h"
+#include "trireme/spmd/rule.h"
 
 namespace trireme::spmd {
 namespace {
@@ -157,6 +158,8 @@ AnnotatedTensors::AnnotatedTensors(const mesh::DeviceMesh& mesh, Annotations not
   auto grid = std::make_shared<Grid>(mesh);
   grid->set_log(log_);
   grid->random().seed = notes_.seed;
+  if (!notes_.step.empty() && grid->num_axes() > 0)
+    grid->set_follower(std::make_shared<StepFollower>(notes_.step));
   grid_ = std::move(grid);
 }
 
@@ -170,6 +173,11 @@ void AnnotatedTensors::make(const std::function<torch::nn::Module*()>& make) {
   }
   check_agreement(*module);
   log_->clear();
+}
+
+void AnnotatedTensors::begin_forward(bool trains) const {
+  StepFollower* const follower = grid_->follower();
+  if (follower) follower->begin(trains && at::GradMode::is_enabled());
 }
 
 std::vector<AnnotatedTensors::Placed> AnnotatedTensors::placed_tensors(

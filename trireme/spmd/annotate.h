@@ -49,6 +49,8 @@ struct Annotations {
   std::vector<Annotation> outputs{};
   // Of torch's default generator while the module is made, and of its dropout.
   uint64_t seed = 0;
+  // A plan's, see plan/shard/shard_notes.h. Without it each operator chooses by itself.
+  StepNotes step{};
 };
 
 // A parameter or buffer of a module as its annotations see it.
@@ -80,6 +82,8 @@ class AnnotatedTensors {
   void make(const std::function<torch::nn::Module*()>& make);
 
   const GridPtr& grid() const { return grid_; }
+  // A forward begins. trains: whether backward follows, so that the step is the plan's.
+  void begin_forward(bool trains) const;
   // Whether `make` needed the whole module in memory.
   bool was_whole() const { return was_whole_; }
   // Differentiable; see place_as().
@@ -129,6 +133,7 @@ class Annotated {
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
     size_t inputs = 0, outputs = 0;
+    tensors_.begin_forward(module().is_training());
     // Braces: from left to right.
     std::tuple<decltype(input(std::declval<Arguments>(), inputs))...> placed{
         input(std::forward<Arguments>(arguments), inputs)...};

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/spmd/move_log.h"
+#include "trireme/spmd/rule.h"
 
 namespace trireme::spmd {
 namespace {
@@ -160,7 +161,9 @@ void run_on_blocks(OperatorCall& call, const Rule& rule, const Traits& traits) {
     self = call.tensors()[written];
     check_written(call, placed(self));
   }
-  if (!choose(*call.grid(), form, call.arguments(), written, strategy)) {
+  const bool is_kept = call.keeps_places() && choose(*call.grid(), form, call.arguments(), written,
+                                                     strategy, /*all_fixed=*/true);
+  if (!is_kept && !choose(*call.grid(), form, call.arguments(), written, strategy)) {
     replicate_written(call, self);
     TRIREME_ASSERT(choose(*call.grid(), form, call.arguments(), written, strategy),
                    call.described());
@@ -202,10 +205,13 @@ class RuleKernel final : public c10::OperatorKernel {
     if (operator_sink) return operator_sink->run(op, *stack, &rule_);
     OperatorCall call(op, *stack);
     TRIREME_ASSERT(call.grid(), call.name(), " without a placed tensor");
+    StepFollower* const follower = call.grid()->follower();
+    if (follower && rule_.composes_blocks) follower->next(call);
     if (rule_.compose) {
       const at::AutoDispatchBelowADInplaceOrView below;
       if (rule_.compose(call)) return;
     }
+    if (follower && !rule_.composes_blocks) follower->next(call);
     TRIREME_ASSERT(rule_.make_form, call.described());
     run_on_blocks(call, rule_, traits_);
   }
@@ -256,6 +262,8 @@ const Rules& all_rules() {
   static const Rules all = made_rules();
   return all;
 }
+
+OperatorSink* current_sink() { return operator_sink; }
 
 ToSink::ToSink(OperatorSink& sink) : before_(operator_sink) {
   register_rules();

@@ -29,7 +29,11 @@ class OperatorSink {
   virtual ~OperatorSink() = default;
   // rule: null where there is none. Takes the arguments from the stack and leaves the results.
   virtual void run(const c10::OperatorHandle& op, torch::jit::Stack& stack, const Rule* rule) = 0;
+  // A rule sums a tensor over the ranks, see summed().
+  virtual at::Tensor sum(const at::Tensor& tensor) { return tensor; }
 };
+// That of this thread; null: operators run by their rules.
+OperatorSink* current_sink();
 // While it lives, this thread's operators go to `sink`, and so do those that make new tensors.
 class ToSink {
  public:

@@ -56,9 +56,10 @@ struct Form {
   // Splits of this factor lie at multiples of `granule`: groups of channels.
   Factor granular = kWholeDim;
   int64_t granule = 1;
-  // Bit f: where an axis splits factor f, the rule's `run` sums over its ranks by itself,
-  // `exchanged_bytes` of each.
+  // Bit f: where an axis splits factor f, the rule's `run` sums over its ranks by itself, in
+  // `num_exchanges` operations that take `exchanged_bytes` of each rank together.
   uint32_t exchanged = 0;
+  int num_exchanges = 0;
   double exchanged_bytes = 0;
 
   int64_t input_scale(size_t input, size_t dim) const { return scale_in(input_scales, input, dim); }

@@ -18,6 +18,7 @@
 namespace trireme::spmd {
 
 class MoveLog;
+class StepFollower;
 
 inline constexpr int kMostAxes = 4;
 
@@ -77,9 +78,13 @@ class Grid {
   // Of the redistributions of tensors on this grid; null: none is kept.
   MoveLog* log() const { return log_.get(); }
   void set_log(std::shared_ptr<MoveLog> log) { log_ = std::move(log); }
+  // Tells operators where a plan wants their arguments; null: they choose by themselves.
+  StepFollower* follower() const { return follower_.get(); }
+  void set_follower(std::shared_ptr<StepFollower> follower) { follower_ = std::move(follower); }
 
  private:
   std::shared_ptr<MoveLog> log_;
+  std::shared_ptr<StepFollower> follower_;
   const mesh::DeviceMesh& mesh_;
   std::vector<mesh::Axis> axes_;
   std::vector<int> coordinates_;

@@ -1,9 +1,12 @@
 // Rules: what each operator of torch does on placed tensors.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,6 +15,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/spmd/form.h"
 #include "trireme/spmd/placed_tensor.h"
+#include "trireme/spmd/splits.h"
 #include "trireme/spmd/strategy.h"
 
 namespace trireme::spmd {
@@ -40,6 +44,14 @@ class OperatorCall {
   // tensors()[i], as torch's functions take tensors that may be missing
   std::optional<at::Tensor> optional_tensor(size_t i) const;
   c10::ArrayRef<Argument> arguments() const { return arguments_; }
+  // The strategy that is chosen is one that takes every argument from where it is, if there is one.
+  void keep_places() { keeps_places_ = true; }
+  bool keeps_places() const { return keeps_places_; }
+  // A plan wants an argument there: the strategy is chosen as if it were. `places` outlives the
+  // call.
+  void want(size_t tensor, const Places& places) {
+    if (arguments_[tensor].places != nullptr) arguments_[tensor].places = &places;
+  }
   // Puts blocks in the place of the tensors on the stack; tensors() stay.
   void replace_tensors(c10::ArrayRef<at::Tensor> blocks);
   // Takes the arguments from the stack and puts a result there.
@@ -55,6 +67,52 @@ class OperatorCall {
   GridPtr grid_;
   c10::SmallVector<at::Tensor, 4> tensors_;
   c10::SmallVector<Argument, 4> arguments_;
+  bool keeps_places_ = false;
+};
+
+// The mark of names and one more.
+uint64_t with_name(uint64_t mark, std::string_view name);
+
+// Not numbered: what autograd does or leaves out for reasons that no plan sees, when it begins a
+// backward, keeps a gradient, or hands a tensor on as it is.
+bool is_numbered(const OperatorCall& call);
+
+// Follows the operators of the steps of one rank. Forwards and backwards of several microbatches
+// may take turns: backwards are in the order of the forwards, and each runs without another.
+// Thread safety: one thread at a time.
+class StepFollower {
+ public:
+  explicit StepFollower(StepNotes notes);
+
+  // A forward begins.
+  // follows: false: one without backward, whose operators choose by themselves. Backwards that have
+  //          not begun are given up
+  // Throws:  ConfigError when the forward before has not run all of its operators
+  void begin(bool follows);
+  // The next operator: where it wants its arguments.
+  // Throws: ConfigError when the plan has another one
+  void next(OperatorCall& call);
+
+ private:
+  struct Pass {
+    const char* name;
+    int64_t first = 0, count = 0;  // numbers of its operators
+    uint64_t whole_mark = kNoNames;
+    size_t first_note = 0;
+    int64_t done = 0;
+    uint64_t mark = kNoNames;
+    size_t note = 0;
+
+    void rewind() { done = 0, mark = kNoNames, note = first_note; }
+  };
+  void check_name(const ArgumentNote& note, const OperatorCall& call) const;
+
+  StepNotes notes_;
+  std::vector<Places> places_{};  // of each note
+  std::vector<char> is_placed_{};
+  Pass forward_, backward_;
+  bool is_forward_ = false;
+  int64_t backwards_to_come_ = 0;
 };
 
 struct Rule {

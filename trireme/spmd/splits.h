@@ -42,7 +42,6 @@ class Splits {
   bool splits_evenly(int dim, std::string_view axis) const;
   bool operator==(const Splits&) const = default;
 
- private:
   struct Axis {
     std::string name{};
     bool is_partial = false;
@@ -50,6 +49,9 @@ class Splits {
     std::vector<int64_t> cuts{};
     bool operator==(const Axis&) const = default;
   };
+  const std::vector<Axis>& axes() const { return axes_; }
+
+ private:
   std::vector<Axis> axes_{};
 };
 
@@ -58,6 +60,31 @@ inline Splits split(int dim, std::string axis, std::vector<int64_t> cuts = {}) {
 }
 inline Splits partial(std::string axis) { return Splits().partial(std::move(axis)); }
 inline Splits replicated() { return {}; }
+
+// What a plan says of a step's operators, beside the splits of parameters and inputs: which of
+// their arguments are to lie elsewhere than they come.
+
+// Where an operator wants an argument.
+struct ArgumentNote {
+  int64_t number = 0;       // of the operator in the step
+  std::string operation{};  // its name, "aten::mm"
+  int argument = 0;         // among its tensors
+  Splits splits{};
+  bool operator==(const ArgumentNote&) const = default;
+};
+
+// Of their names, in their order.
+inline constexpr uint64_t kNoNames = 0xcbf29ce484222325;
+
+// Operators are numbered as they run, from 0 in forward, and on in backward.
+struct StepNotes {
+  int64_t num_forward = 0, num_backward = 0;  // operators; 0: operators choose by themselves
+  uint64_t forward_mark = kNoNames, backward_mark = kNoNames;
+  std::vector<ArgumentNote> arguments{};  // by number
+
+  bool empty() const { return num_forward == 0; }
+  bool operator==(const StepNotes&) const = default;
+};
 
 // The tensor that blocks of the ranks make together, whatever their lengths.
 struct TiledTensor {

@@ -26,13 +26,14 @@ struct Split {
 class AxisChoice {
  public:
   AxisChoice(const Grid& grid, int axis, const Form& form, c10::ArrayRef<Argument> arguments,
-             int fixed)
+             int fixed, bool all_fixed)
       : grid_(grid),
         axis_(axis),
         size_(grid.size(axis)),
         form_(form),
         arguments_(arguments),
-        fixed_(fixed) {}
+        fixed_(fixed),
+        all_fixed_(all_fixed) {}
 
   // Into best(). `chosen` has the places of the axes outside of this one.
   bool run(const Strategy& chosen) {
@@ -221,6 +222,7 @@ class AxisChoice {
     double cost = extra;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!is_there(i) || now(i) == inputs_[i]) continue;
+      if (all_fixed_) return;
       // A change without bytes is better left out; less memory is no reason by itself.
       cost += 1 + bytes_moved(now(i), inputs_[i], size_, arguments_[i].bytes);
       // A sum in two steps costs what it costs in one.
@@ -239,6 +241,7 @@ class AxisChoice {
   const Form& form_;
   c10::ArrayRef<Argument> arguments_;
   int fixed_;
+  bool all_fixed_;
   const Strategy* chosen_ = nullptr;
   int64_t granule_ = 1, length_ = 0;  // of the factor that is tried
   c10::SmallVector<Place, 4> inputs_{}, best_inputs_{};
@@ -249,11 +252,11 @@ class AxisChoice {
 }  // namespace
 
 bool choose(const Grid& grid, const Form& form, c10::ArrayRef<Argument> arguments, int fixed,
-            Strategy& strategy) {
+            Strategy& strategy, bool all_fixed) {
   strategy.inputs.assign(form.inputs.size(), Places());
   strategy.outputs.assign(form.outputs.size(), Places());
   for (int axis = 0; axis < grid.num_axes(); ++axis) {
-    AxisChoice choice(grid, axis, form, arguments, fixed);
+    AxisChoice choice(grid, axis, form, arguments, fixed, all_fixed);
     if (!choice.run(strategy)) return false;
     for (size_t i = 0; i < form.inputs.size(); ++i) {
       strategy.inputs[i][axis] = choice.inputs()[i];

@@ -21,9 +21,10 @@ struct Strategy {
 };
 
 // fixed: an argument that the operator writes, whose places stay; -1: none
-// Returns false when there is none that leaves it as it is.
+// all_fixed: no argument's places change
+// Returns false when there is none that leaves them as they are.
 bool choose(const Grid& grid, const Form& form, c10::ArrayRef<Argument> arguments, int fixed,
-            Strategy& strategy);
+            Strategy& strategy, bool all_fixed = false);
 
 // The length of a factor: of a dimension that has it, times its scale; -1: no argument has it.
 int64_t length_of(const Form& form, c10::ArrayRef<Argument> arguments, Factor factor);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "trireme/base/error.h"
@@ -17,6 +18,8 @@ using spmd::WorkKind;
 
 // What an update reads and writes of an element, in units of its state bytes.
 constexpr double kUpdatePasses = 2;
+// Seconds of what cannot be: more than any step takes.
+constexpr double kImpossible = 1e6;
 
 // Equal for nodes that have the same strategies and costs.
 std::string key_of(const Graph& graph, const GraphNode& node, const std::vector<char>& is_kept) {
@@ -36,6 +39,12 @@ std::string key_of(const Graph& graph, const GraphNode& node, const std::vector<
   add(node.form.contracted);
   add(node.form.added);
   for (const spmd::TensorSet set : node.form.linear) add(set);
+  add(node.form.sums);
+  add(node.form.granular);
+  add(node.form.granule);
+  add(node.form.exchanged);
+  add(static_cast<int64_t>(node.form.exchanged_bytes));
+  add(node.written);
   add(node.is_causal);
   const auto add_value = [&](int value) {
     add(value < 0);
@@ -91,15 +100,19 @@ void ShardProblem::mark_kept() {
 }
 
 void ShardProblem::add_parameters() {
-  std::map<std::pair<std::vector<int64_t>, int64_t>, int> known;
+  std::map<std::tuple<std::vector<int64_t>, int64_t, std::optional<Split>>, int> known;
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const GraphValue& value = graph_.values[v];
     if (value.kind != GraphValue::Kind::kParameter) continue;
+    const auto given = options_.fixed.find(static_cast<int>(v));
+    const std::optional<Split> fixed =
+        given == options_.fixed.end() ? std::nullopt : std::optional(given->second);
     const auto [found, is_new] =
-        known.try_emplace({value.sizes, value.itemsize}, static_cast<int>(kinds_.size()));
+        known.try_emplace({value.sizes, value.itemsize, fixed}, static_cast<int>(kinds_.size()));
     if (is_new) {
       Kind kind{.value = static_cast<int>(v)};
-      for (const Split& split : parameter_splits(value.sizes, options_.axes)) {
+      for (const Split& split :
+           fixed ? std::vector<Split>{*fixed} : parameter_splits(value.sizes, options_.axes)) {
         const double bytes =
             options_.state_bytes * value.numel() / num_blocks(options_.axes, split);
         kind.strategies.push_back({.inputs = {split}, .outputs = {split}});
@@ -183,11 +196,14 @@ void ShardProblem::make_tables() {
       MinSum::Table table{.rows = static_cast<int>(maker.strategies.size()),
                           .columns = static_cast<int>(user.strategies.size())};
       std::map<std::pair<Split, Split>, double> moves;
+      const bool is_written = user.node >= 0 && graph_.nodes[user.node].written == use.input;
       for (const NodeStrategy& from : maker.strategies) {
         for (const NodeStrategy& to : user.strategies) {
           const auto ends = std::make_pair(from.outputs[use.output], to.inputs[use.input]);
           const auto [move, is_first] = moves.try_emplace(ends, 0);
-          if (is_first) {
+          if (is_first && is_written && ends.first != ends.second) {
+            move->second = kImpossible;
+          } else if (is_first) {
             move->second = move_cost(options_.cluster, options_.axes, graph_.values[use.value],
                                      ends.first, ends.second)
                                .seconds;

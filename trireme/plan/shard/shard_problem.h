@@ -1,6 +1,7 @@
 // A traced step as a MinSum: which strategy each operator and which split each parameter takes.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ struct ShardOptions {
   ShardAxes axes{};  // one or two
   // Of a rank's parameters, gradients and optimizer states, per element of a parameter.
   double state_bytes = 16;
-  double memory_bytes = 0;  // that states and kept activations may take on a rank; 0: any
+  double memory_bytes = 0;       // that states and kept activations may take on a rank; 0: any
+  std::map<int, Split> fixed{};  // parameters (values) whose splits are given
 };
 
 class ShardProblem {

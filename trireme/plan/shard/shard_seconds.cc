@@ -120,6 +120,34 @@ class Blocks {
   std::vector<Sizes> inputs_{}, outputs_{};
 };
 
+// The factor that an axis splits, or kWholeDim.
+spmd::Factor factor_on(const GraphNode& node, const NodeStrategy& strategy, size_t axis) {
+  for (size_t i = 0; i < strategy.inputs.size(); ++i) {
+    const AxisSplit dim = strategy.inputs[i][axis];
+    if (node.inputs[i] >= 0 && dim >= 0) return node.form.inputs[i][static_cast<size_t>(dim)];
+  }
+  return spmd::kWholeDim;
+}
+
+// Of the sums that the rule takes by itself, over the rows that the other axes leave to a rank.
+double exchange_seconds(const Cluster& cluster, const GraphNode& node, const ShardAxes& axes,
+                        const NodeStrategy& strategy) {
+  if (node.form.exchanged == 0) return 0;
+  const auto is_exchanged = [&](spmd::Factor factor) {
+    return factor >= 0 && (node.form.exchanged >> factor & 1U) != 0;
+  };
+  double bytes = node.form.exchanged_bytes / std::max(node.form.num_exchanges, 1), seconds = 0;
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    const spmd::Factor factor = factor_on(node, strategy, axis);
+    if (factor >= 0 && !is_exchanged(factor)) bytes /= static_cast<double>(axes[axis].group.ranks);
+  }
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    if (!is_exchanged(factor_on(node, strategy, axis)) || axes[axis].group.ranks == 1) continue;
+    seconds += node.form.num_exchanges * all_reduce_seconds(cluster, axes[axis].group, bytes);
+  }
+  return seconds;
+}
+
 // One axis, of a block that has these bytes when the axis does not split it.
 MoveCost step_cost(const Cluster& cluster, const Group& group, double bytes, AxisSplit from,
                    AxisSplit to) {
@@ -138,7 +166,8 @@ MoveCost step_cost(const Cluster& cluster, const Group& group, double bytes, Axi
 
 double node_seconds(const Cluster& cluster, const Graph& graph, const GraphNode& node,
                     const ShardAxes& axes, const NodeStrategy& strategy) {
-  return Blocks(cluster, graph, node, axes, strategy).seconds();
+  return Blocks(cluster, graph, node, axes, strategy).seconds() +
+         exchange_seconds(cluster, node, axes, strategy);
 }
 
 MoveCost move_cost(const Cluster& cluster, const ShardAxes& axes, const GraphValue& value,

@@ -8,7 +8,8 @@
 
 namespace trireme::plan {
 
-// Without the host's time to launch it, which no split changes.
+// With the sums over ranks that a rule takes by itself, and without the host's time to launch it,
+// which no split changes.
 double node_seconds(const Cluster& cluster, const spmd::Graph& graph, const spmd::GraphNode& node,
                     const ShardAxes& axes, const NodeStrategy& strategy);
 

@@ -78,10 +78,26 @@ std::vector<AxisStrategy> axis_strategies(const Graph& graph, const GraphNode& n
       is_floating &= graph.values[node.inputs[i]].is_floating;
     }
     if (!has_sum || !is_floating) continue;
-    std::ranges::fill(strategy.results, kPartial);
+    for (size_t i = 0; i < strategy.results.size(); ++i)
+      strategy.results[i] = (form.sums >> i & 1U) != 0 ? kPartial : kReplicated;
     add(std::move(strategy));
   }
   return all;
+}
+
+// Whether blocks of a factor are multiples of its granule.
+bool keeps_granules(const Graph& graph, const GraphNode& node, const ShardAxes& axes,
+                    const NodeStrategy& strategy) {
+  const Form& form = node.form;
+  for (size_t i = 0; i < node.inputs.size() && form.granule > 1; ++i) {
+    const AxisSplit dim = dim_of(form.inputs[i], form.granular);
+    if (node.inputs[i] < 0 || dim < 0) continue;
+    const Split& split = strategy.inputs[i];
+    const auto at = static_cast<size_t>(dim);
+    const int64_t block = block_sizes(axes, split, graph.values[node.inputs[i]].sizes)[at];
+    if (block * form.input_scale(i, at) % form.granule != 0) return false;
+  }
+  return true;
 }
 
 // Both axes' choices in one, or nothing where a length does not divide.
@@ -100,7 +116,9 @@ bool join(const Graph& graph, const GraphNode& node, const ShardAxes& axes,
       joined.outputs[i][axis] = each[axis]->results[static_cast<size_t>(node.output_forms[i])];
     if (!divides(axes, joined.outputs[i], graph.values[node.outputs[i]].sizes)) return false;
   }
-  return true;
+  const bool writes = node.written >= 0 && !node.outputs.empty();
+  if (writes && joined.inputs[static_cast<size_t>(node.written)] != joined.outputs[0]) return false;
+  return keeps_granules(graph, node, axes, joined);
 }
 
 }  // namespace

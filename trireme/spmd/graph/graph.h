@@ -17,7 +17,8 @@ struct GraphValue {
     kResult,
   };
   Kind kind = Kind::kGiven;
-  std::string name{};  // of kParameter: "layers.0.weight"
+  std::string name{};  // of kParameter: "layers.0.weight"; of an input with a name
+  std::vector<std::string> more_names{};  // of a parameter that has several
   std::vector<int64_t> sizes{};
   int64_t itemsize = 4;
   bool is_floating = true;
@@ -40,6 +41,9 @@ enum class WorkKind {
   kAttentionBackward,
 };
 
+// The name of a node that is no operator: a rule sums its argument over the ranks.
+inline constexpr const char* kSummed = "sum over ranks";
+
 struct GraphNode {
   std::string name{};    // "aten::mm"
   std::string module{};  // path of the module that ran it; "": the root
@@ -47,6 +51,9 @@ struct GraphNode {
   bool has_rule = true;  // false: every rank computes the whole
   WorkKind work = WorkKind::kElements;
   bool is_causal = false;           // of attention
+  int64_t number = -1;              // in the step, see spmd/splits.h; -1: it has none
+  int written = -1;                 // the input that it writes, and that stays where it is
+  bool is_like_first = false;       // its result lies as its first tensor, whatever a plan says
   std::vector<int> inputs{};        // values, in the order of form.inputs; -1: undefined
   std::vector<int> outputs{};       // values; elements of lists one by one
   std::vector<int> output_forms{};  // of each output: its place in form.outputs
@@ -64,6 +71,8 @@ struct Graph {
   std::vector<GraphValue> values{};
   std::vector<GraphNode> nodes{};  // in the order in which they ran
   std::vector<Gradient> gradients{};
+  int64_t num_forward = 0, num_backward = 0;  // numbered operators, and the marks of their names
+  uint64_t forward_mark = 0, backward_mark = 0;
 
   bool operator==(const Graph&) const = default;
 };

@@ -13,55 +13,15 @@
 #include "trireme/base/error.h"
 #include "trireme/spmd/dispatch.h"
 #include "trireme/spmd/graph/result_sizes.h"
+#include "trireme/spmd/graph/traced_tensor.h"
+#include "trireme/spmd/graph/work_kind.h"
 #include "trireme/spmd/placed_tensor.h"
+#include "trireme/spmd/rule.h"
 
 namespace trireme::spmd {
 namespace {
 
 using torch::jit::Stack;
-
-at::Tensor traced(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
-  auto keys = c10::DispatchKeySet(c10::computeDispatchKey(dtype, c10::Layout::Strided, c10::kCPU));
-  auto impl = c10::make_intrusive<c10::TensorImpl>(
-      keys.add(kPlacedKey), c10::scalarTypeToTypeMeta(dtype), c10::Device(c10::kCPU));
-  impl->set_sizes_and_strides(sizes, strides);
-  impl->set_backend_meta(c10::make_intrusive<PlacedMeta>(nullptr, at::Tensor(), Places()));
-  return at::Tensor(std::move(impl));
-}
-at::Tensor traced(const at::Tensor& meta) {
-  return traced(meta.sizes(), meta.strides(), meta.scalar_type());
-}
-at::Tensor meta_of(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
-  return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype).device(c10::kMeta));
-}
-at::Tensor meta_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_meta()) return tensor;
-  return meta_of(tensor.sizes(), tensor.strides(), tensor.scalar_type());
-}
-
-bool is_any_of(const std::string& name, std::initializer_list<const char*> names) {
-  return std::ranges::any_of(names, [&](const char* each) {
-    return name.compare(6, std::string::npos, each) == 0;  // behind "aten::"
-  });
-}
-
-WorkKind work_of(const std::string& name) {
-  if (!name.starts_with("aten::")) return WorkKind::kElements;
-  if (is_any_of(name, {"mm", "addmm", "bmm", "baddbmm", "mv", "dot"})) return WorkKind::kProduct;
-  if (is_any_of(name, {"convolution"})) return WorkKind::kConvolution;
-  if (is_any_of(name, {"convolution_backward"})) return WorkKind::kConvolutionBackward;
-  if (is_any_of(name, {"embedding", "index_select", "gather"})) return WorkKind::kLookUp;
-  if (name.starts_with("aten::_scaled_dot_product")) {
-    return name.ends_with("_backward") ? WorkKind::kAttentionBackward : WorkKind::kAttention;
-  }
-  if (is_any_of(name,
-                {"view", "_unsafe_view", "t", "transpose.int", "permute", "unsqueeze", "squeeze",
-                 "squeeze.dim", "squeeze.dims", "expand", "detach", "alias", "slice.Tensor",
-                 "select.int", "split.Tensor", "split_with_sizes", "empty_like", "unbind.int"})) {
-    return WorkKind::kView;
-  }
-  return WorkKind::kElements;
-}
 
 // Changes arguments to those of the meta device.
 void to_meta(OperatorCall& call) {
@@ -85,14 +45,24 @@ class Tracer final : public OperatorSink {
   void name_parameter(const std::string& name, const at::Tensor& tensor) {
     TRIREME_CHECK(placed(tensor), "parameter ", name,
                   " has memory; make the module with made_without_memory()");
+    if (const auto found = values_.find(placed(tensor)); found != values_.end()) {
+      graph_.values[found->second].more_names.push_back(name);
+      return;
+    }
     const int value = add_value(tensor, GraphValue::Kind::kParameter);
     graph_.values[value].name = name;
     const size_t dot = name.rfind('.');
     modules_[value] = dot == std::string::npos ? "" : name.substr(0, dot);
   }
+  // Each rank has it whole, unless it is annotated.
+  void add_buffer(const at::Tensor& tensor) {
+    if (placed(tensor)) made_.insert(key_of(tensor));
+  }
   void begin_backward() { is_backward_ = true; }
   void add_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
-    if (gradient.defined()) graph_.gradients.push_back({value_of(parameter), value_of(gradient)});
+    if (!gradient.defined()) return;
+    const Graph::Gradient each{value_of(parameter), value_of(gradient)};
+    if (std::ranges::count(graph_.gradients, each) == 0) graph_.gradients.push_back(each);
   }
   Graph take() { return std::move(graph_); }
 
@@ -119,12 +89,30 @@ class Tracer final : public OperatorSink {
     record(call, name, rule);
   }
 
+  at::Tensor sum(const at::Tensor& tensor) override {
+    if (!keeps_ || is_constant(tensor)) return tensor;
+    GraphNode node{.name = kSummed, .is_backward = is_backward_, .work = WorkKind::kView};
+    node.is_like_first = true;
+    node.inputs = {value_of(tensor)};
+    node.module = module_of(node);
+    node.form.inputs = {factors(tensor.dim())};
+    node.form.outputs = node.form.inputs;
+    const at::Tensor total = traced(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+    node.outputs = {add_value(total, GraphValue::Kind::kResult)};
+    node.output_forms = {0};
+    graph_.values[node.outputs[0]].producer = static_cast<int>(graph_.nodes.size());
+    graph_.nodes.push_back(std::move(node));
+    return total;
+  }
+
  private:
   void record(OperatorCall& call, const std::string& name, const Rule* rule) {
     GraphNode node;
-    const bool makes = call.tensors().empty();
+    const bool makes = std::ranges::all_of(
+        call.tensors(), [&](const at::Tensor& tensor) { return is_constant(tensor); });
     const bool wants_node = keeps_ && !makes;
     if (wants_node) {
+      number(call, rule, node);
       node.name = name;
       node.has_rule = rule != nullptr;
       node.work = work_of(name);
@@ -138,25 +126,56 @@ class Tracer final : public OperatorSink {
     }
     const size_t num_results = call.op().schema().returns().size();
     compute(call, name);
-    if (!wants_node) return;
-    const int number = static_cast<int>(graph_.nodes.size());
-    for (size_t i = 0; i < num_results; ++i) {
-      const c10::IValue& value = torch::jit::peek(call.stack(), i, num_results);
-      const auto add = [&](const at::Tensor& tensor) {
-        if (!placed(tensor)) return;
-        const int result = add_value(tensor, GraphValue::Kind::kResult);
-        graph_.values[result].producer = number;
-        if (node.work == WorkKind::kView) follow(node, result);
-        node.outputs.push_back(result);
-        node.output_forms.push_back(static_cast<int>(i));
-      };
-      if (value.isTensor()) add(value.toTensor());
-      if (value.isTensorList()) {
-        for (const at::Tensor& each : value.toTensorVector()) add(each);
-      }
+    if (keeps_ && makes) {
+      for_each_result(call.stack(), num_results,
+                      [&](const at::Tensor& tensor, size_t) { made_.insert(key_of(tensor)); });
     }
+    if (!wants_node) return;
+    const int producer = static_cast<int>(graph_.nodes.size());
+    for_each_result(call.stack(), num_results, [&](const at::Tensor& tensor, size_t i) {
+      const int result = add_value(tensor, GraphValue::Kind::kResult);
+      graph_.values[result].producer = producer;
+      if (node.work == WorkKind::kView) follow(node, result);
+      node.outputs.push_back(result);
+      node.output_forms.push_back(static_cast<int>(i));
+    });
     node.form.outputs.resize(std::max(node.form.outputs.size(), num_results));
     graph_.nodes.push_back(std::move(node));
+  }
+
+  // When the step runs on ranks, what is made without its inputs is whole on each, and no operator
+  // on placed tensors.
+  bool is_constant(const at::Tensor& tensor) const {
+    return !placed(tensor) || made_.contains(placed(tensor));
+  }
+  template <typename Do>
+  static void for_each_result(const Stack& stack, size_t num_results, const Do& act) {
+    for (size_t i = 0; i < num_results; ++i) {
+      const c10::IValue& value = torch::jit::peek(stack, i, num_results);
+      if (value.isTensor() && placed(value.toTensor())) act(value.toTensor(), i);
+      if (!value.isTensorList()) continue;
+      for (const at::Tensor& each : value.toTensorVector()) {
+        if (placed(each)) act(each, i);
+      }
+    }
+  }
+
+  void number(const OperatorCall& call, const Rule* rule, GraphNode& node) {
+    int tensor = 0;
+    for (const c10::Argument& argument : call.op().schema().arguments()) {
+      const c10::AliasInfo* alias = argument.alias_info();
+      if (alias && alias->isWrite() && node.written < 0) node.written = tensor;
+      if (argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) ++tensor;
+    }
+    node.is_like_first = rule != nullptr && rule->composes_blocks;
+    if (!is_numbered(call)) {
+      node.is_like_first = true;
+      return;
+    }
+    int64_t& count = is_backward_ ? graph_.num_backward : graph_.num_forward;
+    uint64_t& mark = is_backward_ ? graph_.backward_mark : graph_.forward_mark;
+    mark = with_name(count == 0 ? kNoNames : mark, call.name());
+    node.number = count++ + (is_backward_ ? graph_.num_forward : 0);
   }
 
   static void set_form(const OperatorCall& call, const Rule* rule, GraphNode& node) {
@@ -286,7 +305,11 @@ class Tracer final : public OperatorSink {
   int add_value(const at::Tensor& tensor, GraphValue::Kind kind) {
     const int value = static_cast<int>(graph_.values.size());
     const c10::ScalarType dtype = tensor.scalar_type();
+    const PlacedMeta* meta = placed(tensor);
+    const bool is_named = kind == GraphValue::Kind::kGiven && meta != nullptr && meta->parameter;
+    if (kind == GraphValue::Kind::kResult) made_.erase(meta);
     graph_.values.push_back({.kind = kind,
+                             .name = is_named ? *meta->parameter : "",
                              .sizes = tensor.sizes().vec(),
                              .itemsize = static_cast<int64_t>(c10::elementSize(dtype)),
                              .is_floating = c10::isFloatingType(dtype)});
@@ -312,6 +335,7 @@ class Tracer final : public OperatorSink {
   Graph graph_{};
   std::unordered_map<const void*, int> values_{};
   std::unordered_set<const void*> kept_{};
+  std::unordered_set<const void*> made_{};  // without inputs of the step
   std::vector<c10::intrusive_ptr<PlacedMeta>> metas_{};
   std::vector<at::Tensor> constants_{};
   std::unordered_map<int, std::string> modules_{};  // of parameters and their views
@@ -326,6 +350,7 @@ Graph trace_once(torch::nn::Module& module, const std::function<at::Tensor()>& l
     at::Tensor parameter = each.value();
     parameter.mutable_grad() = at::Tensor();
   }
+  for (const at::Tensor& buffer : module.buffers()) tracer.add_buffer(buffer);
   {
     const ToSink to_sink(tracer);
     const at::Tensor value = loss();
@@ -345,10 +370,12 @@ Graph trace_once(torch::nn::Module& module, const std::function<at::Tensor()>& l
 
 }  // namespace
 
-at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype, const std::string* name) {
   register_rules();
   const OnBlocks on_blocks;
-  return traced(at::empty(sizes, at::TensorOptions().dtype(dtype).device(c10::kMeta)));
+  at::Tensor tensor = traced(at::empty(sizes, at::TensorOptions().dtype(dtype).device(c10::kMeta)));
+  placed(tensor)->parameter = name;
+  return tensor;
 }
 
 Graph trace_step(torch::nn::Module& module, const std::function<at::Tensor()>& loss) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +18,9 @@ class Module;
 namespace trireme::spmd {
 
 // A tensor on the CPU that has sizes and no memory. Operators on it can only be traced.
-at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype);
+// name: of an input of the step, for its GraphValue; outlives the trace. Null: none
+at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype,
+                          const std::string* name = nullptr);
 
 // What `make` returns, such as a pointer to a module, whose new tensors have no memory:
 // `[] { return std::make_shared<Net>(1024); }`.

@@ -22,6 +22,7 @@ void rows_along(const OperatorCall& call, Form& form, size_t dim_argument, int e
   if (dims.empty()) return;
   const int64_t dim = c10::maybe_wrap_dim(call[dim_argument].toInt(), call.dims(0));
   form.exchanged = 1U << dim;
+  form.num_exchanges = exchanges;
   const int64_t rows = call.tensors()[0].numel() / std::max<int64_t>(call.sizes(0)[dim], 1);
   form.exchanged_bytes = static_cast<double>(exchanges * rows * call.tensors()[0].element_size());
 }
