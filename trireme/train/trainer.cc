@@ -48,6 +48,10 @@ class TrainerImpl::View final : public RunView {
     const ParallelConfig& parallel = run_.config_.parallel;
     return parallel.sequence_parallel ? 1 : parallel.tensor;
   }
+  std::optional<int> learner() const override {
+    const RunConfig& config = run_.config_;
+    return config.parallel.learners > 1 ? std::optional(config.learner) : std::nullopt;
+  }
   std::span<const std::string> parameter_names() const override {
     return run_.state_.model().parameter_names();
   }

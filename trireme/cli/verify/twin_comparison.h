@@ -10,7 +10,7 @@ namespace trireme::cli {
 
 enum class TellProgress { kNo, kYes };  // on the terminal
 
-// twins: as train_twins() returns them. Those of runs with learners are compared learner by learner.
+// twins: as train_twins() returns them; those of runs with learners are compared one by one
 // Throws: ConfigError, CheckpointError when a record is missing or damaged
 verify::Comparison compare_twins(std::span<const TwinRun> twins, Tier tier, TellProgress tells);
 

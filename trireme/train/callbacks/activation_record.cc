@@ -112,8 +112,8 @@ void ActivationRecord::check(const RunConfig& /*config*/,
 }
 
 void ActivationRecord::on_start(RunView& run) {
-  folder_ = record_folder(run.folder(), run.config()) / kActivationFolder;
-  chosen_folder_ = record_folder(config_.choices, run.config()) / kActivationFolder;
+  folder_ = record_folder(run.folder(), run.learner()) / kActivationFolder;
+  chosen_folder_ = record_folder(config_.choices, run.learner()) / kActivationFolder;
   rank_ = run.world().rank();
   file_copies_ = static_cast<uint64_t>(run.activation_copies());
   if (run.step() >= config_.activations) return;

@@ -10,7 +10,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/replicas_differ.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/train/config/config.h"
 
 namespace trireme::train {
 
@@ -18,8 +17,8 @@ std::filesystem::path folder_of_learner(const std::filesystem::path& run, int64_
   return run / kLearnersFolder / std::to_string(learner);
 }
 
-std::filesystem::path record_folder(const std::filesystem::path& run, const RunConfig& config) {
-  return config.parallel.learners > 1 ? folder_of_learner(run, config.learner) : run;
+std::filesystem::path record_folder(const std::filesystem::path& run, std::optional<int> learner) {
+  return learner ? folder_of_learner(run, *learner) : run;
 }
 
 void GradientRecord::check(const RunConfig& /*config*/,
@@ -40,14 +39,14 @@ void GradientRecord::on_gradients(RunView& run) {
   const std::span<const std::string> names = run.parameter_names();
   nlohmann::json state = {
       {kRecordedParameters, std::vector<std::string>(names.begin(), names.end())}};
-  if (run.config().parallel.learners > 1) {  // metrics.jsonl has those of the first
+  if (run.learner()) {  // metrics.jsonl has those of the first
     state[kRecordedNumbers] = {{"loss", run.metrics().loss},
                                {"grad_norm", run.metrics().grad_norm}};
   }
   // Not synced: no run goes on from a record, and one that a power failure damages is refused.
   checkpoint::SaveOptions options{.keep = 0, .fsync = false, .incremental = false};
   const auto save = [&] {
-    checkpoint::save(record_folder(run.folder(), run.config()) / kGradientFolder,
+    checkpoint::save(record_folder(run.folder(), run.learner()) / kGradientFolder,
                      run.metrics().step, entries, state.dump(), run.world(), options);
   };
   try {

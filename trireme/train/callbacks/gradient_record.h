@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,8 +31,8 @@ inline constexpr const char* kGradientFolder = "gradients";
 // In a run with learners the records of learner k lie in the folder learners/k of the run.
 inline constexpr const char* kLearnersFolder = "learners";
 std::filesystem::path folder_of_learner(const std::filesystem::path& run, int64_t learner);
-// Where this rank's records lie.
-std::filesystem::path record_folder(const std::filesystem::path& run, const RunConfig& config);
+// Where the records lie of the run that has this folder, or of a learner of it.
+std::filesystem::path record_folder(const std::filesystem::path& run, std::optional<int> learner);
 // In the state of such a record: the names of all parameters, in the model's order.
 inline constexpr const char* kRecordedParameters = "parameters";
 // Also there in a run with learners: the numbers of this learner's step, null if not finite.

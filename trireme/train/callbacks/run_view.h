@@ -72,6 +72,8 @@ class RunView {
   virtual std::vector<std::pair<std::string, at::Tensor>> parameters() = 0;
   // How many ranks hold the same activations between the model's units.
   virtual int64_t activation_copies() const = 0;
+  // The learner whose ranks world() has; unset: all ranks train together.
+  virtual std::optional<int> learner() const { return std::nullopt; }
 };
 
 }  // namespace trireme::train
