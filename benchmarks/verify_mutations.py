@@ -3,12 +3,12 @@
 Each mistake of tests/mutations is made in a drawn layout of a tiny model. Says whether verify finds it and names
 it at the right tensor first, and whether two detectors that people use today do: a relative difference above 1e-5
 of the loss or the gradient norm in fp32 within 3 steps, and one above 1 % of the loss within 20 steps. Layouts
-without a mistake count its false alarms. Every result is a line of results.jsonl in --folder: the same command
+without a mistake count its false alarms; some of them are of learners. Every result is a line of results.jsonl in --folder: the same command
 goes on where it was stopped, by SIGTERM or after --minutes. Exits with 1 when a mistake is not found, or on a
 false alarm.
 
     benchmarks/verify_mutations.py --layouts 200
-    benchmarks/verify_mutations.py --only final-norm-unsummed --layouts 0
+    benchmarks/verify_mutations.py --only final-norm-unsummed --layouts 0 --learners 0
 """
 
 import argparse
@@ -64,11 +64,11 @@ class Place:
         path = self.folder / run / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def verify(self, ranks, keys, common, steps=STEPS, config="tiny.toml"):
-        """The report of A, one rank, against B with these keys; or {"refused": line}. A run that fails otherwise than
-        by a refusal has the finding "failed"."""
+    def verify(self, ranks, keys, common, steps=STEPS, config="tiny.toml", ranks_a=1):
+        """The report of A, one rank or one of each learner, against B with these keys; or {"refused": line}. A run that
+        fails otherwise than by a refusal has the finding "failed"."""
         shutil.rmtree(self.folder / "twins", ignore_errors=True)
-        words = ["verify", config, "--json", "--output", "twins", "--steps", steps, "--ranks-b", ranks]
+        words = ["verify", config, "--json", "--output", "twins", "--steps", steps, "--ranks-a", ranks_a, "--ranks-b", ranks]
         words += [word for key in keys for word in ("--b", key)] + [f"--{key}" for key in common]
         result = self.run(*words)
         if result.stdout.startswith("{"):
@@ -116,12 +116,15 @@ def drawn_layout(mistake, generator):
     return int(ranks), keys
 
 
-def try_mistake(place, mistake, seed, steps=STEPS, curve=True):
-    """What verify and the other detectors say of a mistake."""
+def try_mistake(place, mistake, seed, steps=STEPS, curve=True, learners=1):
+    """What verify and the other detectors say of a mistake. learners: so many make it, each in the drawn layout"""
     ranks, layout = drawn_layout(mistake, random.Random(f"{seed} {mistake['name']}"))
     keys = [*layout, f"mutation.name={mistake['name']}", *OF_MISTAKE]
     common = mistake["common"].split()
-    found = place.verify(ranks, keys, common, steps)
+    if learners > 1:
+        common += [f"parallel.learners={learners}", "outer.every=2"]
+    ranks *= learners
+    found = place.verify(ranks, keys, common, steps, ranks_a=learners)
     result = {"layout": f"{ranks} ranks, {' '.join(layout)}"}
     if "refused" in found:
         return {**result, **found, "made": 0, "named": False}
@@ -129,7 +132,8 @@ def try_mistake(place, mistake, seed, steps=STEPS, curve=True):
     a, b = place.metrics("twins/a-fp32"), place.metrics("twins/b-fp32")
     # A step that ranks with unequal copies have ended is not in the metrics.
     made = max(((step.get("mutations_made") or 0) for step in place.metrics("twins/b-fp64")), default=1)
-    result.update(finding=found["finding"], first=f"step {first['step']}, {first['kind']} {first['name']}".strip(),
+    learner = f"learner {first['learner']}, " if "learner" in first else ""
+    result.update(finding=found["finding"], first=f"step {first['step']}, {learner}{first['kind']} {first['name']}".strip(),
                   named=found["finding"] == "bug" and is_named(first, mistake["expected"]), made=made,
                   threshold=max(largest([s[key] for s in a], [s[key] for s in b]) for key in ("loss", "grad_norm")))
     if curve:
@@ -137,16 +141,9 @@ def try_mistake(place, mistake, seed, steps=STEPS, curve=True):
     return result
 
 
-def drawn_clean(generator):
-    """A layout without a mistake: (config, ranks, keys of B, keys of both). Not every one is possible."""
-    config = generator.choice(["tiny.toml"] * 4 + ["vision.toml", "clicks.toml"])
-    ranks = generator.choice([2, 2, 4])
-    left, keys, common, axes = ranks, [], [], ["tensor", "pipeline", "context"]
-    if config == "tiny.toml":
-        common = generator.choice([[], [], ["model.experts=4"], ["model.tied_embedding=true"], ["model.kv_heads=1"]])
-        axes += ["expert"] if "model.experts=4" in common else []
-    if config == "clicks.toml":
-        common, axes = [f"model.family={generator.choice(['dlrm', 'dlrm-dcnv2', 'wide-deep'])}"], []
+def drawn_axes(left, axes, generator):
+    """Keys that share a model among so many ranks, by some of these axes and ZeRO."""
+    keys = []
     for axis in generator.sample(axes, len(axes)):
         degree = generator.choice([1, 2]) if left > 1 else 1
         if degree > 1:
@@ -158,21 +155,58 @@ def drawn_clean(generator):
         keys.append("parallel.context_form=all-to-all")
     if left > 1:
         keys.append(f"parallel.zero={generator.choice([0, 1, 2, 3])}")
+    return keys
+
+
+def drawn_clean(generator):
+    """A layout without a mistake: (config, ranks, keys of B, keys of both, ranks of A). Not every one is possible."""
+    config = generator.choice(["tiny.toml"] * 4 + ["vision.toml", "clicks.toml"])
+    ranks = generator.choice([2, 2, 4])
+    common, axes = [], ["tensor", "pipeline", "context"]
+    if config == "tiny.toml":
+        common = generator.choice([[], [], ["model.experts=4"], ["model.tied_embedding=true"], ["model.kv_heads=1"]])
+        axes += ["expert"] if "model.experts=4" in common else []
+    if config == "clicks.toml":
+        common, axes = [f"model.family={generator.choice(['dlrm', 'dlrm-dcnv2', 'wide-deep'])}"], []
+    keys = drawn_axes(ranks, axes, generator)
     if generator.random() < 0.3:
         keys.append(f"train.micro_batch={generator.choice([1, 2])}")
     if config != "clicks.toml" and generator.random() < 0.3:
         keys.append(f"train.recompute={generator.choice(['selective', 'full'])}")
-    return config, ranks, keys, common
+    return config, ranks, keys, common, 1
 
 
-def try_clean(place, number, seed, steps=STEPS):
+METHODS = ["average", "diloco", "gossip", "push-sum", "gradient-tracking", "d2"]
+
+
+def drawn_learners(generator):
+    """The same with learners: A has one rank of each."""
+    learners = generator.choice([2, 2, 2, 3])
+    config = generator.choice(["tiny.toml"] * 3 + ["vision.toml"])
+    method, every = generator.choice(METHODS), generator.choice([1, 2])
+    common = [f"parallel.learners={learners}", f"outer.method={method}", f"outer.every={every}"]
+    axes = ["tensor", "pipeline", "context"]
+    if learners == 3:
+        common += ["train.global_batch=12", "train.micro_batch=2"]
+    if method in METHODS[:2]:
+        if every == 2:
+            common += generator.choice([[], ["outer.fragments=2"], ["outer.delay=1", "outer.mix=0.5"]])
+        common += generator.choice([[], [], ["outer.begin=1"]])
+    if config == "tiny.toml" and generator.random() < 0.3:
+        common.append("model.experts=4")
+        axes.append("expert")
+    inner = generator.choice([2, 2, 4]) if learners == 2 else 2
+    return config, learners * inner, drawn_axes(inner, axes, generator), common, learners
+
+
+def try_clean(place, number, seed, steps=STEPS, drawn=drawn_clean):
     """The finding of the layout with this number. Draws again where a layout is refused."""
-    generator = random.Random(f"{seed} clean {number}")
+    generator = random.Random(f"{seed} {'clean' if drawn is drawn_clean else drawn.__name__} {number}")
     refused = []
     while len(refused) < 20:
-        config, ranks, keys, common = drawn_clean(generator)
+        config, ranks, keys, common, ranks_a = drawn(generator)
         layout = " ".join([f"{config}, {ranks} ranks,", *keys, *common])
-        found = place.verify(ranks, keys, common, steps, config)
+        found = place.verify(ranks, keys, common, steps, config, ranks_a)
         if found["finding"] != "refused":
             return {"layout": layout, "finding": found["finding"], "refused": refused,
                     "rounding": found.get("largest_rounding_fp64"), "first": found.get("first") or found.get("refused")}
@@ -232,6 +266,7 @@ def main():
     parser.add_argument("--folder", default="runs/mutations", type=Path, help="for data, runs and results.jsonl; its own")
     parser.add_argument("--only", metavar="NAME", help="this mistake alone")
     parser.add_argument("--layouts", type=int, default=200, help="layouts without a mistake")
+    parser.add_argument("--learners", type=int, default=20, help="layouts with learners and without a mistake")
     parser.add_argument("--seed", type=int, default=1, help="of the layouts")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so many")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -250,13 +285,13 @@ def main():
         results.append(result)
         print(f"bench: {number} of {len(mistakes)}: {mistake['name']}: {result['finding']}, "
               f"{result.get('first') or result.get('refused')}", file=sys.stderr, flush=True)
-    for number in range(args.layouts):
-        result = store.get(f"clean {number} {args.seed}", lambda n=number: try_clean(place, n, args.seed))
-        if result is None:
-            break
-        clean.append(result)
-        print(f"bench: layout {number + 1} of {args.layouts}: {result['finding']}, {result['layout']}",
-              file=sys.stderr, flush=True)
+    for what, drawn, wanted in (("clean", drawn_clean, args.layouts), ("learners", drawn_learners, args.learners)):
+        for number in range(wanted):
+            result = store.get(f"{what} {number} {args.seed}", lambda n=number, d=drawn: try_clean(place, n, args.seed, drawn=d))
+            if result is None:
+                break
+            clean.append(result)
+            print(f"bench: {what} {number + 1} of {wanted}: {result['finding']}, {result['layout']}", file=sys.stderr, flush=True)
     alarms = [line for line in clean if line["finding"] not in ("same", "rounding")]
     summary = {**counts_of(results), "layouts": len(clean), "false_alarms": len(alarms)}
     if args.json:

@@ -194,8 +194,8 @@ class BadInput(VerifyTest):
             self.fail_with(USER, ["to compute different things", key.split("=")[0]], "verify", "tiny.toml", "--b", key)
         self.fail_with(USER, ["to compute different things", "train.precision"], "verify", "tiny.toml", "--tier", 3,
                        "--b", "train.precision=bf16")
-        self.fail_with(USER, ["parallel.learners", "set it to 1"], "verify", "tiny.toml", "--ranks-a", 2, "--ranks-b", 2,
-                       "--parallel.learners=2")
+        self.fail_with(USER, ["parallel.learners is 1 in A and 2 in B"], "verify", "tiny.toml", "--ranks-b", 2, "--b",
+                       "parallel.learners=2")
         self.assertFalse((self.folder / "runs").exists())
 
     def test_what_a_run_cannot_do_is_said_with_its_own_line(self):

@@ -40,6 +40,7 @@ class MutationCallback final : public train::Callback {
   }
   void add_keys(train::Keys& keys) override { keys.add("mutation", config_); }
   bool is_on() const override { return !config_.name.empty(); }
+  bool works_in_learners() const override { return true; }
   void check(const train::RunConfig& /*config*/,
              std::span<const std::string> /*metrics*/) const override {
     TRIREME_CHECK(find_mutation(config_.name) != nullptr, "mutation.name is \"", config_.name,

@@ -37,7 +37,7 @@ class TrainerImpl::View final : public RunView {
 
   const RunConfig& config() const override { return run_.config_; }
   fs::path folder() const override { return run_.folder(); }
-  comm::Communicator& world() override { return run_.world_; }
+  comm::Communicator& world() override { return run_.updates_.peers(); }
   int64_t step() const override { return run_.step_; }
   const StepMetrics& metrics() const override { return run_.metrics_; }
   const std::vector<parallel::Shard>& shards() override { return run_.state_.model().shards(); }
@@ -47,6 +47,10 @@ class TrainerImpl::View final : public RunView {
   int64_t activation_copies() const override {
     const ParallelConfig& parallel = run_.config_.parallel;
     return parallel.sequence_parallel ? 1 : parallel.tensor;
+  }
+  std::optional<int> learner() const override {
+    const RunConfig& config = run_.config_;
+    return config.parallel.learners > 1 ? std::optional(config.learner) : std::nullopt;
   }
   std::span<const std::string> parameter_names() const override {
     return run_.state_.model().parameter_names();
@@ -343,7 +347,7 @@ Leave TrainerImpl::evaluate_step(Leave so_far) {
 // Tells the callbacks that a step has ended. Returns whether it was the last.
 Leave TrainerImpl::end_step(Leave so_far) {
   call(Event::kStep);
-  agree(world_, requests_);
+  agree(updates_.peers(), requests_);
   return std::max(ask_again(so_far), requests_.stop ? Leave::kAsked : Leave::kNo);
 }
 
@@ -390,7 +394,7 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   }
   report(RunPoint::kStart);
   call(Event::kStart);
-  if (!callbacks_.empty()) agree(world_, requests_);
+  if (!callbacks_.empty()) agree(updates_.peers(), requests_);
   if (requests_.stop && step_ < config_.train.steps) return end(Outcome::kStopped);
   // What survived in memory may not do so again.
   if (!resumption_->is_in_folder()) save(updates_.meet(step_, leave()));

@@ -11,13 +11,11 @@
 #include "trireme/base/error.h"
 #include "trireme/mesh/probe.h"
 #include "trireme/train/callbacks/callback.h"
+#include "trireme/verify/learner_tensors.h"
 #include "trireme/verify/tensor_differences.h"
 
 namespace trireme::verify {
 namespace {
-
-constexpr std::string_view kStatePrefix = "optimizer.";
-constexpr std::string_view kMasterPrefix = "optimizer.master.";  // weights in fp32
 
 // Runs that are compared to judge by, all in one precision.
 struct RunPairs {
@@ -136,7 +134,7 @@ class Comparing {
              [](const std::string& name) { return !name.starts_with(train::kCallbackPrefix); },
          .kind_of =
              [](const std::string& name) {
-               return name.starts_with(kStatePrefix) ? ProbeKind::kState : ProbeKind::kWeight;
+               return is_state(name) ? ProbeKind::kState : ProbeKind::kWeight;
              },
          .order = parameters()});
   }
@@ -300,17 +298,18 @@ class Comparing {
   }
 
   // Adam's first steps are signs of gradients, so that a roundoff changes a weight by a whole step
-  // or not at all: weights, and their copies in fp32, are bounded by the largest of their bounds.
+  // or not at all: weights, and states that are like them, have the largest of their bounds.
   void widen_bounds(std::vector<Probe>& probes) const {
-    const auto is_weight = [](const Probe& probe) {
-      return probe.kind == ProbeKind::kWeight || probe.name.starts_with(kMasterPrefix);
+    const auto is_wide = [](const Probe& probe) {
+      return probe.kind == ProbeKind::kWeight ||
+             (probe.kind == ProbeKind::kState && is_like_weight(probe.name));
     };
     double widest = 0;
     for (const Probe& probe : probes) {
-      if (is_weight(probe)) widest = std::max(widest, probe.scale.absolute);
+      if (is_wide(probe)) widest = std::max(widest, probe.scale.absolute);
     }
     for (Probe& probe : probes) {
-      if (!is_weight(probe)) continue;
+      if (!is_wide(probe)) continue;
       probe.scale.absolute = widest;
       probe.finding = judge_(probe.found, probe.scale);
     }

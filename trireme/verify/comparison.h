@@ -46,7 +46,8 @@ struct Probe {
   Difference found{};  // of A and B in fp32, or in the run's precision
   Difference scale{};  // of A and B in fp64, or of A and its perturbed runs
   Finding finding = Finding::kSame;
-  std::string note{};  // "only in A", or why it was not judged
+  std::string note{};            // "only in A", or why it was not judged
+  std::optional<int> learner{};  // of a run that has several; unset: of all
   // Where and what A and B differ in first: in fp64, or in the run's precision.
   std::optional<checkpoint::ValueDiff::First> first{};
 };
@@ -56,6 +57,7 @@ struct SameProbe {
   int64_t step = 0;
   ProbeKind kind = ProbeKind::kLoss;
   std::string name{};
+  std::optional<int> learner{};
 };
 
 struct Comparison {

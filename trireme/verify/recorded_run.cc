@@ -15,6 +15,7 @@
 #include "trireme/train/callbacks/gradient_record.h"
 #include "trireme/train/metrics/logged_step.h"
 #include "trireme/train/metrics/metrics.h"
+#include "trireme/verify/learner_tensors.h"
 
 namespace trireme::verify {
 namespace {
@@ -34,6 +35,18 @@ std::vector<std::string> names_in(const JsonView& list) {
   std::vector<std::string> names;
   for (const JsonView& name : list.elements()) names.push_back(name.word());
   return names;
+}
+
+// {"loss": 1.5, "grad_norm": null}
+std::map<std::string, double> numbers_of(const checkpoint::SavedTensors& record,
+                                         const fs::path& where) {
+  const nlohmann::json state = parse_json(record.state(), where.string());
+  std::map<std::string, double> numbers;
+  for (const auto& [name, value] :
+       JsonView(state, where.string()).at(train::kRecordedNumbers).members()) {
+    if (!value.value().is_null()) numbers[name] = value.number();
+  }
+  return numbers;
 }
 
 std::vector<std::string> parameters_of(const checkpoint::SavedTensors& record,
@@ -76,24 +89,32 @@ StepNumbers read_step_numbers(const fs::path& folder) {
   return numbers;
 }
 
-RecordedRun::RecordedRun(fs::path folder) : folder_(std::move(folder)) {
-  const std::vector<fs::path> recorded = checkpoint::list(folder_ / train::kGradientFolder);
-  TRIREME_CHECK(!recorded.empty(), folder_.string(),
+RecordedRun::RecordedRun(fs::path folder, std::optional<int> learner)
+    : folder_(std::move(folder)),
+      learner_(learner),
+      records_(learner ? train::folder_of_learner(folder_, *learner) : folder_) {
+  const std::vector<fs::path> recorded = checkpoint::list(records_ / train::kGradientFolder);
+  TRIREME_CHECK(!recorded.empty(), records_.string(),
                 " has no gradients of step 1; expected a new run with record.gradients above 0");
   const checkpoint::SavedTensors first(recorded.front());
   parameters_ = parameters_of(first, recorded.front());
   first_step_ = first.step();
-  while (fs::exists(gradients_of(folder_, first_step_ + num_steps_)) &&
+  while (fs::exists(gradients_of(records_, first_step_ + num_steps_)) &&
          fs::exists(checkpoint_of(folder_, first_step_ + num_steps_))) {
     ++num_steps_;
   }
   TRIREME_CHECK(num_steps_ > 0, folder_.string(), " has no checkpoint of step ", first_step_,
                 "; expected checkpoint.interval=1 and a checkpoint.keep of all recorded steps");
-  metrics_ = read_step_numbers(folder_);
+  if (!learner_) {
+    metrics_ = read_step_numbers(folder_);
+    return;
+  }
+  for (int64_t step = first_step_; step < first_step_ + num_steps_; ++step)
+    metrics_[step] = numbers_of(*gradients(step), gradients_of(records_, step));
 }
 
 std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const {
-  const fs::path where = folder_ / train::kActivationFolder / checkpoint::folder_name(step);
+  const fs::path where = records_ / train::kActivationFolder / checkpoint::folder_name(step);
   if (!fs::exists(where)) return std::nullopt;
   RecordedActivations found{.tensors = std::make_unique<checkpoint::SavedTensors>(where)};
   const std::string source = where.string();
@@ -106,19 +127,21 @@ std::optional<RecordedActivations> RecordedRun::activations(int64_t step) const 
 }
 
 std::unique_ptr<checkpoint::SavedTensors> RecordedRun::gradients(int64_t step) const {
-  return std::make_unique<checkpoint::SavedTensors>(gradients_of(folder_, step));
+  return std::make_unique<checkpoint::SavedTensors>(gradients_of(records_, step));
 }
 
 std::map<std::string, ReplicaDifference> RecordedRun::gradient_replicas(int64_t step) const {
-  const fs::path where = gradients_of(folder_, step);
+  const fs::path where = gradients_of(records_, step);
   const checkpoint::SavedTensors record(where);
   const nlohmann::json state = parse_json(record.state(), where.string());
   const auto found = JsonView(state, where.string()).find(train::kDifferingGradients);
   return found ? replicas_in(*found) : std::map<std::string, ReplicaDifference>();
 }
 
-std::unique_ptr<checkpoint::SavedTensors> RecordedRun::checkpoint(int64_t step) const {
-  return std::make_unique<checkpoint::SavedTensors>(checkpoint_of(folder_, step));
+std::unique_ptr<checkpoint::TensorSource> RecordedRun::checkpoint(int64_t step) const {
+  auto saved = std::make_unique<checkpoint::SavedTensors>(checkpoint_of(folder_, step));
+  if (!learner_) return saved;
+  return std::make_unique<LearnerTensors>(std::move(saved), *learner_);
 }
 
 double RecordedRun::metric(int64_t step, const std::string& name) const {

@@ -40,9 +40,10 @@ struct RecordedActivations {
 class RecordedRun {
  public:
   // folder: of a run with gradients/ and checkpoints/ of its steps
+  // learner: whose records these are, of a run that has learners (learner_tensors.h)
   // Throws: ConfigError when no step was recorded; CheckpointError when a record is damaged;
   //         Error when it has no metrics
-  explicit RecordedRun(std::filesystem::path folder);
+  explicit RecordedRun(std::filesystem::path folder, std::optional<int> learner = {});
 
   const std::filesystem::path& folder() const { return folder_; }
   // The names of the parameters in the model's order.
@@ -57,12 +58,16 @@ class RecordedRun {
   std::unique_ptr<checkpoint::SavedTensors> gradients(int64_t step) const;
   // By name, the first gradient that ranks hold differently; by how much is not known: infinite.
   std::map<std::string, ReplicaDifference> gradient_replicas(int64_t step) const;
-  std::unique_ptr<checkpoint::SavedTensors> checkpoint(int64_t step) const;
-  // The number of that name in the step's line of metrics.jsonl; NaN when it is null or missing.
+  // Of a learner, what it has of the run's.
+  std::unique_ptr<checkpoint::TensorSource> checkpoint(int64_t step) const;
+  // The number of that name in the step's line of metrics.jsonl, or in a learner's record; NaN when
+  // it is null or missing.
   double metric(int64_t step, const std::string& name) const;
 
  private:
   std::filesystem::path folder_;
+  std::optional<int> learner_;
+  std::filesystem::path records_;  // has gradients/ and activations/
   std::vector<std::string> parameters_;
   int64_t first_step_ = 1;
   int64_t num_steps_ = 0;

@@ -16,15 +16,23 @@ using verify::Probe;
 // JSON has no infinity.
 json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 
-json json_of(const Probe& probe, bool is_proved) {
+// Of both kinds of probes.
+template <typename Type>
+json place_of(const Type& probe) {
   json object = {{"step", probe.step},
                  {"kind", name_of(verify::kProbeKinds, probe.kind)},
-                 {"name", printable(probe.name)},
-                 {"finding", name_of(verify::kFindings, probe.finding)},
+                 {"name", printable(probe.name)}};
+  if (probe.learner) object["learner"] = *probe.learner;
+  return object;
+}
+
+json json_of(const Probe& probe, bool is_proved) {
+  json object = place_of(probe);
+  object.update({{"finding", name_of(verify::kFindings, probe.finding)},
                  {is_proved ? "fp32_relative" : "relative", number(probe.found.relative)},
                  {is_proved ? "fp64_relative" : "bound_relative", number(probe.scale.relative)},
                  {is_proved ? "fp32_absolute" : "absolute", number(probe.found.absolute)},
-                 {is_proved ? "fp64_absolute" : "bound_absolute", number(probe.scale.absolute)}};
+                 {is_proved ? "fp64_absolute" : "bound_absolute", number(probe.scale.absolute)}});
   if (!probe.note.empty()) object["note"] = probe.note;
   if (probe.first) {
     object["first"] = {{"index", probe.first->index}, {"a", probe.first->a}, {"b", probe.first->b}};
@@ -40,9 +48,7 @@ json to_json(const verify::Comparison& comparison) {
     probes.push_back(json_of(probe, comparison.is_proved));
   }
   for (const verify::SameProbe& probe : comparison.same) {
-    same.push_back({{"step", probe.step},
-                    {"kind", name_of(verify::kProbeKinds, probe.kind)},
-                    {"name", printable(probe.name)}});
+    same.push_back(place_of(probe));
   }
   for (const std::string& name : comparison.left_out) left_out.push_back(printable(name));
   json object = {{"finding", name_of(verify::kFindings, comparison.finding())},

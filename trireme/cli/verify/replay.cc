@@ -197,6 +197,7 @@ int replay(const ReplayArguments& arguments, const train::Offer& offer) {
   const fs::path run = arguments.run;
   const int64_t steps_before = arguments.spike > 0 ? 2 : 1;
   const StartingPoint start = find_start(run, arguments.step - steps_before, offer);
+  refuse_learners(start);
   const fs::path folder = arguments.output.empty()
                               ? run / "replay" / checkpoint::folder_name(arguments.step)
                               : fs::path(arguments.output);

@@ -16,13 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_steps_can_be_made(const train::RunConfig& config, const fs::path& run) {
-  const train::ParallelConfig& parallel = config.parallel;
-  const char* const key = parallel.learners > 1    ? "parallel.learners"
-                          : parallel.servers > 0   ? "parallel.servers"
-                          : parallel.staleness > 0 ? "parallel.staleness"
-                                                   : nullptr;
-  TRIREME_CHECK(key == nullptr, run.string(), " is a run with ", key == nullptr ? "" : key,
+void check_without(bool has, const char* key, const fs::path& run) {
+  TRIREME_CHECK(!has, run.string(), " is a run with ", key,
                 ", whose ranks do not take their steps together; expected one without");
 }
 
@@ -67,12 +62,17 @@ StartingPoint find_start(const fs::path& run, std::optional<int64_t> last_step,
                         .step = saved.step(),
                         .num_ranks = saved.num_ranks(),
                         .config = train::derived_config(toml, folder.string(), offer, run)};
-    check_steps_can_be_made(start.config, run);
+    check_without(start.config.parallel.servers > 0, "parallel.servers", run);
+    check_without(start.config.parallel.staleness > 0, "parallel.staleness", run);
     return start;
   }
   throw ConfigError(concat(run.string(), " has no checkpoint of step ", *last_step,
                            " or before; its oldest is of step ", oldest,
                            ": expected a later step, or checkpoint.keep of more of them"));
+}
+
+void refuse_learners(const StartingPoint& start) {
+  check_without(start.config.parallel.learners > 1, "parallel.learners", start.run);
 }
 
 void begin_at(const StartingPoint& start, const fs::path& folder, c10::ScalarType precision) {

@@ -23,10 +23,14 @@ struct StartingPoint {
 
 // The newest checkpoint of a run of at most `last_step` steps; nothing: of any.
 // Throws: ConfigError when there is none, or when the run's steps cannot be made again: with
-//         learners, parameter servers or staleness ranks do not take steps together;
-//         CheckpointError when it cannot be read
+//         parameter servers or staleness ranks do not take steps together; CheckpointError when it
+//         cannot be read
 StartingPoint find_start(const std::filesystem::path& run, std::optional<int64_t> last_step,
                          const train::Offer& offer);
+
+// For those who need all ranks in the same step.
+// Throws: ConfigError when the run has learners
+void refuse_learners(const StartingPoint& start);
 
 // Makes the folder of a run that goes on from there. The checkpoint is linked, not copied, unless
 // its values are wanted in another precision: fp32 and fp64 become each other.

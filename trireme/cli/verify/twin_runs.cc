@@ -48,8 +48,8 @@ train::RunConfig config_of(const TwinSide& side, const train::Offer& offer) {
 struct Forwards {
   bool is_known = false;  // otherwise the planner chooses the layout when the run begins
   int64_t micro_batch = 0;
-  int64_t ranks = 0;  // that read samples of their own
-  int64_t global_batch = 0;
+  int64_t ranks = 0;         // that read samples of their own
+  int64_t global_batch = 0;  // of one learner, if there are several
   bool operator==(const Forwards&) const = default;
 
   bool are_whole_steps() const { return is_known && micro_batch * ranks >= global_batch; }
@@ -80,7 +80,7 @@ std::optional<Forwards> forwards_of(train::RunConfig config, int num_ranks) {
   return Forwards{.is_known = true,
                   .micro_batch = config.train.micro_batch,
                   .ranks = train::sample_ranks(config.parallel),
-                  .global_batch = config.train.global_batch};
+                  .global_batch = config.train.global_batch / config.parallel.learners};
 }
 
 // False also when the data cannot be read, which A's own run says.
@@ -113,6 +113,35 @@ void check_batch_norms(const TwinOptions& options, const train::RunConfig& confi
       "of a forward, ",
       a->in_words(), " in A, ", b->in_words(),
       " in B; expected forwards of the same samples, such as those of a whole step: ", keys()));
+}
+
+// Learners are compared one by one: what they exchange is to depend on the samples alone.
+void check_learners(const TwinOptions& options, const train::RunConfig& a,
+                    const train::RunConfig& b) {
+  const int64_t learners = a.parallel.learners;
+  if (learners == 1 && b.parallel.learners == 1) return;
+  const auto words = [](int64_t number) {
+    return number == 0 ? std::string("\"hosts\"") : std::to_string(number);
+  };
+  TRIREME_CHECK(!options.only_a, "parallel.learners is ", words(learners),
+                ", and a reference is one model's step; expected 1");
+  TRIREME_CHECK(
+      learners == b.parallel.learners, "parallel.learners is ", words(learners), " in A and ",
+      words(b.parallel.learners),
+      " in B, and each learner is compared with the same one of the other side, which has "
+      "the same samples; expected as many in both");
+  TRIREME_CHECK(!a.outer.meets() && !b.outer.meets(),
+                "outer.meeting is set, and learners that are runs of their own cannot be compared; "
+                "leave it out: learners that are ranks of one run compute the same");
+  TRIREME_CHECK(
+      !a.outer.is_decoupled(),
+      "outer.method is \"decoupled\", whose weights depend on which learners are in time; "
+      "use \"diloco\", which computes the same when all are");
+  TRIREME_CHECK(a.outer.wire == parallel::WireCode::kFloat32 && a.outer.kept == 1,
+                "outer.wire is \"", name_of(train::kOuterWires, a.outer.wire), "\" and outer.kept ",
+                a.outer.kept,
+                ", and what messages lose depends on how a learner's ranks share the model; use "
+                "fp32 and 1 to compare layouts");
 }
 
 // A's run in the precision of `run`; empty: it is this one.
@@ -224,13 +253,11 @@ void check_sides(const TwinOptions& options) {
     differing += concat(differing.empty() ? "" : ", ", change.key, " ", change.before, " in A, ",
                         change.after, " in B");
   }
-  TRIREME_CHECK(differing.empty(), "A and B are to compute different things: ", differing,
-                "; expected configs that differ in how they compute, such as in [parallel]");
   const train::RunConfig a = started_config(options, options.a);
   const train::RunConfig b = started_config(options, options.b);
-  TRIREME_CHECK(a.parallel.learners == 1 && b.parallel.learners == 1,
-                "parallel.learners is set, and learners are not in the same step, in which verify "
-                "compares ranks; set it to 1: a learner's layout can be compared by itself");
+  check_learners(options, a, b);
+  TRIREME_CHECK(differing.empty(), "A and B are to compute different things: ", differing,
+                "; expected configs that differ in how they compute, such as in [parallel]");
   if (!options.only_a) check_batch_norms(options, a, b);
 }
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "trireme/cli/terminal_text.h"
 #include "trireme/cli/verify/comparison_json.h"
 #include "trireme/cli/verify/reference_runs.h"
+#include "trireme/cli/verify/twin_comparison.h"
 #include "trireme/cli/verify/twin_runs.h"
 #include "trireme/cli/verify/verify_page.h"
 #include "trireme/verify/comparison.h"
@@ -154,6 +154,7 @@ ComparedSides names_of(const TwinOptions& options, const std::string& reference)
 std::string title_of(const Probe& probe) {
   const std::string kind(name_of(verify::kProbeKinds, probe.kind));
   return concat("step ", probe.step, ", ",
+                probe.learner ? concat("learner ", *probe.learner, ", ") : "",
                 probe.name.empty() ? kind : concat(kind, " of ", printable(probe.name)));
 }
 
@@ -222,22 +223,6 @@ int code_of(Finding finding) {
   return finding == Finding::kUndecided ? kUndecidedCode : kDone;
 }
 
-Comparison compare_twins(std::span<const TwinRun> twins, Tier tier, bool is_quiet) {
-  std::vector<std::unique_ptr<const verify::RecordedRun>> runs;
-  for (const TwinRun& twin : twins) {
-    runs.push_back(std::make_unique<const verify::RecordedRun>(twin.folder));
-  }
-  ProgressBar bar("compare", "steps");
-  const auto on_progress = [&](int64_t done, int64_t total) {
-    if (!is_quiet) bar.update(done, total);
-  };
-  if (tier == Tier::kFp64)
-    return verify::compare({*runs[0], *runs[1]}, {*runs[2], *runs[3]}, on_progress);
-  std::vector<const verify::RecordedRun*> perturbed;
-  for (size_t i = 2; i < runs.size(); ++i) perturbed.push_back(runs[i].get());
-  return verify::compare_by_bound({*runs[0], *runs[1]}, perturbed, on_progress);
-}
-
 // Nothing else can be compared: the run has not recorded the step.
 Comparison of_unequal_copies(const TwinOptions& options, const UnequalCopies& found) {
   Comparison comparison;
@@ -275,7 +260,8 @@ int verify_layouts(const VerifyArguments& arguments, const train::Offer& offer) 
         arguments.reference.folder.empty()
             ? train_twins(options, on_run)
             : train_beside_reference(options, arguments.reference, on_run, on_note);
-    comparison = compare_twins(twins, options.tier, arguments.json);
+    comparison =
+        compare_twins(twins, options.tier, arguments.json ? TellProgress::kNo : TellProgress::kYes);
     TRIREME_CHECK(comparison.num_steps == options.steps, "only ", comparison.num_steps, " of ",
                   options.steps, " steps were recorded, see ", arguments.output,
                   "; expected runs of at least that many train.steps");
@@ -290,6 +276,16 @@ int verify_layouts(const VerifyArguments& arguments, const train::Offer& offer) 
     print(comparison, arguments.shown);
   }
   return code_of(comparison.finding());
+}
+
+CLI::Validator is_tier() {
+  return {[](const std::string& text) {
+            if (text == "1" || text == "3") return std::string();
+            return concat(printable(text),
+                          " is none: 1 proves, by fp64, also what a replay of B's ranks (2) could "
+                          "show; 3 is for what cannot run in fp64");
+          },
+          "{1,3}"};
 }
 
 }  // namespace
@@ -346,7 +342,7 @@ void add_verify(CLI::App& app, int& exit_code, const train::Offer& offer) {
       ->add_option("--tier", arguments->tier,
                    "1: judge by the same runs in fp64, which proves; 3: in the config's own\n"
                    "precision by runs of A with roundoffs, which does not, for what has no fp64")
-      ->check(CLI::IsMember({1, 3}))
+      ->check(is_tier())
       ->capture_default_str();
   command
       ->add_option("--activations", arguments->activations,

@@ -14,6 +14,7 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/comm/objects.h"
+#include "trireme/train/callbacks/gradient_record.h"
 
 namespace trireme::train {
 namespace {
@@ -111,7 +112,8 @@ void ActivationRecord::check(const RunConfig& /*config*/,
 }
 
 void ActivationRecord::on_start(RunView& run) {
-  folder_ = run.folder() / kActivationFolder;
+  folder_ = record_folder(run.folder(), run.learner()) / kActivationFolder;
+  chosen_folder_ = record_folder(config_.choices, run.learner()) / kActivationFolder;
   rank_ = run.world().rank();
   file_copies_ = static_cast<uint64_t>(run.activation_copies());
   if (run.step() >= config_.activations) return;
@@ -134,8 +136,8 @@ verify::ProbeSink* ActivationRecord::probes(int64_t step) {
 at::Tensor ActivationRecord::replayed(const verify::ProbedBlock& block) {
   if (config_.choices.empty()) return {};
   if (chosen_ == nullptr) {
-    chosen_ = std::make_unique<checkpoint::SavedTensors>(
-        fs::path(config_.choices) / kActivationFolder / checkpoint::folder_name(step_));
+    chosen_ =
+        std::make_unique<checkpoint::SavedTensors>(chosen_folder_ / checkpoint::folder_name(step_));
   }
   const auto found = chosen_->tensors().find(block.name);
   TRIREME_CHECK(found != chosen_->tensors().end() && found->second.shape == block.whole &&

@@ -57,6 +57,7 @@ class ActivationRecord final : public Callback, public verify::ProbeSink {
   bool is_on() const override {
     return config_.activations > 0 || !config_.choices.empty() || config_.perturb != 0;
   }
+  bool works_in_learners() const override { return true; }
   void check(const RunConfig& config, std::span<const std::string> metrics) const override;
   void on_start(RunView& run) override;
   verify::ProbeSink* probes(int64_t step) override;
@@ -70,6 +71,7 @@ class ActivationRecord final : public Callback, public verify::ProbeSink {
  private:
   ActivationRecordConfig config_;
   std::filesystem::path folder_;
+  std::filesystem::path chosen_folder_;  // with config_.choices
   int rank_ = 0;
   int64_t step_ = 0;
   uint64_t file_copies_ = 1;                                // of a probe, in the files of all ranks

@@ -80,6 +80,10 @@ class Callback {
   virtual std::string state() const { return ""; }
   // Throws: CheckpointError
   virtual void restore(const std::string& /*state*/) {}
+
+  // Whether it can run where learners train apart. The ranks of each learner then call it together,
+  // RunView::world() has them, and all learners must ask the same of the run in the same step.
+  virtual bool works_in_learners() const { return false; }
 };
 
 // Prefix of the callbacks' tensors in a checkpoint.

@@ -1,6 +1,7 @@
 #include "trireme/train/callbacks/gradient_record.h"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -11,6 +12,14 @@
 #include "trireme/checkpoint/checkpoint.h"
 
 namespace trireme::train {
+
+std::filesystem::path folder_of_learner(const std::filesystem::path& run, int64_t learner) {
+  return run / kLearnersFolder / std::to_string(learner);
+}
+
+std::filesystem::path record_folder(const std::filesystem::path& run, std::optional<int> learner) {
+  return learner ? folder_of_learner(run, *learner) : run;
+}
 
 void GradientRecord::check(const RunConfig& /*config*/,
                            std::span<const std::string> /*metrics*/) const {
@@ -30,11 +39,15 @@ void GradientRecord::on_gradients(RunView& run) {
   const std::span<const std::string> names = run.parameter_names();
   nlohmann::json state = {
       {kRecordedParameters, std::vector<std::string>(names.begin(), names.end())}};
+  if (run.learner()) {  // metrics.jsonl has those of the first
+    state[kRecordedNumbers] = {{"loss", run.metrics().loss},
+                               {"grad_norm", run.metrics().grad_norm}};
+  }
   // Not synced: no run goes on from a record, and one that a power failure damages is refused.
   checkpoint::SaveOptions options{.keep = 0, .fsync = false, .incremental = false};
   const auto save = [&] {
-    checkpoint::save(run.folder() / kGradientFolder, run.metrics().step, entries, state.dump(),
-                     run.world(), options);
+    checkpoint::save(record_folder(run.folder(), run.learner()) / kGradientFolder,
+                     run.metrics().step, entries, state.dump(), run.world(), options);
   };
   try {
     save();

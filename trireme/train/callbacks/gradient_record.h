@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,8 +28,15 @@ struct GradientRecordConfig {
 };
 
 inline constexpr const char* kGradientFolder = "gradients";
+// In a run with learners the records of learner k lie in the folder learners/k of the run.
+inline constexpr const char* kLearnersFolder = "learners";
+std::filesystem::path folder_of_learner(const std::filesystem::path& run, int64_t learner);
+// Where the records lie of the run that has this folder, or of a learner of it.
+std::filesystem::path record_folder(const std::filesystem::path& run, std::optional<int> learner);
 // In the state of such a record: the names of all parameters, in the model's order.
 inline constexpr const char* kRecordedParameters = "parameters";
+// Also there in a run with learners: the numbers of this learner's step, null if not finite.
+inline constexpr const char* kRecordedNumbers = "numbers";
 // Also there, if ranks that hold the same part of a gradient have other bits: its name, as in the
 // records of activations. It is the first of such gradients.
 inline constexpr const char* kDifferingGradients = "replicas_differ";
@@ -44,6 +53,7 @@ class GradientRecord final : public Callback {
   }
   void add_keys(Keys& keys) override { keys.add("record", config_); }
   bool is_on() const override { return config_.gradients > 0 || config_.end; }
+  bool works_in_learners() const override { return true; }
   void check(const RunConfig& config, std::span<const std::string> metrics) const override;
   bool wants_gradients(int64_t step) const override { return step <= config_.gradients; }
   void on_gradients(RunView& run) override;

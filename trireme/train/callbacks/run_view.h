@@ -27,6 +27,7 @@ class RunView {
 
   virtual const RunConfig& config() const = 0;
   virtual std::filesystem::path folder() const = 0;  // output.folder
+  // The ranks that are in the same step: all that train, or those of a learner.
   virtual comm::Communicator& world() = 0;
   virtual int64_t step() const = 0;  // finished steps
   // Metrics of the last step. Timings and memory are the largest over ranks; everything else is the
@@ -71,6 +72,8 @@ class RunView {
   virtual std::vector<std::pair<std::string, at::Tensor>> parameters() = 0;
   // How many ranks hold the same activations between the model's units.
   virtual int64_t activation_copies() const = 0;
+  // The learner whose ranks world() has; unset: all ranks train together.
+  virtual std::optional<int> learner() const { return std::nullopt; }
 };
 
 }  // namespace trireme::train

@@ -239,7 +239,10 @@ void check_learners(const RunConfig& config, int num_ranks) {
                 num_ranks == 1 ? " rank" : " ranks", "; start a multiple of it");
   const std::string what = "parallel.learners cannot be combined with";
   refuse_settings(what, learner_rules(config));
-  refuse_settings(what, rules_of_ranks_apart(config, "learners are not in the same step"));
+  const bool are_ranks = !config.outer.is_decoupled() && !config.outer.meets();
+  refuse_settings(what,
+                  rules_of_ranks_apart(config, "learners are not in the same step",
+                                       are_ranks ? RanksApart::kLearners : RanksApart::kEach));
   check_outer(config);
   check_meeting(config);
   if (!config.task) return;

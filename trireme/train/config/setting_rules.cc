@@ -5,7 +5,8 @@
 
 namespace trireme::train {
 
-std::vector<SettingRule> rules_of_ranks_apart(const RunConfig& config, const std::string& reason) {
+std::vector<SettingRule> rules_of_ranks_apart(const RunConfig& config, const std::string& reason,
+                                              RanksApart who) {
   const TrainConfig& train = config.train;
   std::vector<SettingRule> rules = {
       {"train.shares", !train.shares.empty(), reason, "leave it out"},
@@ -14,7 +15,9 @@ std::vector<SettingRule> rules_of_ranks_apart(const RunConfig& config, const std
       {"train.spike_factor", train.spike_factor > 0, reason, "set it to 0"},
       {"train.measure_noise", train.measure_noise, reason, "set it to false"}};
   for (const NamedCallback& named : config.callbacks) {
-    rules.push_back({"the callback " + named.name, hears(named, config),
+    const bool is_refused = hears(named, config) &&
+                            !(who == RanksApart::kLearners && named.callback->works_in_learners());
+    rules.push_back({"the callback " + named.name, is_refused,
                      "callbacks expect all ranks in the same step", "switch it off"});
   }
   return rules;

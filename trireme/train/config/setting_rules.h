@@ -17,8 +17,14 @@ struct SettingRule {
   std::string remedy{};
 };
 
+// Who is not always in the same step as the others.
+enum class RanksApart {
+  kEach,
+  kLearners,  // that are ranks of one run: those of one learner always are
+};
 // The rules of ranks that are not all in the same step.
-std::vector<SettingRule> rules_of_ranks_apart(const RunConfig& config, const std::string& reason);
+std::vector<SettingRule> rules_of_ranks_apart(const RunConfig& config, const std::string& reason,
+                                              RanksApart who = RanksApart::kEach);
 
 // what: "parallel.servers cannot be combined with"
 // Throws: ConfigError for the first that is set: "WHAT SETTING: REASON; REMEDY"

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/train/config/config.h"
+
 namespace trireme::train {
 
 parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device device) {
@@ -13,11 +15,12 @@ parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device de
   };
 }
 
-verify::ProbeContext probed_batch(const dataset::Batch& batch, verify::ProbeSink* sink,
-                                  double scale) {
+verify::ProbeContext probed_batch(const dataset::Batch& batch, const RunConfig& config,
+                                  verify::ProbeSink* sink, double scale) {
+  const int64_t num_samples = batch.step_size / config.parallel.learners;
   return {.sink = sink,
-          .first_sample = batch.first_sample,
-          .num_samples = batch.step_size,
+          .first_sample = batch.first_sample - config.learner * num_samples,
+          .num_samples = num_samples,
           .samples = batch.size(),
           .gradient_scale = scale};
 }

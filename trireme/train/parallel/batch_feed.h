@@ -15,10 +15,11 @@ namespace trireme::train {
 // goes on. The batches must outlive the feed.
 parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device device);
 
-// What probes of a microbatch need to know of it, but for the stage.
+// What probes of a microbatch need to know of it, but for the stage. The samples are those of this
+// learner, if there are several.
 // scale: the factor of its gradients
-verify::ProbeContext probed_batch(const dataset::Batch& batch, verify::ProbeSink* sink,
-                                  double scale);
+verify::ProbeContext probed_batch(const dataset::Batch& batch, const RunConfig& config,
+                                  verify::ProbeSink* sink, double scale);
 
 // The inputs that no stage writes, each once.
 std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges);

@@ -341,7 +341,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
                        .first_sample = batch.first_sample,
                        .num_samples = batch.step_size / num_parts_of_step_,
                        .gradient_scale = scale});
-    if (probes_ != nullptr) probed_.push_back(probed_batch(batch, probes_, scale));
+    if (probes_ != nullptr) probed_.push_back(probed_batch(batch, config_, probes_, scale));
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
   const std::vector<dataset::Batch> next = std::exchange(next_batches_, {});

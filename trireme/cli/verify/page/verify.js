@@ -49,7 +49,8 @@ function badge(finding, roundoffs) {
 function pathOf(probe) {
   let name = probe.name.replace(/@(gradient|choices)$/, '');
   if (probe.kind === 'optimizer state') name = name.replace(/^optimizer\.[^.]+\./, '');
-  return name === '' ? [probe.kind] : name.split('.');
+  const path = name === '' ? [probe.kind] : name.split('.');
+  return probe.learner === undefined ? path : [`learner ${probe.learner}`, ...path];
 }
 
 function allProbes() {
@@ -171,7 +172,7 @@ function describe() {
   const { finding, first, proved } = comparison;
   const words = { same: 'SAME', rounding: 'ROUNDING', undecided: 'UNDECIDED', bug: 'BUG' };
   document.getElementById('verdict').append(make('span', words[finding] + (proved ? '' : ', not proved'), { class: 'badge', 'data-level': levelOf(finding, 0) }));
-  const place = first ? `First at step ${first.step}, ${first.kind}${first.name === '' ? '' : ` of ${first.name}`}. ` : '';
+  const place = first ? `First at step ${first.step}, ${first.learner === undefined ? '' : `learner ${first.learner}, `}${first.kind}${first.name === '' ? '' : ` of ${first.name}`}. ` : '';
   const reasons = {
     same: 'Every bit of A and B is the same.',
     rounding: proved ? 'The differences shrink with the precision.' : 'The differences are as those of roundoffs.',
