@@ -26,7 +26,9 @@ SEQUENCE_DIM = 2  # of q, k and v
 
 
 class RingAttention(torch.autograd.Function):
+    # Under autocast scaled_dot_product_attention takes all operands in bf16; so does this.
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.bfloat16)
     def forward(context, q, k, v, group):
         y, log_sum = _attention._templated_ring_attention(group, SEQUENCE_DIM, FLASH, q, k, v, is_causal=True)
         context.save_for_backward(q, k, v, y, log_sum)
@@ -34,6 +36,7 @@ class RingAttention(torch.autograd.Function):
         return y
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
     def backward(context, y_gradient):
         q, k, v, y, log_sum = context.saved_tensors
         gradients = _attention._templated_ring_attention_backward(

@@ -6,6 +6,7 @@ Each runner returns a dict with the keys of METRICS and `last_loss`, or raises R
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import statistics
@@ -61,7 +62,8 @@ def peer_environment(args, peer, ranks, threads, folder):
 
 def reason(process, log):
     """One line that says why a rank failed: the last line of an exception, or of the log."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    # torch prefixes lines of a process group's exceptions with "[rank0]: ".
+    lines = [re.sub(r"^\[rank\d+\]: ", "", line).strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
     text = (errors or lines or ["no output"])[-1]
     how = signal.Signals(-process.returncode).name if process.returncode < 0 else f"exit {process.returncode}"
