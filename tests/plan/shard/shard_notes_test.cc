@@ -251,13 +251,13 @@ TEST(ShardNotes, RunATransformer) { expect_one_ranks_numbers<PlannedTransformer>
 TEST(ShardNotes, RunAUNet) { expect_one_ranks_numbers<PlannedUNet>(); }
 TEST(ShardNotes, RunADlrm) { expect_one_ranks_numbers<PlannedDlrm>(); }
 
-const ShardAxes kTwo = {{"tensor", {.ranks = 2, .stride = 1}}};
+const ShardAxes kPair = {{"tensor", {.ranks = 2, .stride = 1}}};
 
 // What moves is what the plan says.
 TEST(ShardNotes, MoveThePlansBytes) {
   const Graph graph = traced<PlannedTransformer>();
-  const ShardPlan plan = plan_shards(graph, {.cluster = split_worthy(2), .axes = kTwo});
-  const Annotations notes = notes_of(graph, plan, kTwo, kInputs);
+  const ShardPlan plan = plan_shards(graph, {.cluster = split_worthy(2), .axes = kPair});
+  const Annotations notes = notes_of(graph, plan, kPair, kInputs);
   double planned = 0;
   for (const ShardMove& move : plan.moves) planned += move.bytes;
   harness::run_ranks(2, [&](comm::Communicator& world) {
@@ -276,16 +276,17 @@ TEST(ShardNotes, KeepGivenSplits) {
   Annotations given = kInputs;
   given.parameters = {{"fc1.*", spmd::split(0, "tensor")}};
   const ShardPlan plan = plan_shards(
-      graph, {.cluster = split_worthy(2), .axes = kTwo, .fixed = fixed_splits(graph, kTwo, given)});
+      graph,
+      {.cluster = split_worthy(2), .axes = kPair, .fixed = fixed_splits(graph, kPair, given)});
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
     if (graph.values[plan.parameters[i]].name.starts_with("fc1.")) EXPECT_EQ(plan.splits[i][0], 0);
   }
-  const Annotations notes = notes_of(graph, plan, kTwo, given);
+  const Annotations notes = notes_of(graph, plan, kPair, given);
   EXPECT_EQ(notes.parameters[0].name, "fc1.*");
   for (size_t i = 1; i < notes.parameters.size(); ++i)
     EXPECT_FALSE(notes.parameters[i].name.starts_with("fc1."));
   given.parameters[0].splits = spmd::split(0, "tensor", {0, 1, 16});
-  EXPECT_THAT(message_of<ConfigError>([&] { fixed_splits(graph, kTwo, given); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { fixed_splits(graph, kPair, given); }),
               HasSubstr("a split with cuts"));
 }
 
@@ -313,8 +314,8 @@ std::string refusal_of(const Annotations& notes) {
 
 TEST(ShardNotes, RefuseAStepThatLeavesThePlan) {
   const Graph graph = traced<PlannedMlp>();
-  const ShardPlan plan = plan_shards(graph, {.cluster = split_worthy(2), .axes = kTwo});
-  const Annotations notes = notes_of(graph, plan, kTwo, kInputs);
+  const ShardPlan plan = plan_shards(graph, {.cluster = split_worthy(2), .axes = kPair});
+  const Annotations notes = notes_of(graph, plan, kPair, kInputs);
   ASSERT_FALSE(notes.step.arguments.empty());
   for (const std::string& refusal : {refusal_of<Changed>(notes), refusal_of<Longer>(notes)}) {
     EXPECT_THAT(refusal, HasSubstr("plan again for this model"));
