@@ -11,6 +11,19 @@
 #include "trireme/spmd/redistribute.h"
 
 namespace trireme::spmd {
+namespace {
+
+// Whether local_sizes() of `sizes` are `block`, without a vector of them.
+bool is_block(const Grid& grid, const Places& places, c10::IntArrayRef block,
+              c10::IntArrayRef sizes) {
+  if (block.size() != sizes.size()) return false;
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (block[dim] != local_size(grid, places, static_cast<int>(dim), sizes[dim])) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 c10::SmallVector<int64_t, 6> dense_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   const auto dims = static_cast<int64_t>(sizes.size());
@@ -38,9 +51,9 @@ PlacedMeta* placed(const at::Tensor& tensor) {
 at::Tensor place_block(const GridPtr& grid, at::Tensor local, const Places& places,
                        c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   register_rules();
-  TRIREME_CHECK(local.sizes() == c10::IntArrayRef(local_sizes(*grid, places, sizes)), "a block of ",
-                local.sizes(), " for a tensor of ", sizes, " placed ", to_string(*grid, places),
-                "; expected ", c10::IntArrayRef(local_sizes(*grid, places, sizes)));
+  TRIREME_CHECK(is_block(*grid, places, local.sizes(), sizes), "a block of ", local.sizes(),
+                " for a tensor of ", sizes, " placed ", to_string(*grid, places), "; expected ",
+                c10::IntArrayRef(local_sizes(*grid, places, sizes)));
   auto keys = c10::DispatchKeySet(
       c10::computeDispatchKey(local.scalar_type(), c10::Layout::Strided, local.device()));
   auto impl =

@@ -1,8 +1,11 @@
 #include "trireme/spmd/strategy.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/spmd/redistribute.h"
@@ -249,10 +252,8 @@ class AxisChoice {
   double best_cost_ = std::numeric_limits<double>::infinity();
 };
 
-}  // namespace
-
-bool choose(const Grid& grid, const Form& form, c10::ArrayRef<Argument> arguments, int fixed,
-            Strategy& strategy, bool all_fixed) {
+bool choose_anew(const Grid& grid, const Form& form, c10::ArrayRef<Argument> arguments, int fixed,
+                 Strategy& strategy, bool all_fixed) {
   strategy.inputs.assign(form.inputs.size(), Places());
   strategy.outputs.assign(form.outputs.size(), Places());
   for (int axis = 0; axis < grid.num_axes(); ++axis) {
@@ -266,6 +267,97 @@ bool choose(const Grid& grid, const Form& form, c10::ArrayRef<Argument> argument
     }
   }
   return true;
+}
+
+// A choice and all that it was made from. A grid counts by the sizes of its axes.
+class KeptChoice {
+ public:
+  KeptChoice(const Grid& grid, const Form& form, c10::ArrayRef<Argument> arguments, int fixed,
+             bool all_fixed)
+      : axes_(axes_of(grid)), form_(form), fixed_(fixed), all_fixed_(all_fixed) {
+    for (const Argument& argument : arguments) {
+      arguments_.push_back({{argument.sizes.begin(), argument.sizes.end()},
+                            argument.places ? *argument.places : Places(),
+                            argument.places != nullptr,
+                            argument.bytes});
+    }
+    is_found_ = choose_anew(grid, form, arguments, fixed, strategy_, all_fixed);
+  }
+
+  bool is_for(const Grid& grid, const Form& form, c10::ArrayRef<Argument> arguments, int fixed,
+              bool all_fixed) const {
+    return fixed == fixed_ && all_fixed == all_fixed_ && axes_of(grid) == axes_ &&
+           std::ranges::equal(arguments, arguments_, is_same) && form == form_;
+  }
+  bool give(Strategy& strategy) const {
+    strategy = strategy_;
+    return is_found_;
+  }
+
+ private:
+  using Axes = std::array<int, kMostAxes>;
+  struct Kept {
+    c10::SmallVector<int64_t, 6> sizes;
+    Places places;
+    bool is_there;
+    double bytes;
+  };
+
+  static Axes axes_of(const Grid& grid) {
+    Axes axes{};
+    for (int axis = 0; axis < grid.num_axes(); ++axis) axes[axis] = grid.size(axis);
+    return axes;
+  }
+  static bool is_same(const Argument& argument, const Kept& kept) {
+    if (argument.places == nullptr) return !kept.is_there;
+    return kept.is_there && argument.bytes == kept.bytes &&
+           argument.sizes == c10::IntArrayRef(kept.sizes) && *argument.places == kept.places;
+  }
+
+  Axes axes_;
+  Form form_;
+  c10::SmallVector<Kept, 4> arguments_{};
+  int fixed_;
+  bool all_fixed_;
+  bool is_found_ = false;
+  Strategy strategy_{};
+};
+
+// Where a choice is kept. What it leaves out makes two choices take turns, not mix.
+size_t slot_of(const Form& form, c10::ArrayRef<Argument> arguments, int fixed, bool all_fixed) {
+  uint64_t mark = static_cast<uint64_t>(fixed + 1) * 2 + (all_fixed ? 1 : 0);
+  const auto add = [&](uint64_t value) {
+    mark = (mark ^ value) * 0x9e3779b97f4a7c15;
+    mark ^= mark >> 32;
+  };
+  add(form.contracted);
+  add(form.sums);
+  for (const Factors& dims : form.inputs) {
+    for (const Factor factor : dims) add(static_cast<uint64_t>(factor + 1));
+  }
+  for (const Factors& dims : form.outputs) add(dims.size());
+  for (const Argument& argument : arguments) {
+    for (const int64_t size : argument.sizes) add(static_cast<uint64_t>(size));
+    if (argument.places == nullptr) continue;
+    for (const Place& place : *argument.places)
+      add(static_cast<uint64_t>(place.kind) + 4 * static_cast<uint64_t>(place.dim));
+  }
+  return mark;
+}
+
+}  // namespace
+
+bool choose(const Grid& grid, const Form& form, c10::ArrayRef<Argument> arguments, int fixed,
+            Strategy& strategy, bool all_fixed) {
+  // About 1 MiB a thread. Calls with lists of tensors are rare and long.
+  constexpr size_t kMostKept = 256, kMostArguments = 8;
+  if (arguments.size() > kMostArguments)
+    return choose_anew(grid, form, arguments, fixed, strategy, all_fixed);
+  thread_local std::vector<std::unique_ptr<const KeptChoice>> kept(kMostKept);
+  auto& slot = kept[slot_of(form, arguments, fixed, all_fixed) % kMostKept];
+  if (!slot || !slot->is_for(grid, form, arguments, fixed, all_fixed))
+    slot = std::make_unique<const KeptChoice>(grid, form, arguments, fixed, all_fixed);
+  return slot->give(strategy);
 }
 
 int64_t length_of(const Form& form, c10::ArrayRef<Argument> arguments, Factor factor) {
