@@ -11,6 +11,8 @@ thread as there are learners. Prints a table of means over the seeds; losers too
 A learner's gradient has the noise of its own batch, so its best learning rate is another than that of data parallelism.
 With --rates each method trains --tune-steps with each of them, and the one of least loss is used, of data parallelism too.
 
+A run whose loss is no longer finite has ended, and is shown as such.
+
 Finished runs are in a results file, an unfinished one in its folder: started again with the same options, it goes on. All
 methods are trained with one seed before any with the next one. --table trains nothing and prints what is there. With
 --option other keys are given to all, such as those of a smaller model, and with --only some methods are trained.
@@ -22,6 +24,7 @@ methods are trained with one seed before any with the next one. --table trains n
 import argparse
 import datetime
 import json
+import math
 import shutil
 import statistics
 import sys
@@ -34,6 +37,7 @@ from trireme_runs import ROOT, add_arguments, checked, write_note
 
 DATA_PARALLELISM = "data parallelism"
 ONE_BATCH = 16  # samples
+NOT_FINITE = "first gradient that is not finite"  # the message of a run that ends for it
 
 
 def methods_of(args, known, steps):
@@ -97,14 +101,16 @@ class Results:
 
 
 def train(args, options, seed, steps, folder):
-    """The last validation loss, and the bytes that a learner has sent for exchanges."""
+    """The last validation loss, infinite if the run ended before, and the bytes that a learner has sent for exchanges."""
     apart = [f"--parallel.learners={args.learners}"] if any(option.startswith("--outer.") for option in options) else []
-    checked([args.trireme.resolve(), "train", "examples/demo.toml", "--ranks", args.learners, "--threads", 1,
+    printed = checked([args.trireme.resolve(), "train", "examples/demo.toml", "--ranks", args.learners, "--threads", 1,
              f"--output.folder={folder}", f"--data.path={args.data}", f"--train.steps={steps}",
              f"--train.micro_batch={ONE_BATCH // args.learners}", f"--train.seed={seed}", f"--data.seed={seed}",
              f"--train.evaluate_interval={steps}", f"--train.evaluate_sequences={args.sequences}",
              f"--checkpoint.interval={max(1, steps // 8)}", "--checkpoint.keep=1",
-             *(f"--{option}" for option in args.option), *apart, *options])
+             *(f"--{option}" for option in args.option), *apart, *options], expected=NOT_FINITE)
+    if NOT_FINITE in printed:
+        return {"validation_loss": math.inf, "bytes": 0}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {"validation_loss": lines[-1]["validation_loss"], "bytes": sum(line.get("outer_bytes", 0) for line in lines)}
 
@@ -189,6 +195,9 @@ def table(args, rows, losses):
             + "| | seeds | validation loss | spread | difference to data parallelism | bytes per step and learner |\n"
             "|---|---|---|---|---|---|\n")
     for name, row in rows.items():
+        if not math.isfinite(row["validation_loss"]):
+            text += f"| {name} | {row['seeds']} | not finite, the run ended | | | |\n"
+            continue
         sent = f"{row['bytes_per_step']:,.0f}" if row["bytes_per_step"] else ""
         apart = "" if name == DATA_PARALLELISM else (
             f"{row['difference']:+.4f} ({min(row['differences']):+.4f} to {max(row['differences']):+.4f})")
