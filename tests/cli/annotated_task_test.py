@@ -54,6 +54,39 @@ class AnnotatedTask(ProgramTest):
             self.assertEqual(set(names), {"words", "block0", "head"})
             self.assertEqual(found["left_out"], [])
 
+    def write_cluster(self):
+        (self.folder / "cluster.toml").write_text('[cluster]\ndevice = "cpu"\ndevices_per_node = 4\n')
+
+    def test_it_runs_as_it_is_planned(self):
+        self.write_cluster()
+        (self.folder / "run.toml").write_text("[train]\nglobal_batch = 16\nmicro_batch = 4\n")
+        plan = json.loads(self.succeed("shard", "run.toml", "cluster.toml", "--auto", "--ranks", 2, "--json", "--write",
+                                       "planned.toml"))
+        self.assertGreater(plan["predicted_seconds"], 0)
+        self.assertEqual(plan["samples"], 4)
+        self.assertIn("annotations", self.succeed("shard", "run.toml", "cluster.toml", "--auto", "--ranks", 2))
+        command = self.command("planned", "--ranks", 2)
+        self.succeed(command[0], "planned.toml", *command[1:])
+        self.succeed(*self.command("one"))
+        for found, expected in zip(self.losses("planned"), self.losses("one"), strict=True):
+            self.assertAlmostEqual(found, expected, delta=1e-10 * expected)
+        for option, words in {"--model.layers=2": ["plan again"], "--parallel.notes=[[": ["parallel.notes is", "--write"],
+                              "--parallel.pipeline=2": ["parallel.pipeline is 2", "parallel.notes"]}.items():
+            command = self.command("refused", "--ranks", 4 if "pipeline" in option else 2, option)
+            self.fail_with(USER, words, command[0], "planned.toml", *command[1:])
+        self.fail_with(USER, ["--auto"], "shard", "run.toml", "cluster.toml")
+        self.fail_with(USER, ["absent.toml"], "shard", "run.toml", "absent.toml", "--auto")
+
+    def test_the_ranks_plan_and_a_killed_run_keeps_its_plan(self):
+        self.write_cluster()
+        options = ["--ranks", 4, "--parallel.auto=true", "--parallel.cluster=cluster.toml"]
+        self.assert_a_killed_run_resumes_with_the_same_bits(lambda run: self.command(run, *options))
+        output = self.succeed(*self.command("run", *options, "--train.steps=42"))
+        self.assertIn("the layout with which the run has begun: data", output)
+        self.succeed(*self.command("one"))
+        for found, expected in zip(self.losses("reference"), self.losses("one"), strict=True):
+            self.assertAlmostEqual(found, expected, delta=1e-10 * expected)
+
     def test_what_it_lacks_is_refused_in_one_line(self):
         for option, words in {"--parallel.context=2": ["parallel.context is 2"],
                               "--parallel.expert=2": ["parallel.expert is 2"],

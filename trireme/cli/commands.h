@@ -44,6 +44,8 @@ void add_run(CLI::App& app, int& exit_code, const train::Offer& offer, bool need
 void add_logs(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code, const train::Offer& offer);
 void add_replay(CLI::App& app, int& exit_code, const train::Offer& offer);
+// `shard` of a program with annotated tasks.
+void add_annotated_shard(CLI::App& app, int& exit_code, const train::Offer& offer);
 
 // The folder of the run that a command line trains, absolute. "": it is not this program's `train`,
 // or its options are wrong, which it says itself.

@@ -1,5 +1,6 @@
 #include "trireme/cli/program.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +26,7 @@
 #include "trireme/base/words.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/terminal_text.h"
+#include "trireme/train/annotated/annotated_task.h"
 
 namespace trireme::cli {
 
@@ -133,6 +135,12 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
+bool has_annotated_task(const train::Offer& offer) {
+  return std::ranges::any_of(offer.tasks, [](const train::TaskKind& kind) {
+    return dynamic_cast<const train::AnnotatedTask*>(kind.make().get()) != nullptr;
+  });
+}
+
 int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   const ClassicThread classic;  // for the parser's numbers and the commands' printf
   try {
@@ -201,6 +209,7 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
   add_verify(app, exit_code, offer);
   add_replay(app, exit_code, offer);
   add_logs(app, exit_code);
+  if (has_annotated_task(offer)) add_annotated_shard(app, exit_code, offer);
   for (const AddCommand add : options.commands) add(app, exit_code);
   for_defaults.reset();
   return run(app, argc, argv, exit_code);

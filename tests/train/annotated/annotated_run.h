@@ -150,6 +150,7 @@ class AnnotatedPoints : public AnnotatedTask, public PredictingTask {
                                .inputs = {{"x", split(0, "data")}},
                                .outputs = {{"logits", split(0, "data")}}};
     const std::string& flaw = config_.flaw;
+    if (flaw == "none annotated") notes.parameters.clear();
     if (flaw == "cuts") notes.parameters.push_back({"head.bias", split(0, "tensor", {0, 0, 3})});
     if (flaw == "pattern") notes.parameters.push_back({"head.wieght", split(0, "tensor")});
     if (flaw == "twice") notes.parameters.push_back({"up.bias", split(0, "tensor")});

@@ -50,25 +50,16 @@ spmd::Graph trace_model(const train::RunConfig& config, int64_t sequences) {
   });
 }
 
-// Weights, gradients and Adam's two states; below fp32 with masters in fp32.
-double state_bytes(at::ScalarType dtype) {
-  const auto itemsize = static_cast<double>(c10::elementSize(dtype));
-  return itemsize < 4 ? 2 * itemsize + 3 * 4 : 4 * itemsize;
-}
-
 int shard(const ShardArguments& arguments) {
   TRIREME_CHECK(arguments.automatic,
                 "trireme shard finds placements with --auto; add it. Placements of your own are "
                 "annotations in C++");
   const PlanningCase planning = load_case(arguments.config, arguments.cluster, arguments.overrides);
-  const plan::Device& device = planning.cluster.device;
   plan::ShardOptions options{.cluster = planning.cluster,
                              .axes = parse_shard_axes(arguments.axes, planning.cluster),
-                             .state_bytes = state_bytes(planning.config.dtype())};
-  options.memory_bytes = arguments.memory_gib >= 0
-                             ? arguments.memory_gib * (1 << 30)
-                             : std::max(0.0, (device.memory_bytes - device.reserved_bytes) /
-                                                 (1 + device.fragmentation));
+                             .state_bytes = planned_state_bytes(planning.config.dtype())};
+  options.memory_bytes = arguments.memory_gib >= 0 ? arguments.memory_gib * (1 << 30)
+                                                   : planned_memory(planning.cluster.device);
   const int64_t sequences =
       arguments.sequences > 0 ? arguments.sequences : planning.config.train.global_batch;
   const auto start = std::chrono::steady_clock::now();

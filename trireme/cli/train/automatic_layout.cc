@@ -17,10 +17,12 @@
 #include "trireme/cli/plan/cluster_file.h"
 #include "trireme/cli/plan/device_rates.h"
 #include "trireme/cli/plan/layout_search.h"
+#include "trireme/cli/train/annotated_plan.h"
 #include "trireme/cli/train/key_choice.h"
 #include "trireme/cli/train/prediction_file.h"
 #include "trireme/comm/objects.h"
 #include "trireme/plan/step/learner_prediction.h"
+#include "trireme/train/parallel/run_layout.h"
 
 namespace trireme::cli {
 namespace {
@@ -32,12 +34,16 @@ struct Choice {
   std::string line{};
 };
 
-plan::SearchResult best_layout(const train::RunConfig& config, const plan::Cluster& cluster,
-                               int num_ranks) {
+void check_learners(const train::RunConfig& config) {
   TRIREME_CHECK(config.parallel.learners == 1,
                 "parallel.auto with parallel.learners = ", config.parallel.learners,
                 ": ranks choose a layout for one learner; take it from `trireme plan`, or set "
                 "parallel.auto to false");
+}
+
+plan::SearchResult best_layout(const train::RunConfig& config, const plan::Cluster& cluster,
+                               int num_ranks) {
+  check_learners(config);
   plan::SearchResult found = search_layouts(config, cluster, {.num_best = 1});
   TRIREME_CHECK(!found.best.empty(), "parallel.auto: ", describe_failure(found, cluster));
   TRIREME_CHECK(found.best.front().work.axes.num_ranks() == num_ranks,
@@ -52,20 +58,28 @@ plan::SearchResult best_layout(const train::RunConfig& config, const plan::Clust
 struct Found {
   std::vector<train::Override> keys{};
   std::string what{};  // in words
-  plan::StepPrediction step{};
+  double step_seconds = 0;
+  double rank_bytes = 0;
   std::string among{};
 };
 
 Found find(const train::RunConfig& config, const plan::Cluster& cluster, int num_ranks) {
+  if (config.parallel.automatic && annotated_task_of(config)) {
+    check_learners(config);
+    AnnotatedChoice found = choose_annotated(config, cluster, num_ranks);
+    return {std::move(found.keys), found.what, found.step_seconds, found.kept_bytes,
+            concat(found.num_candidates, " layouts")};
+  }
   if (config.parallel.automatic) {
     const plan::SearchResult found = best_layout(config, cluster, num_ranks);
     const plan::Plan& best = found.best.front();
-    return {plan::settings_of(best.work), describe(best.work), best.step,
-            concat(found.num_candidates, " layouts")};
+    return {plan::settings_of(best.work), describe(best.work), best.step.step_seconds(),
+            best.step.memory.total(), concat(found.num_candidates, " layouts")};
   }
   const KeyChoice found = choose_keys(config, cluster, num_ranks);
   return {chosen_values(config, found.config), describe_values(config, found.config),
-          found.plan.step, concat(found.num_candidates)};
+          found.plan.step.step_seconds(), found.plan.step.memory.total(),
+          concat(found.num_candidates)};
 }
 
 // What was chosen for the run that has begun in output.folder. Nothing when there is none, or when
@@ -81,6 +95,13 @@ std::optional<Choice> begun_choice(const train::RunConfig& config, int num_ranks
   try {
     const train::RunConfig begun =
         train::parse_saved_config(read_file(path), path.string(), config);
+    if (config.parallel.automatic && annotated_task_of(config)) {
+      AnnotatedChoice choice = annotated_choice_of(begun);
+      train::RunConfig kept = with_layout(config, choice.keys);
+      train::resolve(kept, num_ranks);  // as many ranks
+      train::check_layout(kept);
+      return chosen(std::move(choice.keys), "layout", choice.what);
+    }
     train::RunConfig merged = config;
     merged.parallel = begun.parallel;
     if (config.parallel.automatic) {
@@ -115,11 +136,11 @@ Choice choose(const train::RunConfig& config, const RankFacts& facts, int num_ra
   if (std::optional<Choice> begun = begun_choice(config, num_ranks)) return *std::move(begun);
   const auto start = std::chrono::steady_clock::now();
   Found found = find(config, cluster_of_ranks(config, facts, num_ranks), num_ranks);
-  return {std::move(found.keys),
-          concat("plan    ", found.what, ": predicted ",
-                 format("%.3f s a step, ", found.step.step_seconds()),
-                 human_bytes(found.step.memory.total()), " per rank; the best of ", found.among,
-                 format(", searched in %.2f s", seconds_since(start)))};
+  return {
+      std::move(found.keys),
+      concat("plan    ", found.what, ": predicted ", format("%.3f s a step, ", found.step_seconds),
+             human_bytes(found.rank_bytes), " per rank; the best of ", found.among,
+             format(", searched in %.2f s", seconds_since(start)))};
 }
 
 // Lines: what the user reads, then key=value.

@@ -155,8 +155,12 @@ void AnnotatedModel::check_layout(const RunConfig& config) const {
   TRIREME_CHECK(config.device.is_cpu(),
                 "an annotated module runs on CPUs, and the run's device is ", config.device.str(),
                 "; set it to cpu");
-  const spmd::Annotations notes = problem_.annotations();
+  const spmd::Annotations notes = problem_.all_annotations();
   check_notes(notes);
+  TRIREME_CHECK(
+      notes.step.empty() || config.parallel.pipeline == 1,
+      "parallel.notes says how the operators of a whole step run, and parallel.pipeline is ",
+      config.parallel.pipeline, "; set it to 1, or parallel.notes to nothing");
   check_links();
   TRIREME_CHECK(notes.outputs.size() <= 1, "annotations() has ", notes.outputs.size(),
                 " outputs; a task's module returns one tensor");
@@ -176,7 +180,7 @@ void AnnotatedModel::check_layout(const RunConfig& config) const {
 std::vector<model::ParameterPlan> AnnotatedModel::parameters(model::AxisSizes sizes) const {
   const std::vector<spmd::NamedSizes>& tensors = outline().tensors;
   const std::vector<mesh::Layout> layouts =
-      layouts_of(problem_.annotations(), tensors, {{"tensor", sizes.tensor}});
+      layouts_of(problem_.all_annotations(), tensors, {{"tensor", sizes.tensor}});
   std::vector<model::ParameterPlan> plan;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].is_parameter && tensors[i].name == tensors[i].first_name)
@@ -234,7 +238,7 @@ std::unique_ptr<StageModel> AnnotatedModel::make_stage(const StageRequest& reque
   const auto first = static_cast<size_t>(request.part.first_layer);
   const size_t count = request.part.num_layers < 0 ? num_links - first
                                                    : static_cast<size_t>(request.part.num_layers);
-  spmd::Annotations notes = problem_.annotations();
+  spmd::Annotations notes = problem_.all_annotations();
   // A pattern may match parameters of other links only.
   std::erase_if(notes.parameters, [&](const spmd::Annotation& note) {
     return std::ranges::none_of(outline().tensors, [&](const spmd::NamedSizes& each) {

@@ -35,6 +35,8 @@ class AnnotatedProblem {
   // replicated(). The axis "data" divides samples: inputs and the output may say so, and nothing
   // else of it. `seed` is not read.
   virtual spmd::Annotations annotations() const = 0;
+  // The same with what a plan adds.
+  virtual spmd::Annotations all_annotations() const { return annotations(); }
   // The sum of the losses of the batch's samples. Runs on the tensor axis too: the output is a
   // placed tensor with the sizes of the whole, and the batch's tensors are whole on every rank.
   // Shapes: output: what forward() returns -> scalar

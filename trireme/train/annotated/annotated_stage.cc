@@ -186,6 +186,7 @@ at::Tensor AnnotatedStage::run_links(const StageInput& in) {
 
 std::vector<at::Tensor> AnnotatedStage::forward(const StageInput& in) {
   follow_blocks();
+  tensors_->begin_forward(in.training.has_value());
   if (net_->module().is_training() != in.training.has_value())
     net_->module().train(in.training.has_value());
   std::optional<verify::ProbeScope> scope;

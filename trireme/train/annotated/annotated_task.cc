@@ -2,9 +2,19 @@
 
 #include <utility>
 
+#include "trireme/train/annotated/annotated_trace.h"
+#include "trireme/train/annotated/note_text.h"
 #include "trireme/train/state/saved_run.h"
 
 namespace trireme::train {
+
+spmd::Annotations AnnotatedTask::all_annotations() const {
+  return with_notes(annotations(), notes_.notes);
+}
+
+spmd::Graph AnnotatedTask::trace(const RunConfig& config, int64_t samples) const {
+  return trace_annotated(*this, config, training(), samples);
+}
 
 std::unique_ptr<Predictor> AnnotatedTask::annotated_predictor(const PredictRequest& request,
                                                               OutputAnswers answers) const {

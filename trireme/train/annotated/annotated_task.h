@@ -15,24 +15,54 @@
 //   };
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
+#include "trireme/base/key.h"
 #include "trireme/train/annotated/annotated_model.h"
 #include "trireme/train/annotated/annotated_problem.h"
+#include "trireme/train/task/common_keys.h"
 #include "trireme/train/task/predictor.h"
 #include "trireme/train/task/task.h"
 
+namespace trireme::spmd {
+struct Graph;
+}
+
 namespace trireme::train {
 
-class AnnotatedTask : public Task, public AnnotatedProblem {
+// Keys of [parallel] that annotated tasks have.
+struct NotesConfig {
+  TRIREME_KEYS_BEGIN(NotesConfig)
+  TRIREME_KEY(std::string, notes, "", kMayChange,
+              "splits beside those of the task's annotations, as `shard --auto --write` prints "
+              "them; parallel.auto chooses them; empty = none")
+  TRIREME_KEYS_END()
+};
+
+class AnnotatedTask : public Task, public AnnotatedProblem, public CommonKeys {
  public:
   AnnotatedTask() : model_(*this) {}
   // A copy may have other keys, so its make_net() may build another module.
   AnnotatedTask(const AnnotatedTask& other)
-      : Task(other), AnnotatedProblem(other), goal_(other.goal_), model_(*this) {}
+      : Task(other),
+        AnnotatedProblem(other),
+        CommonKeys(other),
+        notes_(other.notes_),
+        goal_(other.goal_),
+        model_(*this) {}
   AnnotatedTask& operator=(const AnnotatedTask&) = delete;
 
   const TaskModel& model() const override { return model_; }
+  void add_common_keys(Keys& keys) override { keys.add("parallel", notes_); }
+  // annotations() with parallel.notes.
+  spmd::Annotations all_annotations() const override;
+  // Of parallel.notes.
+  const std::string& notes() const { return notes_.notes; }
+  // A step on a microbatch of `samples`, for a plan. Call it when the data is open.
+  // Throws: ConfigError as spmd::trace_step()
+  spmd::Graph trace(const RunConfig& config, int64_t samples) const;
   bool has_metrics() const override { return !traits().metrics.empty(); }
   NetGoal goal() const override { return goal_; }
 
@@ -46,6 +76,7 @@ class AnnotatedTask : public Task, public AnnotatedProblem {
   std::unique_ptr<Task> answering_module() const;
 
  private:
+  NotesConfig notes_;
   NetGoal goal_ = NetGoal::kLoss;
   AnnotatedModel model_;
 };

@@ -15,6 +15,7 @@
 #include "trireme/train/config/field_values.h"
 #include "trireme/train/config/read_sections.h"
 #include "trireme/train/optimizer/sign_schedule.h"
+#include "trireme/train/task/common_keys.h"
 
 namespace trireme::train {
 
@@ -94,6 +95,15 @@ std::string RunConfig::reason_against_rank_first() const {
   return "";
 }
 
+namespace {
+
+// Those of the task's kind come with the sections that they are in.
+void add_common_keys(Task& task, Keys& keys) {
+  if (auto* const common = dynamic_cast<CommonKeys*>(&task)) common->add_common_keys(keys);
+}
+
+}  // namespace
+
 std::vector<Field> fields_of(RunConfig& config) {
   Keys keys;
   keys.add("task", config.task_choice);
@@ -102,6 +112,7 @@ std::vector<Field> fields_of(RunConfig& config) {
   keys.add("train", config.train);
   keys.add("optimizer", config.optimizer);
   keys.add("parallel", config.parallel);
+  if (config.task) add_common_keys(*config.task, keys);
   keys.add("outer", config.outer);
   keys.add("offload", config.offload);
   keys.add("init", config.init);
@@ -358,6 +369,7 @@ std::string describe_config(const Offer& offer) {
     const std::unique_ptr<Task> task = kind.make();
     Keys keys;
     task->add_keys(keys);
+    add_common_keys(*task, keys);
     std::vector<NamedCallback> callbacks;
     add_callbacks(task->traits().callbacks, callbacks);
     for (NamedCallback& named : callbacks) named.callback->add_keys(keys);
