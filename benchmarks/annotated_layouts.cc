@@ -110,11 +110,19 @@ struct Dlrm : nn::Module {
   nn::Linear up{nullptr}, down{nullptr}, head{nullptr};
 };
 
+// A few samples, made once: a plan has no time for making them.
 class Samples : public dataset::Source {
  public:
-  explicit Samples(const LayoutConfig& config) : config_(config) {}
+  explicit Samples(const LayoutConfig& config) {
+    for (int64_t index = 0; index < 64; ++index) made_.push_back(make(config, index));
+  }
   int64_t size() const override { return 4096; }
   dataset::NamedTensors get(int64_t index, std::optional<RandomKey> /*key*/) const override {
+    return made_[static_cast<size_t>(index) % made_.size()];
+  }
+
+ private:
+  static dataset::NamedTensors make(const LayoutConfig& config, int64_t index) {
     const auto numbers = [&](at::IntArrayRef sizes) {
       return at::sin(at::arange(c10::multiply_integers(sizes)) * 0.37 + static_cast<double>(index))
           .view(sizes);
@@ -122,16 +130,14 @@ class Samples : public dataset::Source {
     const auto ids = [&](int64_t count) {
       return (at::arange(count) * 199 + index * 31) % kVocabulary;
     };
-    if (config_.kind == "transformer")
-      return {{"x", ids(config_.tokens)}, {"y", ids(config_.tokens)}};
+    if (config.kind == "transformer") return {{"x", ids(config.tokens)}, {"y", ids(config.tokens)}};
     const at::Tensor y = at::scalar_tensor(index % kVocabulary, at::kLong);
-    if (config_.kind == "unet") return {{"x", numbers({4, kImage, kImage})}, {"y", y}};
-    if (config_.kind == "dlrm") return {{"x", ids(4)}, {"y", y}};
+    if (config.kind == "unet") return {{"x", numbers({4, kImage, kImage})}, {"y", y}};
+    if (config.kind == "dlrm") return {{"x", ids(4)}, {"y", y}};
     return {{"x", numbers({kNumbers})}, {"y", y}};
   }
 
- private:
-  LayoutConfig config_;
+  std::vector<dataset::NamedTensors> made_;
 };
 
 class Layouts : public train::AnnotatedTask {

@@ -68,6 +68,8 @@ def cases(every, steps):
         f"local SGD, H = {every}": (["--outer.method=average", f"--outer.every={every}"], "outer"),
         "1-bit Adam": (["--optimizer.name=onebit-adam", f"--optimizer.freeze_step={max(1, steps // 5)}"], "onebit-adam"),
         f"DiLoCo from step {steps // 4} on, H = {every}": ([f"--outer.every={every}", f"--outer.begin={steps // 4}"], "outer"),
+        f"DiLoCo from step {steps // 4} on, momentum 0.5, H = {every}":
+            ([f"--outer.every={every}", f"--outer.begin={steps // 4}", "--outer.momentum=0.5", "--outer.learning_rate=0.9"], "outer"),
         f"local SGD from step {steps // 2} on, H = {every}":
             (["--outer.method=average", f"--outer.every={every}", f"--outer.begin={steps // 2}"], "outer"),
         f"gossip, base-2, H = {every}": (graph("gossip", "base-2"), "outer"),
