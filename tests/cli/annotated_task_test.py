@@ -74,6 +74,7 @@ class AnnotatedTask(ProgramTest):
                               "--parallel.pipeline=2": ["parallel.pipeline is 2", "parallel.notes"]}.items():
             command = self.command("refused", "--ranks", 4 if "pipeline" in option else 2, option)
             self.fail_with(USER, words, command[0], "planned.toml", *command[1:])
+        self.fail_with(USER, ["--ranks is 9", "4 devices"], "shard", "run.toml", "cluster.toml", "--auto", "--ranks", 9)
         self.fail_with(USER, ["--auto"], "shard", "run.toml", "cluster.toml")
         self.fail_with(USER, ["absent.toml"], "shard", "run.toml", "absent.toml", "--auto")
 

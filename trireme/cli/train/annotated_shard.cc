@@ -85,6 +85,8 @@ int annotated_shard(const AnnotatedShardArguments& arguments) {
   TRIREME_CHECK(task != nullptr, "task.name is \"", config.task_choice.name,
                 "\", and shard plans annotated tasks; choose one of them");
   const int64_t ranks = arguments.ranks > 0 ? arguments.ranks : cluster.num_devices();
+  TRIREME_CHECK(ranks <= cluster.num_devices(), "--ranks is ", ranks, ", and the cluster has ",
+                cluster.num_devices(), " devices; take at most as many");
   const plan::ShardAxes axes = parse_shard_axes(concat("tensor=", ranks), cluster);
   config.task->open(/*evaluates=*/false);
   const int64_t samples = arguments.samples > 0          ? arguments.samples
