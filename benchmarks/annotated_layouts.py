@@ -9,28 +9,19 @@ and then trained as it was planned. A line has the seconds of both and the error
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+from trireme_runs import checked, train
 
 # Samples of a forward, and the width.
 MODULES = {"mlp": (512, 1024), "transformer": (8, 512), "unet": (8, 64), "dlrm": (1024, 128)}
 GIVEN = ("", "columns", "rows", "blocks", "samples")
 
 
-def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
-    return done.stdout
-
-
 def measured(program, config, folder, steps):
     """Seconds of a step, the median without the first ones."""
-    run(program, "train", config, "--ranks", 2, f"--train.steps={steps}", f"--output.folder={folder}", "--checkpoint.interval=0",
-        "--parallel.cluster=none")
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = train(program, config, folder, "--ranks", 2, f"--train.steps={steps}")
     return statistics.median(line["step_seconds"] for line in lines[3:])
 
 
@@ -40,20 +31,21 @@ def main():
     parser.add_argument("--steps", type=int, default=12, help="steps of each layout")
     parser.add_argument("--cluster", type=Path, help="CLUSTER file of two ranks of this machine")
     arguments = parser.parse_args()
-    program = arguments.folder / "annotated_layouts_benchmark"
+    programs = arguments.folder.resolve()
+    program = programs / "annotated_layouts_benchmark"
     errors = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cluster = arguments.cluster or folder / "cluster.toml"
+        cluster = arguments.cluster.resolve() if arguments.cluster else folder / "cluster.toml"
         if not arguments.cluster:
-            run(arguments.folder / "trireme", "bench", "device", "--ranks", 2, "--output", cluster)
+            checked([programs / "trireme", "bench", "device", "--ranks", 2, "--output", cluster])
         print("module       given      planned ms  measured ms  error")
         for kind, (samples, width) in MODULES.items():
             for given in GIVEN:
                 config, planned = folder / "run.toml", folder / "planned.toml"
                 config.write_text(f"[train]\nglobal_batch = {samples}\nmicro_batch = {samples}\n"
                                   f"[model]\nkind = \"{kind}\"\ngiven = \"{given}\"\nwidth = {width}\n")
-                plan = json.loads(run(program, "shard", config, cluster, "--auto", "--ranks", 2, "--json", "--write", planned))
+                plan = json.loads(checked([program, "shard", config, cluster, "--auto", "--ranks", 2, "--json", "--write", planned]))
                 seconds = measured(program, planned, folder / f"{kind}-{given}", arguments.steps)
                 errors.append(abs(plan["predicted_seconds"] / seconds - 1))
                 print(f"{kind:12} {given or '-':10} {1e3 * plan['predicted_seconds']:10.2f} {1e3 * seconds:12.2f} "

@@ -90,6 +90,21 @@ TEST(ShardPlan, FindsMegatronsSplitOfALlama) {
   }
 }
 
+// 16 bytes of states are read and written, of the parts that a rank has.
+TEST(ShardPlan, SaysWhatTheUpdatesOfItsPartsTake) {
+  const Graph graph = llama(1, 1);
+  const Cluster cluster = cluster_of("h100-sxm", 1, 8);
+  const ShardPlan plan = plan_shards(graph, {.cluster = cluster, .axes = one_axis(8)});
+  double numbers = 0;
+  for (size_t i = 0; i < plan.parameters.size(); ++i) {
+    const double whole = graph.values[plan.parameters[i]].numel();
+    numbers += plan.splits[i] == kWhole ? whole : whole / 8;
+  }
+  const double seconds = 2 * 16 * numbers / cluster.device.elementwise_rate(4);
+  EXPECT_NEAR(plan.update_seconds, seconds, 1e-9 * seconds);
+  EXPECT_LT(plan.update_seconds, plan.seconds);
+}
+
 TEST(ShardPlan, IsExactForEightBillionParametersOnTwoAxes) {
   const Graph graph = llama(32, 8);
   const ShardPlan plan =

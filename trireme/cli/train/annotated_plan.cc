@@ -37,29 +37,15 @@ std::string recompute_of(const train::RunConfig& config) {
       name_of(model::kRecomputes, is_open ? model::Recompute::kNone : config.train.recompute));
 }
 
-// Of a rank's parts of the parameters.
-double parameter_bytes(const AnnotatedPlan& found, const plan::ShardAxes& axes) {
+// Gradients are summed over the data ranks once, after all microbatches.
+double data_seconds(const AnnotatedPlan& found, const plan::ShardAxes& axes,
+                    const plan::Cluster& cluster, int64_t data) {
   double bytes = 0;
   for (size_t i = 0; i < found.plan.parameters.size(); ++i) {
     bytes += found.graph.values[found.plan.parameters[i]].bytes() /
              num_blocks(axes, found.plan.splits[i]);
   }
-  return bytes;
-}
-
-// Gradients are summed over the data ranks once, after all microbatches.
-double data_seconds(const AnnotatedPlan& found, const plan::ShardAxes& axes,
-                    const plan::Cluster& cluster, int64_t data) {
-  return all_reduce_seconds(cluster, {.ranks = data, .stride = axes.front().group.ranks},
-                            parameter_bytes(found, axes));
-}
-
-// Gradients are read twice, and weights and states read and written, as in plan/step.
-double update_seconds(const AnnotatedPlan& found, const plan::ShardOptions& options,
-                      at::ScalarType dtype) {
-  const auto itemsize = static_cast<double>(c10::elementSize(dtype));
-  const double parameters = parameter_bytes(found, options.axes) / itemsize;
-  return parameters * 2 * options.state_bytes / options.cluster.device.update_rate(itemsize);
+  return all_reduce_seconds(cluster, {.ranks = data, .stride = axes.front().group.ranks}, bytes);
 }
 
 // One candidate, with the runtime's own checks.
@@ -84,8 +70,9 @@ AnnotatedChoice with_tensor_ranks(const train::AnnotatedTask& task, const train:
   const auto forwards = static_cast<double>(config.microbatches_per_step());
   return {.keys = candidate(tensor > 1 ? found.notes : "").first,
           .what = in_words(data, tensor),
-          .step_seconds = forwards * found.step_seconds +
-                          data_seconds(found, options.axes, cluster, data) + found.update_seconds,
+          .step_seconds = forwards * (found.step_seconds - found.plan.update_seconds) +
+                          found.plan.update_seconds +
+                          data_seconds(found, options.axes, cluster, data),
           .kept_bytes = found.plan.kept_bytes};
 }
 
@@ -106,7 +93,6 @@ AnnotatedPlan plan_annotated(const train::AnnotatedTask& task, const train::RunC
   found.step_seconds = found.plan.seconds;
   if (!device.is_asynchronous)
     found.step_seconds += static_cast<double>(found.graph.nodes.size()) * device.launch_seconds;
-  found.update_seconds = update_seconds(found, options, config.dtype());
   found.annotations = plan::notes_of(found.graph, found.plan, options.axes, own);
   found.notes = train::note_text(found.annotations, own);
   return found;

@@ -18,9 +18,8 @@ const train::AnnotatedTask* annotated_task_of(const train::RunConfig& config);
 struct AnnotatedPlan {
   spmd::Graph graph;
   plan::ShardPlan plan;
-  double step_seconds = 0;    // of the plan, and of the host that starts its operators
-  double update_seconds = 0;  // of the optimizer and the gradient's norm, once a step
-  std::string notes;          // the value of parallel.notes
+  double step_seconds = 0;  // of the plan, and of the host that starts its operators
+  std::string notes;        // the value of parallel.notes
   spmd::Annotations annotations;
 };
 // Of a microbatch of `samples` for all ranks of the axes. The task's own annotations stay.

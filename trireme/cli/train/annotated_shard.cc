@@ -105,7 +105,7 @@ int annotated_shard(const AnnotatedShardArguments& arguments) {
   if (arguments.json) {
     nlohmann::json all = to_json(found.graph, found.plan, axes);
     all["samples"] = samples;
-    all["predicted_seconds"] = found.step_seconds + found.update_seconds;
+    all["predicted_seconds"] = found.step_seconds;
     all["notes"] = found.notes;
     std::printf("%s\n", json_text(all).c_str());
     return kDone;

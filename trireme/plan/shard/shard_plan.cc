@@ -94,6 +94,7 @@ ShardPlan plan_shards(const Graph& graph, const ShardOptions& options) {
     if (v < problem.num_parameters()) {
       plan.parameters.push_back(problem.parameter(v));
       plan.splits.push_back(strategy.outputs.front());
+      plan.update_seconds += problem.kind(v).seconds[found.choices[v]];
     } else {
       plan.strategies.push_back(strategy);
     }

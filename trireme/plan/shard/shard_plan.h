@@ -28,11 +28,12 @@ struct ShardPlan {
   std::vector<double> gains{};
   std::vector<NodeStrategy> strategies{};  // of each node
   std::vector<ShardMove> moves{};
-  double seconds = 0;        // of a step: operators, updates and moves
-  double move_seconds = 0;   // of these
-  double bound_seconds = 0;  // no plan takes fewer
-  double kept_bytes = 0;     // of a rank: states, and activations for backward
-  double whole_seconds = 0;  // when every rank does everything
+  double seconds = 0;         // of a step: operators, updates and moves
+  double move_seconds = 0;    // of these
+  double update_seconds = 0;  // of these: once a step, however many microbatches it has
+  double bound_seconds = 0;   // no plan takes fewer
+  double kept_bytes = 0;      // of a rank: states, and activations for backward
+  double whole_seconds = 0;   // when every rank does everything
   int num_variables = 0, num_kinds = 0;
 
   // By how much of its seconds a better plan might be faster.
