@@ -8,6 +8,7 @@
 #include "trireme/base/machine/bf16_product.h"
 #include "trireme/base/machine/machine.h"
 #include "trireme/base/words.h"
+#include "trireme/cli/command_options.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/config/read_sections.h"
@@ -59,12 +60,13 @@ std::string file_of(const train::RunConfig& config) {
   return config.parallel.cluster == "none" ? "" : config.parallel.cluster;
 }
 
-}  // namespace
-
+// Whether a key is of a CLUSTER file, such as cluster.nodes.
 bool is_of_cluster(const train::Override& override_) {
   const std::string section = override_.first.substr(0, override_.first.find('.'));
   return std::ranges::count(kSections, section) > 0;
 }
+
+}  // namespace
 
 plan::Cluster read_cluster(const std::string& path, std::span<const train::Override> overrides) {
   plan::ClusterFile file;
@@ -72,6 +74,18 @@ plan::Cluster read_cluster(const std::string& path, std::span<const train::Overr
                        "`trireme bench device --output cluster.toml` writes one, and "
                        "examples/clusters has some");
   return plan::make_cluster(file);
+}
+
+PlanningCase load_files(const std::string& config, const std::string& cluster,
+                        const std::vector<std::string>& overrides, const train::Offer& offer) {
+  std::vector<train::Override> of_run = parse_overrides(overrides), of_cluster;
+  std::ranges::copy_if(of_run, std::back_inserter(of_cluster), is_of_cluster);
+  std::erase_if(of_run, is_of_cluster);
+  PlanningCase planning;
+  planning.config = train::load_config(config, offer, of_run);
+  planning.cluster = read_cluster(cluster, of_cluster);
+  if (planning.cluster.device.is_asynchronous) train::check_fits_gpus(planning.config);
+  return planning;
 }
 
 std::string cluster_toml(plan::ClusterFile& file) {

@@ -13,8 +13,16 @@
 
 namespace trireme::cli {
 
-// Whether a key is of a CLUSTER file, such as cluster.nodes.
-bool is_of_cluster(const train::Override& override_);
+// A run and a cluster as two files and overrides describe them.
+struct PlanningCase {
+  train::RunConfig config;  // as read, not resolved
+  plan::Cluster cluster;
+};
+// Overrides of the sections [cluster], [device], [network], [price] and [failures] are the
+// cluster's, all others the run's. Does not look at the data.
+// Throws: ConfigError, also for a run that a cluster of GPUs cannot have
+PlanningCase load_files(const std::string& config, const std::string& cluster,
+                        const std::vector<std::string>& overrides, const train::Offer& offer);
 // Throws: ConfigError naming the key
 plan::Cluster read_cluster(const std::string& path,
                            std::span<const train::Override> overrides = {});

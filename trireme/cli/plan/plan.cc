@@ -26,6 +26,7 @@
 #include "trireme/plan/search/search.h"
 #include "trireme/tasks/recommend/automatic_tables.h"
 #include "trireme/tasks/recommend/recommend.h"
+#include "trireme/tasks/tasks.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::cli {
@@ -198,7 +199,8 @@ int plan_tables(const PlanArguments& arguments, PlanningCase& planning) {
 }
 
 int plan_layout(const PlanArguments& arguments) {
-  PlanningCase planning = load_files(arguments.model, arguments.cluster, arguments.overrides);
+  PlanningCase planning =
+      load_files(arguments.model, arguments.cluster, arguments.overrides, tasks::all_tasks());
   if (planning.config.task_choice.name == tasks::kRecommend.name) {
     return plan_tables(arguments, planning);
   }

@@ -7,14 +7,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/locale/text.h"
-#include "trireme/cli/command_options.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/plan/cluster_file.h"
 #include "trireme/cli/plan/layout_search.h"
 #include "trireme/plan/cost/goodput.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/tasks.h"
-#include "trireme/train/run/compute_device.h"
 #include "trireme/train/run/inputs.h"
 
 namespace trireme::cli {
@@ -79,21 +76,9 @@ void find_data_sizes(train::RunConfig& config) {
   train::set_steps(config, {});
 }
 
-PlanningCase load_files(const std::string& config, const std::string& cluster,
-                        const std::vector<std::string>& overrides) {
-  std::vector<train::Override> of_run = parse_overrides(overrides), of_cluster;
-  std::ranges::copy_if(of_run, std::back_inserter(of_cluster), is_of_cluster);
-  std::erase_if(of_run, is_of_cluster);
-  PlanningCase planning;
-  planning.config = train::load_config(config, tasks::all_tasks(), of_run);
-  planning.cluster = read_cluster(cluster, of_cluster);
-  if (planning.cluster.device.is_asynchronous) train::check_fits_gpus(planning.config);
-  return planning;
-}
-
 PlanningCase load_case(const std::string& config, const std::string& cluster,
                        const std::vector<std::string>& overrides) {
-  PlanningCase planning = load_files(config, cluster, overrides);
+  PlanningCase planning = load_files(config, cluster, overrides, tasks::all_tasks());
   find_data_sizes(planning.config);
   return planning;
 }

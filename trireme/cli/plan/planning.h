@@ -7,29 +7,19 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "trireme/plan/device/cluster.h"
+#include "trireme/cli/plan/cluster_file.h"
 #include "trireme/plan/step/learner_prediction.h"
 #include "trireme/plan/step/step_prediction.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::cli {
 
-// A run and a cluster as two files and overrides describe them.
-struct PlanningCase {
-  train::RunConfig config;  // as read, not resolved
-  plan::Cluster cluster;
-};
-
-// Overrides of the sections [cluster], [device], [network], [price] and [failures] are the
-// cluster's, all others the run's. The model's vocabulary is known afterwards: from
+// load_files() of trireme's own tasks. The model's vocabulary is known afterwards: from
 // model.vocab_size, or from the tokenizer of the data.
 // Throws: ConfigError, also for another task than language
 PlanningCase load_case(const std::string& config, const std::string& cluster,
                        const std::vector<std::string>& overrides);
 
-// The same for any task, without a look at the data.
-PlanningCase load_files(const std::string& config, const std::string& cluster,
-                        const std::vector<std::string>& overrides);
 // Makes known what a loaded config leaves to its data: the vocabulary, the steps of train.epochs.
 // Throws: ConfigError
 void find_data_sizes(train::RunConfig& config);

@@ -1,5 +1,4 @@
 // trireme shard.
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "trireme/cli/command_options.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/plan/planning.h"
+#include "trireme/cli/plan/shard_arguments.h"
 #include "trireme/cli/plan/shard_report.h"
 #include "trireme/cli/terminal_text.h"
 #include "trireme/model/llama/plain_llama.h"
@@ -25,15 +25,8 @@
 namespace trireme::cli {
 namespace {
 
-struct ShardArguments {
-  std::string config;
-  std::string cluster;
-  std::string axes;
-  double memory_gib = -1;  // below 0: the device's
-  int64_t sequences = 0;   // 0: the batch
-  bool automatic = false;
-  bool json = false;
-  std::vector<std::string> overrides;  // as typed
+struct ModelShardArguments : ShardArguments {
+  std::string axes{};
 };
 
 spmd::Graph trace_model(const train::RunConfig& config, int64_t sequences) {
@@ -50,18 +43,16 @@ spmd::Graph trace_model(const train::RunConfig& config, int64_t sequences) {
   });
 }
 
-int shard(const ShardArguments& arguments) {
+int shard(const ModelShardArguments& arguments) {
   TRIREME_CHECK(arguments.automatic,
                 "trireme shard finds placements with --auto; add it. Placements of your own are "
                 "annotations in C++");
   const PlanningCase planning = load_case(arguments.config, arguments.cluster, arguments.overrides);
-  plan::ShardOptions options{.cluster = planning.cluster,
-                             .axes = parse_shard_axes(arguments.axes, planning.cluster),
-                             .state_bytes = planned_state_bytes(planning.config.dtype())};
-  options.memory_bytes = arguments.memory_gib >= 0 ? arguments.memory_gib * (1 << 30)
-                                                   : planned_memory(planning.cluster.device);
+  const plan::ShardOptions options =
+      shard_options(planning.cluster, parse_shard_axes(arguments.axes, planning.cluster),
+                    planning.config.dtype(), arguments.memory_gib);
   const int64_t sequences =
-      arguments.sequences > 0 ? arguments.sequences : planning.config.train.global_batch;
+      arguments.samples > 0 ? arguments.samples : planning.config.train.global_batch;
   const auto start = std::chrono::steady_clock::now();
   const spmd::Graph graph = trace_model(planning.config, sequences);
   const double trace_seconds = seconds_since(start);
@@ -93,7 +84,7 @@ int shard(const ShardArguments& arguments) {
 }  // namespace
 
 void add_shard(CLI::App& app, int& exit_code) {
-  auto arguments = std::make_shared<ShardArguments>();
+  auto arguments = std::make_shared<ModelShardArguments>();
   CLI::App* command = app.add_subcommand(
       "shard",
       "Find how to split a model's tensors over the ranks of a cluster, with proof.\n"
@@ -104,25 +95,12 @@ void add_shard(CLI::App& app, int& exit_code) {
       "which the step takes the fewest seconds. Lists the placements, what each is worth, and\n"
       "every redistribution with its operator, module, bytes, seconds and reason. Models:\n"
       "dense ones of family llama. See docs/guide/planner.md.\n");
-  command->add_option("config", arguments->config, "config file, as for `trireme train`")
-      ->required();
-  command
-      ->add_option("cluster", arguments->cluster,
-                   "CLUSTER file, which describes the cluster (docs/guide/planner.md)")
-      ->required();
-  command->add_flag("--auto", arguments->automatic, "find the placements");
+  add_shard_files(*command, *arguments, "config file, as for `trireme train`");
   command->add_option("--axes", arguments->axes,
                       "one or two axes and their ranks, the outer one first, such as "
                       "data=8,tensor=8. Default: data = nodes, tensor = devices per node");
-  command
-      ->add_option("--memory", arguments->memory_gib,
-                   "bound on a rank's states and kept activations, in GiB; 0 = none. Default: the "
-                   "device's memory")
-      ->check(within({0, 1e6}));
-  command
-      ->add_option("--sequences", arguments->sequences,
-                   "sequences of one forward of all ranks. Default: train.global_batch")
-      ->check(within({1, 1 << 24}));
+  add_shard_bounds(*command, *arguments, "--sequences",
+                   "sequences of one forward of all ranks. Default: train.global_batch");
   add_json(*command, arguments->json);
   command->allow_extras();
   command->callback([arguments, command, &exit_code] {

@@ -159,15 +159,6 @@ plan::ShardAxes parse_shard_axes(std::string_view text, const plan::Cluster& clu
   return axes;
 }
 
-double planned_state_bytes(at::ScalarType dtype) {
-  const auto itemsize = static_cast<double>(c10::elementSize(dtype));
-  return itemsize < 4 ? 2 * itemsize + 3 * 4 : 4 * itemsize;
-}
-
-double planned_memory(const plan::Device& device) {
-  return std::max(0.0, (device.memory_bytes - device.reserved_bytes) / (1 + device.fragmentation));
-}
-
 std::string show(const spmd::Graph& graph, const plan::ShardPlan& plan,
                  const plan::ShardAxes& axes) {
   TextWriter out;

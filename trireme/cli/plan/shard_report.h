@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <c10/core/ScalarType.h>
 #include <nlohmann/json_fwd.hpp>
 
 #include "trireme/plan/shard/shard_plan.h"
@@ -20,12 +19,6 @@ std::string general_path(std::string_view path);
 // named data and tensor.
 // Throws: ConfigError for other than one or two axes, sizes below 2, and more ranks than devices
 plan::ShardAxes parse_shard_axes(std::string_view text, const plan::Cluster& cluster);
-
-// Bytes of a rank per parameter: weights, gradients and Adam's two states; below fp32 with masters
-// in fp32.
-double planned_state_bytes(at::ScalarType dtype);
-// Bytes that a device has for states and activations.
-double planned_memory(const plan::Device& device);
 
 // Lines for people: parameters by splits, and redistributions by operator, module and reason.
 std::string show(const spmd::Graph& graph, const plan::ShardPlan& plan,

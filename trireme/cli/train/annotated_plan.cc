@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/plan/layout_search.h"
-#include "trireme/cli/plan/shard_report.h"
+#include "trireme/cli/plan/shard_arguments.h"
 #include "trireme/plan/cost/device_seconds.h"
 #include "trireme/plan/shard/shard_notes.h"
 #include "trireme/train/annotated/note_text.h"
@@ -62,10 +62,8 @@ AnnotatedChoice with_tensor_ranks(const train::AnnotatedTask& task, const train:
     return std::make_pair(std::move(keys), std::move(config));
   };
   const train::RunConfig config = candidate("").second;
-  const plan::ShardOptions options{.cluster = cluster,
-                                   .axes = {{"tensor", {.ranks = tensor, .stride = 1}}},
-                                   .state_bytes = planned_state_bytes(config.dtype()),
-                                   .memory_bytes = planned_memory(cluster.device)};
+  const plan::ShardOptions options =
+      shard_options(cluster, {{"tensor", {.ranks = tensor, .stride = 1}}}, config.dtype());
   const AnnotatedPlan found = plan_annotated(task, config, options, micro_batch);
   const auto forwards = static_cast<double>(config.microbatches_per_step());
   return {.keys = candidate(tensor > 1 ? found.notes : "").first,

@@ -1,5 +1,4 @@
 // shard of a program with annotated tasks.
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/plan/cluster_file.h"
 #include "trireme/cli/plan/layout_search.h"
+#include "trireme/cli/plan/shard_arguments.h"
 #include "trireme/cli/plan/shard_report.h"
 #include "trireme/cli/terminal_text.h"
 #include "trireme/cli/train/annotated_plan.h"
@@ -23,17 +23,10 @@
 namespace trireme::cli {
 namespace {
 
-struct AnnotatedShardArguments {
+struct AnnotatedShardArguments : ShardArguments {
   train::Offer offer = train::TaskTable();
-  std::string config;
-  std::string cluster;
-  std::string output;
-  double memory_gib = -1;  // below 0: the device's
-  int64_t ranks = 0;       // 0: the cluster's devices
-  int64_t samples = 0;     // 0: train.micro_batch
-  bool automatic = false;
-  bool json = false;
-  std::vector<std::string> overrides;  // as typed
+  std::string output{};
+  int64_t ranks = 0;  // 0: the cluster's devices
 };
 
 // As C++: {"fc1.weight", split(0, "tensor")}
@@ -76,11 +69,8 @@ int annotated_shard(const AnnotatedShardArguments& arguments) {
   TRIREME_CHECK(arguments.automatic,
                 "shard finds placements with --auto; add it. Placements of your own are the "
                 "annotations of the task");
-  std::vector<train::Override> of_run = parse_overrides(arguments.overrides), of_cluster;
-  std::ranges::copy_if(of_run, std::back_inserter(of_cluster), is_of_cluster);
-  std::erase_if(of_run, is_of_cluster);
-  train::RunConfig config = train::load_config(arguments.config, arguments.offer, of_run);
-  const plan::Cluster cluster = read_cluster(arguments.cluster, of_cluster);
+  auto [config, cluster] =
+      load_files(arguments.config, arguments.cluster, arguments.overrides, arguments.offer);
   const train::AnnotatedTask* const task = annotated_task_of(config);
   TRIREME_CHECK(task != nullptr, "task.name is \"", config.task_choice.name,
                 "\", and shard plans annotated tasks; choose one of them");
@@ -94,12 +84,8 @@ int annotated_shard(const AnnotatedShardArguments& arguments) {
                                                          : config.train.global_batch;
   if (config.train.recompute == model::Recompute::kAuto)
     config.train.recompute = model::Recompute::kNone;
-  const plan::ShardOptions options{.cluster = cluster,
-                                   .axes = axes,
-                                   .state_bytes = planned_state_bytes(config.dtype()),
-                                   .memory_bytes = arguments.memory_gib >= 0
-                                                       ? arguments.memory_gib * (1 << 30)
-                                                       : planned_memory(cluster.device)};
+  const plan::ShardOptions options =
+      shard_options(cluster, axes, config.dtype(), arguments.memory_gib);
   const AnnotatedPlan found = plan_annotated(*task, config, options, samples);
   if (!arguments.output.empty()) write_notes(arguments, config, ranks, samples, found.notes);
   if (arguments.json) {
@@ -133,25 +119,13 @@ void add_annotated_shard(CLI::App& app, int& exit_code, const train::Offer& offe
           "annotations() says stays. `train planned.toml` runs the plan; parallel.auto = true "
           "finds\n"
           "and runs one in a single step. See docs/guide/annotated-tasks.md.\n");
-  command->add_option("config", arguments->config, "config file, as for `train`")->required();
-  command
-      ->add_option("cluster", arguments->cluster,
-                   "CLUSTER file, which describes the cluster (docs/guide/planner.md)")
-      ->required();
-  command->add_flag("--auto", arguments->automatic, "find the placements");
+  add_shard_files(*command, *arguments, "config file, as for `train`");
   command
       ->add_option("--ranks", arguments->ranks, "tensor ranks. Default: all devices of the cluster")
       ->check(within({2, kMaxRanks}));
-  command
-      ->add_option("--memory", arguments->memory_gib,
-                   "bound on a rank's states and kept activations, in GiB; 0 = none. Default: the "
-                   "device's memory")
-      ->check(within({0, 1e6}));
-  command
-      ->add_option("--samples", arguments->samples,
+  add_shard_bounds(*command, *arguments, "--samples",
                    "samples of one forward. Default: train.micro_batch, or if that is auto "
-                   "train.global_batch")
-      ->check(within({1, 1 << 24}));
+                   "train.global_batch");
   command->add_option("--write", arguments->output,
                       "write the config with the plan, in parallel.tensor, train.micro_batch and "
                       "parallel.notes, to this file");
